@@ -78,8 +78,8 @@ chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a lo
 fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows, and what it doesn't (make fuzz SEED=7)
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
-openapi: install  # write docs/openapi.json anew; refused where callers break, unless make openapi BREAKING=yes
-	$(BIN)/python -m service.openapi $(if $(BREAKING),--breaking)
+openapi: install  # write docs/openapi.json, the reviewed snapshot
+	$(BIN)/python -m service.openapi
 
 # With a uv of its own, so that no environment is made or changed, whichever VENV names.
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml

@@ -14,7 +14,7 @@ from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service import middleware, openapi, problems
-from service.auth import authorize, check_route_rules
+from service.auth import authorize, route_rules
 from service.dependencies import check_parameters
 from service.middleware import HttpMetrics, TracingMiddleware
 from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
@@ -57,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(authorize), Depends(check_parameters)])
     routes = [route for part in parts for route in part.router.routes]
-    check_route_rules(app.routes)
+    app.state.rules = route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
     if traces.on:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute, iter_route_contexts
@@ -83,54 +83,39 @@ class RouteRule(NamedTuple):
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 OWN, EVERYBODYS = Visibility.OWN, Visibility.EVERYBODYS
 
-# (method, path) -> its rule. The service doesn't start if a route has no row, or a row no route.
-ROUTE_RULES: dict[tuple[str, str], RouteRule] = {
-    ("POST", "/v1/jobs"): RouteRule(SUBMIT, OWN),
-    ("GET", "/v1/jobs"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}"): RouteRule(READ, OWN),
-    ("DELETE", "/v1/jobs/{job_id}"): RouteRule(SUBMIT, OWN),
-    ("POST", "/v1/jobs/{job_id}/rerun"): RouteRule(SUBMIT, OWN),
-    ("POST", "/v1/jobs/{job_id}/cancel"): RouteRule(SUBMIT, OWN),
-    ("GET", "/v1/jobs/{job_id}/result"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}/logs"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}/events"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}/samples"): RouteRule(READ, OWN),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}/artifacts"): RouteRule(READ, OWN),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): RouteRule(READ, OWN),
-    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): RouteRule(READ, OWN),
-    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): RouteRule(Keyless.TO_ATTEMPTS, OWN),
-    ("GET", "/v1/results"): RouteRule(READ, OWN),
-    ("POST", "/v1/comparisons"): RouteRule(SUBMIT, OWN),
-    ("GET", "/v1/comparisons/{comparison_id}"): RouteRule(READ, OWN),
-    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): RouteRule(READ, OWN),
-    ("GET", "/v1/events"): RouteRule(READ, OWN),
-    ("GET", "/v1/webhook-secret"): RouteRule(SUBMIT, OWN),
-    ("GET", "/v1/webhook-deliveries"): RouteRule(READ, OWN),
-    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): RouteRule(SUBMIT, OWN),
-    ("GET", "/v1/workloads"): RouteRule(READ, EVERYBODYS),
-    ("GET", "/v1/workloads/{name}"): RouteRule(READ, EVERYBODYS),
-    ("GET", "/v1/devices"): RouteRule(READ, EVERYBODYS),
-    ("GET", "/v1/workers"): RouteRule(READ, OWN),
-    ("POST", "/v1/devices/{device_id}/cordon"): RouteRule(ADMIN, EVERYBODYS),
-    ("POST", "/v1/devices/{device_id}/uncordon"): RouteRule(ADMIN, EVERYBODYS),
-    ("GET", "/v1/me"): RouteRule(READ, OWN),
-    ("POST", "/v1/keys"): RouteRule(ADMIN, EVERYBODYS),
-    ("GET", "/v1/keys"): RouteRule(ADMIN, EVERYBODYS),
-    ("DELETE", "/v1/keys/{key_id}"): RouteRule(ADMIN, EVERYBODYS),
-    ("GET", "/openapi.json"): RouteRule(READ, EVERYBODYS),
-    ("GET", "/"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
-    ("GET", "/docs"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
-    ("GET", "/docs/{asset}"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
-    ("GET", "/metrics"): RouteRule(READ, EVERYBODYS),
-    ("GET", "/livez"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
-    ("GET", "/readyz"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
-}
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_RULES: dict[Callable[..., Any], RouteRule] = {}  # function of a route -> its rule
+
+
+def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint], _Endpoint]:
+    """Declare the rule of a route, above its function. The service doesn't start if a route has none."""
+
+    def declare(endpoint: _Endpoint) -> _Endpoint:
+        _RULES[endpoint] = RouteRule(needs, whose)
+        return endpoint
+
+    return declare
+
+
+def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]:
+    """(method, path) -> rule. Raises RuntimeError that names every route without one."""
+    found, missing = dict[tuple[str, str], RouteRule](), list[str]()
+    for each in iter_route_contexts(list(routes)):  # flattens included routers
+        route = each.original_route
+        if isinstance(route, APIRoute) and route.endpoint in _RULES:
+            found |= {(method, each.path or ""): _RULES[route.endpoint] for method in route.methods or ()}
+        else:
+            missing.append(str(each.path))
+    if missing:
+        raise RuntimeError(f"routes without @requires(...) from service.auth: {sorted(missing)}")
+    return found
+
+
 CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
 # These need a key even while no other route does. Else the first client could create the first key and lock out all
 # others; `dyno keys create` on the host makes it.
-ALWAYS_NEED_KEY = frozenset(row for row in ROUTE_RULES if row[1].startswith("/v1/keys"))
+ALWAYS_NEED_KEY = "/v1/keys"  # prefix
 # While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
 WITHOUT_STORE = ("GET", "/metrics")
 
@@ -153,20 +138,6 @@ class Caller(NamedTuple):
         return EVERYBODY if self.key is None else Viewer(self.key.id, sees_all=self.key.scope is ADMIN)
 
 
-def check_route_rules(routes: Iterable[BaseRoute]) -> None:
-    """Raises RuntimeError that names every route without a row, and every row without a route."""
-    served = set[tuple[str, str]]()
-    for each in iter_route_contexts(list(routes)):  # flattens included routers
-        route = each.original_route
-        methods = route.methods or () if isinstance(route, APIRoute) else ["*"]
-        served |= {(method, each.path or "") for method in methods}
-    if served != ROUTE_RULES.keys():
-        raise RuntimeError(
-            f"routes without a row in service/auth.py: {sorted(served - ROUTE_RULES.keys())}, "
-            f"rows without a route: {sorted(ROUTE_RULES.keys() - served)}"
-        )
-
-
 async def authorize(request: Request) -> Caller:
     """Identify the caller and check the route's rule. Runs before every route, before the body is read.
 
@@ -174,7 +145,8 @@ async def authorize(request: Request) -> Caller:
     `check_anonymous` raises.
     """
     row = (request.method, request.scope["route"].path)
-    needs, state = ROUTE_RULES[row].needs, request.app.state.opened
+    rule: RouteRule = request.app.state.rules[row]
+    needs, state = rule.needs, request.app.state.opened
     if isinstance(needs, Keyless):
         return Caller()
     if row == WEIGHTS_ROUTE and JOB_HEADER in request.headers:
@@ -196,7 +168,7 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
         with contextlib.suppress(StoreUnavailable):  # Redis is full or read-only: reads still work
             await state.keys.use(key)
         return Caller(key)
-    if row in ALWAYS_NEED_KEY or await state.gate.closed(while_away=row == WITHOUT_STORE):
+    if row[1].startswith(ALWAYS_NEED_KEY) or await state.gate.closed(while_away=row == WITHOUT_STORE):
         raise NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")
     check_anonymous(request, state.settings)
     return Caller()

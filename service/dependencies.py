@@ -1,4 +1,4 @@
-"""Parameters, headers, conditional requests and pages that routes declare in their signatures."""
+"""Parameters, headers, conditional requests and pages that routes declare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Path, Query, Request, Response, params
@@ -77,6 +77,34 @@ def link_next(request: Request, response: Response, cursor: str | None) -> None:
         kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         query = urlencode([*kept, ("cursor", cursor)])
         response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+
+
+# Component of the OpenAPI document -> header of responses, its type, its description.
+RESPONSE_HEADERS = {
+    "RequestId": ("X-Request-ID", "string", "The `X-Request-ID` of the request, or a generated one"),
+    "RetryAfter": ("Retry-After", "integer", "Seconds after which to retry"),
+    "Challenge": ("WWW-Authenticate", "string", "`Bearer`: a key or a token is needed"),
+    "RateLimitPolicy": (
+        *("RateLimit-Policy", "string"),
+        "The limit that was reached: its quota, and its window in seconds",
+    ),
+    "RateLimit": ("RateLimit", "string", "What is left of the quota, and the seconds until it is renewed"),
+    "ETag": ("ETag", "string", "The version, for `If-None-Match`"),
+    "FileETag": ("ETag", "string", "The SHA-256 of the file, for `If-None-Match`"),
+    "Disposition": ("Content-Disposition", "string", "`attachment`, with a file name"),
+    "Location": ("Location", "string", "The path of what was created"),
+    "Link": ("Link", "string", "The next page, if there is one"),
+    "Replayed": (
+        *("Idempotent-Replayed", "string"),
+        "`true`: this is the job of an earlier request with the same idempotency key",
+    ),
+    "Preferred": ("Preference-Applied", "string", "The `wait` that was granted"),
+}
+
+
+def sends(*components: str) -> dict[str, Any]:
+    """The headers of a response, for a route's `responses`, by their names in RESPONSE_HEADERS."""
+    return {"headers": {RESPONSE_HEADERS[name][0]: {"$ref": f"#/components/headers/{name}"} for name in components}}
 
 
 MAX_WAIT_S = 60

@@ -33,7 +33,7 @@ ALLOWED = {
 }
 # package of the service -> the parts of the service that it may import besides itself
 SERVICE = {
-    "openapi": {"auth", "problems"},
+    "openapi": {"auth", "dependencies", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "state", "streaming", "submission"}
     | {"validation"},
 }

@@ -1,13 +1,12 @@
-"""Build the OpenAPI 3.1 document: FastAPI's, completed with operations, links and headers.
+"""Build the OpenAPI 3.1 document: FastAPI's, completed with links, access and headers.
 
-Tables here have the names, summaries and links of operations and the headers of responses; `components` adds schemas,
-examples and errors.
+Routes declare their names, summaries, problems and headers in their decorators. `components` adds schemas, examples
+and errors.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -17,7 +16,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from dyno.workloads.contract import Workload
-from service.auth import CONTRACT, ROUTE_RULES, Keyless
+from service.auth import CONTRACT, EVERYBODYS, READ, Keyless, RouteRule, requires
+from service.dependencies import RESPONSE_HEADERS, sends
 from service.openapi.components import (
     CONNECTION_ERRORS,
     describe_bodies,
@@ -40,46 +40,6 @@ TAGS = {
     "webhooks": "Notifications about done jobs",
     "keys": "API keys",
     "health": "Probes and Prometheus metrics",
-}
-
-# (method, path) -> operationId, summary. A route without a row is named after its path.
-OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
-    ("POST", "/v1/jobs"): ("submitJob", "Submit a job"),
-    ("GET", "/v1/jobs"): ("listJobs", "List jobs"),
-    ("GET", "/v1/jobs/{job_id}"): ("getJob", "Read a job, or wait for it"),
-    ("DELETE", "/v1/jobs/{job_id}"): ("deleteJob", "Delete a done job"),
-    ("POST", "/v1/jobs/{job_id}/rerun"): ("rerunJob", "Run a job's spec again"),
-    ("POST", "/v1/jobs/{job_id}/cancel"): ("cancelJob", "Cancel a job"),
-    ("GET", "/v1/jobs/{job_id}/result"): ("getResult", "Read a job's result"),
-    ("GET", "/v1/jobs/{job_id}/logs"): ("getLogs", "Read or follow a job's log"),
-    ("GET", "/v1/jobs/{job_id}/events"): ("followJob", "Follow a job"),
-    ("GET", "/v1/jobs/{job_id}/samples"): ("getSamples", "Read a job's samples"),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts"): ("checkArtifacts", "Check that a job's files can be listed"),
-    ("GET", "/v1/jobs/{job_id}/artifacts"): ("listArtifacts", "List a job's files"),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): ("checkArtifact", "Read a file's headers"),
-    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): ("getArtifact", "Download a file"),
-    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): ("putArtifact", "Store a file"),
-    ("GET", "/v1/results"): ("listResults", "Read metrics of many jobs"),
-    ("POST", "/v1/comparisons"): ("createComparison", "Compare results or two specs"),
-    ("GET", "/v1/comparisons/{comparison_id}"): ("getComparison", "Read a comparison"),
-    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): ("getBars", "Draw a comparison"),
-    ("GET", "/v1/events"): ("followAll", "Follow all jobs"),
-    ("GET", "/v1/webhook-deliveries"): ("listDeliveries", "List webhook deliveries"),
-    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): ("redeliver", "Redeliver a webhook"),
-    ("GET", "/v1/webhook-secret"): ("getWebhookSecret", "Read the secret of your webhooks"),
-    ("GET", "/v1/workloads"): ("listWorkloads", "List workloads"),
-    ("GET", "/v1/workloads/{name}"): ("getWorkload", "Read a workload"),
-    ("GET", "/v1/devices"): ("listDevices", "List devices"),
-    ("GET", "/v1/workers"): ("listWorkers", "List workers"),
-    ("POST", "/v1/devices/{device_id}/cordon"): ("cordonDevice", "Cordon a device"),
-    ("POST", "/v1/devices/{device_id}/uncordon"): ("uncordonDevice", "Uncordon a device"),
-    ("GET", "/v1/me"): ("getMe", "Read your key"),
-    ("POST", "/v1/keys"): ("createKey", "Create a key"),
-    ("GET", "/v1/keys"): ("listKeys", "List keys"),
-    ("DELETE", "/v1/keys/{key_id}"): ("revokeKey", "Revoke a key"),
-    ("GET", "/metrics"): ("getMetrics", "Read metrics"),
-    ("GET", "/livez"): ("getLiveness", "Check liveness"),
-    ("GET", "/readyz"): ("getReadiness", "Check readiness"),
 }
 
 _Links = list[tuple[tuple[str, ...], dict[str, str]]]
@@ -116,64 +76,20 @@ def link(operation_id: str, parameters: dict[str, str]) -> dict[str, Any]:
     return {"operationId": operation_id, "parameters": parameters}
 
 
-def default_name(method: str, path: str) -> tuple[str, str]:
-    """operationId and summary of a route without a row in OPERATIONS."""
-    words = [word for word in re.split(r"[^A-Za-z0-9]+", path) if word]
-    return method.lower() + "".join(map(str.capitalize, words)), f"{method} {path}"
-
-
-_HEADERS = {
-    "RequestId": ("string", "The `X-Request-ID` of the request, or a generated one"),
-    "RetryAfter": ("integer", "Seconds after which to retry"),
-    "Challenge": ("string", "`Bearer`: a key or a token is needed"),
-    "RateLimitPolicy": ("string", "The limit that was reached: its quota, and its window in seconds"),
-    "RateLimit": ("string", "What is left of the quota, and the seconds until it is renewed"),
-    "ETag": ("string", "The version, for `If-None-Match`"),
-    "FileETag": ("string", "The SHA-256 of the file, for `If-None-Match`"),
-    "Disposition": ("string", "`attachment`, with a file name"),
-    "Location": ("string", "The path of what was created"),
-    "Link": ("string", "The next page, if there is one"),
-    "Replayed": ("string", "`true`: this is the job of an earlier request with the same idempotency key"),
-    "Preferred": ("string", "The `wait` that was granted"),
-}
-_ALWAYS = {"X-Request-ID": "RequestId"}
-_OF_STATUS = {
-    "401": {"WWW-Authenticate": "Challenge"},
-    "429": {"Retry-After": "RetryAfter", "RateLimit": "RateLimit", "RateLimit-Policy": "RateLimitPolicy"},
-    "503": {"Retry-After": "RetryAfter"},
-}
-_READ, _FILE = ("GET", "HEAD"), "/v1/jobs/{job_id}/artifacts/{name}"
-_QUEUED_HEADERS = {"Location": "Location", "Retry-After": "RetryAfter", "Idempotent-Replayed": "Replayed"}
-_JOB_HEADERS = {"ETag": "ETag", "Retry-After": "RetryAfter"}
-_OF_ANSWER = {
-    ("POST", "/v1/jobs", "202"): _QUEUED_HEADERS | {"ETag": "ETag", "Preference-Applied": "Preferred"},
-    ("POST", "/v1/jobs/{job_id}/rerun", "202"): _QUEUED_HEADERS | {"ETag": "ETag", "Preference-Applied": "Preferred"},
-    ("POST", "/v1/comparisons", "202"): _QUEUED_HEADERS,
-    ("POST", "/v1/comparisons", "201"): {"Location": "Location"},
-    ("GET", "/v1/jobs", "200"): {"Link": "Link"},
-    ("GET", "/v1/results", "200"): {"Link": "Link", "Content-Disposition": "Disposition"},
-    ("GET", "/v1/webhook-deliveries", "200"): {"Link": "Link"},
-    ("GET", "/v1/jobs/{job_id}/samples", "200"): {"Content-Disposition": "Disposition"},
-    **{("GET", "/v1/jobs/{job_id}", status): _JOB_HEADERS for status in ("200", "304")},
-    **{("POST", "/v1/jobs/{job_id}/cancel", status): {"ETag": "ETag"} for status in ("200", "202")},
-    **{(method, _FILE, "200"): {"ETag": "FileETag", "Content-Disposition": "Disposition"} for method in _READ},
-    **{(method, _FILE, "304"): {"ETag": "FileETag"} for method in _READ},
-}
+_OF_STATUS = {"401": ["Challenge"], "429": ["RetryAfter", "RateLimit", "RateLimitPolicy"], "503": ["RetryAfter"]}
 
 
 def describe_headers(document: dict[str, Any]) -> None:
-    """Add the headers of each response, without the security headers for browsers that every response has."""
+    """Add the headers of each status to those that routes declare.
+
+    The security headers for browsers, which every response has, aren't listed.
+    """
     document["components"]["headers"] = {
-        name: {"description": text, "schema": {"type": kind}} for name, (kind, text) in _HEADERS.items()
+        name: {"description": text, "schema": {"type": kind}} for name, (_, kind, text) in RESPONSE_HEADERS.items()
     }
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            for status, answer in operation["responses"].items():
-                of_answer = _OF_ANSWER.get((method.upper(), path, status), {})
-                names = _ALWAYS | _OF_STATUS.get(status, {}) | of_answer
-                answer["headers"] = {
-                    name: {"$ref": f"#/components/headers/{component}"} for name, component in names.items()
-                }
+    for _, _, operation in each_operation(document):
+        for status, answer in operation["responses"].items():
+            answer["headers"] = sends("RequestId", *_OF_STATUS.get(status, ()))["headers"] | answer.pop("headers", {})
 
 
 router = APIRouter()
@@ -202,6 +118,7 @@ _WITH_KEY = (
 
 
 @router.get("/openapi.json", include_in_schema=False)
+@requires(READ, EVERYBODYS)
 async def document(request: Request) -> Response:
     return Response(await anyio.to_thread.run_sync(_text, request.app), media_type="application/json")
 
@@ -239,10 +156,8 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     _drop_nulls(document)
     describe_bodies(document, workloads)
     describe_events(document)
-    _describe_access(document)
+    _describe_access(document, app.state.rules)
     describe_headers(document)
-    for method, path, operation in each_operation(document):
-        operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or default_name(method, path)
     _describe_links(document)
     show_examples(document)
     share_errors(document)
@@ -276,11 +191,11 @@ def _drop_nulls(document: Document) -> None:
             schema.update(options[0] if len(options) == 1 else {"anyOf": options} if options else {})
 
 
-def _describe_access(document: Document) -> None:
+def _describe_access(document: Document, rules: Mapping[tuple[str, str], RouteRule]) -> None:
     """Add what each route needs, and its responses to callers that lack it."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in each_operation(document):
-        needs = ROUTE_RULES[(method, path)].needs
+        needs = rules[method, path].needs
         if needs is Keyless.TO_ATTEMPTS:
             operation["security"] = [{"attempt": []}]
         elif not isinstance(needs, Keyless):

@@ -25,7 +25,8 @@ from dyno.artifact_store import MEDIA_TYPES, OCTET_STREAM, PIECE_BYTES, artifact
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge
 from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
 from dyno.store.artifacts import check_token, note_files_async
-from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches
+from service.auth import OWN, READ, Keyless, requires
+from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches, sends
 from service.middleware import SANDBOXED
 from service.problems import BodyTooSlow, documented, hide_store_details
 
@@ -97,15 +98,18 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
 @router.get(
     "/samples",
     tags=["jobs"],
+    operation_id="getSamples",
+    summary="Read a job's samples",
     response_model=SampleList,
     responses={
-        200: {"content": _CSV},
+        200: {"content": _CSV, **sends("Disposition")},
         **documented(
             *("job-not-found", "result-not-ready", "no-result"),
             *("invalid-request", "record-unreadable", "store-unavailable"),
         ),
     },
 )
+@requires(READ, OWN)
 async def samples(
     job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv"], Query()] = "json"
 ) -> SampleList | StreamingResponse:
@@ -149,7 +153,7 @@ _SERVED = _BYTES | {
 
 _OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")
 _OF_FILE: dict[int | str, dict[str, Any]] = {
-    304: {"description": "The file hasn't changed since the given ETag"},
+    304: {"description": "The file hasn't changed since the given ETag", **sends("FileETag")},
     **documented(
         *("job-not-found", "artifact-not-found", "result-not-ready", "no-result"),
         *("record-unreadable", "store-unavailable"),
@@ -157,20 +161,50 @@ _OF_FILE: dict[int | str, dict[str, Any]] = {
     ),
 }
 _FILE_SENT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The file; its ETag is its SHA-256", "content": _SERVED}
+    200: {
+        "description": "The file; its ETag is its SHA-256",
+        "content": _SERVED,
+        **sends("FileETag", "Disposition"),
+    }
 }
-_FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "The file's size, type and ETag"}}
+_FILE_TOLD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file's size, type and ETag", **sends("FileETag", "Disposition")}
+}
 
 
-@router.head("/artifacts", tags=["artifacts"], responses=_OF_LIST)
-@router.get("/artifacts", tags=["artifacts"], responses=_OF_LIST)
+@router.head(
+    "/artifacts",
+    tags=["artifacts"],
+    operation_id="checkArtifacts",
+    summary="Check that a job's files can be listed",
+    responses=_OF_LIST,
+)
+@router.get(
+    "/artifacts", tags=["artifacts"], operation_id="listArtifacts", summary="List a job's files", responses=_OF_LIST
+)
+@requires(READ, OWN)
 async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
     """List the files of a succeeded job by name. They are deleted with the job."""
     return ArtifactList(data=(await jobs.result(job_id)).artifacts)
 
 
-@router.head("/artifacts/{name}", tags=["artifacts"], response_class=Response, responses=_FILE_TOLD | _OF_FILE)
-@router.get("/artifacts/{name}", tags=["artifacts"], response_class=Response, responses=_FILE_SENT | _OF_FILE)
+@router.head(
+    "/artifacts/{name}",
+    tags=["artifacts"],
+    operation_id="checkArtifact",
+    summary="Read a file's headers",
+    response_class=Response,
+    responses=_FILE_TOLD | _OF_FILE,
+)
+@router.get(
+    "/artifacts/{name}",
+    tags=["artifacts"],
+    operation_id="getArtifact",
+    summary="Download a file",
+    response_class=Response,
+    responses=_FILE_SENT | _OF_FILE,
+)
+@requires(READ, OWN)
 async def download(
     job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch
 ) -> Response:
@@ -208,12 +242,15 @@ def _names(listed: list[Artifact]) -> str:
 @router.put(
     "/artifacts/{name}",
     tags=["artifacts"],
+    operation_id="putArtifact",
+    summary="Store a file",
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
     responses=documented(
         *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),
         *("store-unavailable", "artifact-store-unavailable"),
     ),
 )
+@requires(Keyless.TO_ATTEMPTS, OWN)
 async def keep(job_id: JobId, name: ArtifactName, request: Request, state: StateDep, token: AttemptToken) -> Artifact:
     """For workers: store the body as a file of the job that the attempt's token belongs to.
 

@@ -35,7 +35,8 @@ from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons, Jobs
 from service import submission, validation
-from service.dependencies import IdempotencyKey, StateDep
+from service.auth import OWN, READ, SUBMIT, requires
+from service.dependencies import IdempotencyKey, StateDep, sends
 from service.middleware import SANDBOXED
 from service.problems import documented
 from service.state import State
@@ -201,6 +202,8 @@ router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 LOOKED_THROUGH = 100  # newest results of the workload to search for the same work: blocks the event loop for 20 ms
 MOST_OTHERS = 20  # results of the same work to read for each compared one
 _SVG: dict[str, Any] = {"image/svg+xml": {"schema": {"type": "string"}}}
+# FastAPI would name this schema after the operation id; generated clients know it by this title.
+_TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Show V1 Comparisons  Comparison Id  Get"}}}
 
 
 def _body() -> dict[str, Any]:
@@ -228,11 +231,18 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
 
 @router.post(
     "",
+    operation_id="createComparison",
+    summary="Compare results or two specs",
     status_code=201,
     response_model=Comparison,
     openapi_extra={"requestBody": {"required": True, "content": _body()}},
     responses={
-        202: {"model": UnfinishedComparison, "description": "The job that runs the two specs is queued"},
+        201: sends("Location"),
+        202: {
+            "model": UnfinishedComparison,
+            "description": "The job that runs the two specs is queued",
+            **sends("Location", "RetryAfter", "Replayed"),
+        },
         **documented(
             *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
             *("not-comparable", "job-expired"),
@@ -242,6 +252,7 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
         ),
     },
 )
+@requires(SUBMIT, OWN)
 async def create(
     asked: Asked,
     state: StateDep,
@@ -322,7 +333,16 @@ async def _found(comparison_id: str, state: StateDep, comparisons: ComparisonsDe
 Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
 
 
-@router.get("/{comparison_id}", responses=documented("comparison-not-found", "record-unreadable", "store-unavailable"))
+@router.get(
+    "/{comparison_id}",
+    operation_id="getComparison",
+    summary="Read a comparison",
+    responses={
+        200: {"content": _TITLE},
+        **documented("comparison-not-found", "record-unreadable", "store-unavailable"),
+    },
+)
+@requires(READ, OWN)
 async def show(found: Found) -> Comparison | UnfinishedComparison:
     """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
     return found
@@ -330,12 +350,15 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
 
 @router.get(
     "/{comparison_id}/bars.svg",
+    operation_id="getBars",
+    summary="Draw a comparison",
     response_class=Response,
     responses={
         200: {"description": "A bar for each result, with its interval", "content": _SVG},
         **documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
     },
 )
+@requires(READ, OWN)
 async def picture(found: Found) -> Response:
     """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
     if isinstance(found, UnfinishedComparison):

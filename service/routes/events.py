@@ -14,7 +14,7 @@ from dyno.errors import FieldError, StoreUnavailable
 from dyno.models.event import AnyEvent
 from dyno.store.events import EventPage, EventPosition, parse_event_position
 from service import streaming
-from service.auth import Caller, CallerDep
+from service.auth import OWN, READ, Caller, CallerDep, requires
 from service.dependencies import JobId, StateDep
 from service.problems import InvalidRequest, documented
 from service.state import State
@@ -58,6 +58,8 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
 
 @router.get(
     "/v1/jobs/{job_id}/events",
+    operation_id="followJob",
+    summary="Follow a job",
     response_class=Response,
     responses={
         200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
@@ -65,6 +67,7 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
         **documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
+@requires(READ, OWN)
 async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
     """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
@@ -79,12 +82,15 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
 
 @router.get(
     "/v1/events",
+    operation_id="followAll",
+    summary="Follow all jobs",
     response_class=Response,
     responses={
         200: {"description": "As for one job, but endless", "content": _STREAM},
         **documented(*_CODES),
     },
 )
+@requires(READ, OWN)
 async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
     """Stream the events of all jobs from now on, or after `Last-Event-ID`; `0-0` replays the last 10,000.
 

@@ -12,7 +12,7 @@ from dyno.logging import audit
 from dyno.models.inventory import Cordon, DeviceList, WorkerList
 from dyno.store import fleet
 from dyno.store.placement import queues_served
-from service.auth import CallerDep
+from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
 from service.dependencies import StateDep
 from service.problems import documented
 from service.submission import wake_up
@@ -23,7 +23,8 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host`, or without if that is unique")]
 
 
-@router.get("/devices", responses=documented("store-unavailable"))
+@router.get("/devices", operation_id="listDevices", summary="List devices", responses=documented("store-unavailable"))
+@requires(READ, EVERYBODYS)
 async def devices(state: StateDep) -> DeviceList:
     """List the devices of all live workers with their states, and the names of cordoned devices without one."""
     live = await fleet.devices(state.client, state.settings)
@@ -31,7 +32,13 @@ async def devices(state: StateDep) -> DeviceList:
     return DeviceList(data=live, cordoned_away=sorted(shut - {device.full_id for device in live}))
 
 
-@router.post("/devices/{device_id}/cordon", responses=documented("device-not-found", "store-unavailable"))
+@router.post(
+    "/devices/{device_id}/cordon",
+    operation_id="cordonDevice",
+    summary="Cordon a device",
+    responses=documented("device-not-found", "store-unavailable"),
+)
+@requires(ADMIN, EVERYBODYS)
 async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
@@ -40,7 +47,13 @@ async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDe
     return Cordon(device=full_id, cordoned=True)
 
 
-@router.post("/devices/{device_id}/uncordon", responses=documented("device-not-found", "store-unavailable"))
+@router.post(
+    "/devices/{device_id}/uncordon",
+    operation_id="uncordonDevice",
+    summary="Uncordon a device",
+    responses=documented("device-not-found", "store-unavailable"),
+)
+@requires(ADMIN, EVERYBODYS)
 async def uncordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Let a device take jobs again; queued jobs start at once. Its worker need not be live."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
@@ -63,7 +76,8 @@ def _named(name: str, full_ids: Collection[str]) -> str:
     raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices: {there}')
 
 
-@router.get("/workers", responses=documented("store-unavailable"))
+@router.get("/workers", operation_id="listWorkers", summary="List workers", responses=documented("store-unavailable"))
+@requires(READ, OWN)
 async def workers(state: StateDep) -> WorkerList:
     """List all live workers. A worker's `job` is null if it belongs to another key."""
     found = await fleet.workers(state.client, state.settings)

@@ -25,7 +25,7 @@ from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
 from dyno.store.redis import BOUNDS_S, check_server_async
-from service.auth import is_known
+from service.auth import EVERYBODYS, READ, Keyless, is_known, requires
 from service.dependencies import StateDep
 from service.middleware import HttpMetrics
 from service.problems import NotReady, documented
@@ -40,13 +40,15 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/livez", responses=documented())
+@router.get("/livez", operation_id="getLiveness", summary="Check liveness", responses=documented())
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def livez() -> Health:
     """Check that the process is alive. It depends on no other service."""
     return Health()
 
 
-@router.get("/readyz", responses=documented("not-ready"))
+@router.get("/readyz", operation_id="getReadiness", summary="Check readiness", responses=documented("not-ready"))
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def readyz(request: Request, state: StateDep) -> Health:
     """Check that the service can accept and keep jobs.
 
@@ -90,9 +92,12 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 
 @router.get(
     "/metrics",
+    operation_id="getMetrics",
+    summary="Read metrics",
     response_class=Response,
     responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **documented()},
 )
+@requires(READ, EVERYBODYS)
 async def metrics(state: StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
     scrape = Scrape(request.app.state.meter, await _read_tally(state), state.workloads.keys())

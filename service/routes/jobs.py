@@ -21,7 +21,7 @@ from dyno.models.result import Result
 from dyno.models.spec import FrameworkName, InterleavedSpec
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import streaming, submission, validation
-from service.auth import CallerDep
+from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -35,6 +35,7 @@ from service.dependencies import (
     as_parameter_errors,
     etag_matches,
     link_next,
+    sends,
 )
 from service.middleware import held_back
 from service.problems import documented
@@ -43,6 +44,8 @@ from service.streaming import POLL_AFTER_S, accepted_job
 from service.validation import ComparisonRequest, JobRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+_QUEUED = sends("Location", "RetryAfter", "Replayed", "ETag", "Preferred")
 
 
 class JobList(BaseModel):
@@ -74,10 +77,13 @@ class JobFilter(BaseModel):
 
 @router.post(
     "",
+    operation_id="submitJob",
+    summary="Submit a job",
     status_code=202,
     response_model=Job,
     responses={
         200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
+        202: _QUEUED,
         **documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
@@ -85,6 +91,7 @@ class JobFilter(BaseModel):
         ),
     },
 )
+@requires(SUBMIT, OWN)
 async def submit(
     asked: Submission,
     state: StateDep,
@@ -102,7 +109,13 @@ async def submit(
     return await accepted_job(state, submitted, response, preferred_wait_s)
 
 
-@router.get("", responses=documented("invalid-request", "store-unavailable"))
+@router.get(
+    "",
+    operation_id="listJobs",
+    summary="List jobs",
+    responses={200: sends("Link"), **documented("invalid-request", "store-unavailable")},
+)
+@requires(READ, OWN)
 async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
     """List jobs, newest first."""
     with as_parameter_errors():
@@ -113,12 +126,16 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
 
 @router.get(
     "/{job_id}",
+    operation_id="getJob",
+    summary="Read a job, or wait for it",
     response_model=Job,
     responses={
-        304: {"description": "The job hasn't changed since the given ETag"},
+        200: sends("ETag", "RetryAfter"),
+        304: {"description": "The job hasn't changed since the given ETag", **sends("ETag", "RetryAfter")},
         **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
     },
 )
+@requires(READ, OWN)
 async def show(
     job_id: JobId, state: StateDep, response: Response, if_none_match: IfNoneMatch, wait: Wait = 0
 ) -> Job | Response:
@@ -142,11 +159,19 @@ async def show(
 
 @router.post(
     "/{job_id}/cancel",
+    operation_id="cancelJob",
+    summary="Cancel a job",
     responses={
-        202: {"model": Job, "description": "The job is running; its worker will cancel it within seconds"},
+        200: sends("ETag"),
+        202: {
+            "model": Job,
+            "description": "The job is running; its worker will cancel it within seconds",
+            **sends("ETag"),
+        },
         **documented("job-not-found", "job-finished", "store-unavailable"),
     },
 )
+@requires(SUBMIT, OWN)
 async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Response) -> Job:
     """Cancel a job: a queued one at once, a running one through its worker. Repeating the request changes nothing.
 
@@ -163,8 +188,11 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
 
 @router.get(
     "/{job_id}/result",
+    operation_id="getResult",
+    summary="Read a job's result",
     responses=documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
 )
+@requires(READ, OWN)
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
     """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
     return await jobs.result(job_id)
@@ -172,13 +200,19 @@ async def result(job_id: JobId, jobs: JobsDep) -> Result:
 
 @router.post(
     "/{job_id}/rerun",
+    operation_id="rerunJob",
+    summary="Run a job's spec again",
     status_code=202,
-    responses=documented(
-        *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
-        *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
-        *("record-unreadable", "store-unavailable"),
-    ),
+    responses={
+        202: _QUEUED,
+        **documented(
+            *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
+            *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
+            *("record-unreadable", "store-unavailable"),
+        ),
+    },
 )
+@requires(SUBMIT, OWN)
 async def rerun(
     job_id: JobId,
     state: StateDep,
@@ -219,7 +253,14 @@ FILES_WITHIN_S = 10.0
 log = logging.getLogger(__name__)
 
 
-@router.delete("/{job_id}", status_code=204, responses=documented("job-not-found", "job-live", "store-unavailable"))
+@router.delete(
+    "/{job_id}",
+    operation_id="deleteJob",
+    summary="Delete a done job",
+    status_code=204,
+    responses=documented("job-not-found", "job-live", "store-unavailable"),
+)
+@requires(SUBMIT, OWN)
 async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
@@ -261,6 +302,8 @@ async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) 
 
 @router.get(
     "/{job_id}/logs",
+    operation_id="getLogs",
+    summary="Read or follow a job's log",
     response_class=PlainTextResponse,
     dependencies=[Depends(_log_slot)],
     responses={
@@ -268,6 +311,7 @@ async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) 
         **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
     },
 )
+@requires(READ, OWN)
 async def logs(job_id: JobId, state: StateDep, caller: CallerDep, follow: Follow = False) -> Response:
     """Read what the job's runners wrote to stdout and stderr, in all attempts and runs.
 

@@ -10,7 +10,7 @@ from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
 from service import validation
-from service.auth import CallerDep
+from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
 from service.dependencies import StateDep
 from service.problems import documented
 
@@ -31,7 +31,8 @@ async def _asked(request: Request, state: StateDep) -> NewKey:
 KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
 
 
-@router.get("/me", responses=documented())
+@router.get("/me", operation_id="getMe", summary="Read your key", responses=documented())
+@requires(READ, OWN)
 async def me(caller: CallerDep) -> Me:
     """Read your key, its scopes and its limits."""
     return Me(key=caller.key, scopes=caller.scope.implied)
@@ -39,6 +40,8 @@ async def me(caller: CallerDep) -> Me:
 
 @router.post(
     "/keys",
+    operation_id="createKey",
+    summary="Create a key",
     status_code=201,
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _body()}}}},
     responses=documented(
@@ -46,6 +49,7 @@ async def me(caller: CallerDep) -> Me:
         "store-unavailable",
     ),
 )
+@requires(ADMIN, EVERYBODYS)
 async def create(
     asked: Annotated[NewKey, Depends(_asked)], state: StateDep, caller: CallerDep, response: Response
 ) -> CreatedKey:
@@ -56,13 +60,21 @@ async def create(
     return CreatedKey(**dict(key), secret=secret)
 
 
-@router.get("/keys", responses=documented("store-unavailable"))
+@router.get("/keys", operation_id="listKeys", summary="List keys", responses=documented("store-unavailable"))
+@requires(ADMIN, EVERYBODYS)
 async def browse(state: StateDep) -> KeyList:
     """List all keys, newest first."""
     return KeyList(data=await state.keys.list())
 
 
-@router.delete("/keys/{key_id}", status_code=204, responses=documented("key-not-found", "store-unavailable"))
+@router.delete(
+    "/keys/{key_id}",
+    operation_id="revokeKey",
+    summary="Revoke a key",
+    status_code=204,
+    responses=documented("key-not-found", "store-unavailable"),
+)
+@requires(ADMIN, EVERYBODYS)
 async def revoke(key_id: KeyId, state: StateDep, caller: CallerDep) -> None:
     """Revoke a key: requests with it are refused from now on. Repeating the request changes nothing.
 

@@ -16,7 +16,8 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
 from dyno.models.spec import Spec
 from dyno.store.records import ResultSummary, read_result_summaries
-from service.dependencies import StateDep, TimestampOrEpoch, as_parameter_errors, link_next
+from service.auth import OWN, READ, requires
+from service.dependencies import StateDep, TimestampOrEpoch, as_parameter_errors, link_next, sends
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
@@ -24,6 +25,8 @@ router = APIRouter(prefix="/v1/results", tags=["results"])
 # Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
+# FastAPI would name this schema after the operation id; generated clients know it by this title.
+_TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Results V1 Results Get"}}}
 
 
 class ResultFilter(BaseModel):
@@ -46,9 +49,15 @@ class ResultFilter(BaseModel):
 
 @router.get(
     "",
+    operation_id="listResults",
+    summary="Read metrics of many jobs",
     response_model=list[ResultRow],
-    responses={200: {"content": _CSV}, **documented("invalid-request", "store-unavailable")},
+    responses={
+        200: {"content": _TITLE | _CSV, **sends("Link", "Disposition")},
+        **documented("invalid-request", "store-unavailable"),
+    },
 )
+@requires(READ, OWN)
 async def results(state: StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 

@@ -12,8 +12,8 @@ from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.store.redis import JOB_ID
 from dyno.store.webhooks import Deliveries, DeliveryQuery
 from dyno.webhook_delivery import owner_secret
-from service.auth import CallerDep
-from service.dependencies import StateDep, Timestamp, as_parameter_errors, link_next
+from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.dependencies import StateDep, Timestamp, as_parameter_errors, link_next, sends
 from service.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
@@ -54,7 +54,13 @@ DeliveriesDep = Annotated[Deliveries, Depends(_deliveries)]
 DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id` of all attempts")]
 
 
-@router.get("/webhook-deliveries", responses=documented("invalid-request", "store-unavailable"))
+@router.get(
+    "/webhook-deliveries",
+    operation_id="listDeliveries",
+    summary="List webhook deliveries",
+    responses={200: sends("Link"), **documented("invalid-request", "store-unavailable")},
+)
+@requires(READ, OWN)
 async def browse(
     deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
 ) -> DeliveryList:
@@ -68,9 +74,12 @@ async def browse(
 
 @router.post(
     "/webhook-deliveries/{delivery_id}/redeliver",
+    operation_id="redeliver",
+    summary="Redeliver a webhook",
     status_code=202,
     responses=documented("delivery-not-found", "store-unavailable"),
 )
+@requires(SUBMIT, OWN)
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: CallerDep) -> Delivery:
     """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
 
@@ -81,7 +90,13 @@ async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: 
     return delivery
 
 
-@router.get("/webhook-secret", responses=documented())
+@router.get(
+    "/webhook-secret",
+    operation_id="getWebhookSecret",
+    summary="Read the secret of your webhooks",
+    responses=documented(),
+)
+@requires(SUBMIT, OWN)
 async def secret(state: StateDep, caller: CallerDep, response: Response) -> WebhookSecret:
     """Read the secret that signs the webhooks of your jobs, for receivers to check. Each key has its own."""
     response.headers["Cache-Control"] = "no-store"

@@ -8,19 +8,24 @@ from dyno.errors import UnknownWorkload
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
 from dyno.workloads.contract import Workload
 from dyno.workloads.training.params import TrainingParams
+from service.auth import EVERYBODYS, READ, requires
 from service.dependencies import StateDep
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
-@router.get("", responses=documented())
+@router.get("", operation_id="listWorkloads", summary="List workloads", responses=documented())
+@requires(READ, EVERYBODYS)
 async def browse(state: StateDep) -> WorkloadList:
     """List all workloads by name."""
     return WorkloadList(data=[_entry(workload) for workload in state.workloads.values()])
 
 
-@router.get("/{name}", responses=documented("workload-not-found"))
+@router.get(
+    "/{name}", operation_id="getWorkload", summary="Read a workload", responses=documented("workload-not-found")
+)
+@requires(READ, EVERYBODYS)
 async def show(name: str, state: StateDep) -> WorkloadEntry:
     """Read one workload."""
     try:

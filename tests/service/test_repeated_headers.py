@@ -12,19 +12,20 @@ import pytest
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from service.app import create_app
-from service.auth import ROUTE_RULES, Keyless
+from service.auth import Keyless
 from service.dependencies import LIST_HEADERS
 from service.middleware import TracingMiddleware
 from service.openapi import each_operation
 
-DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+APP = create_app(Settings())
+DOCUMENT: dict[str, Any] = APP.openapi()
 OF_HEADERS = [
     (method, path, each["name"].lower())
     for method, path, operation in each_operation(DOCUMENT)
     for each in operation.get("parameters", [])
     if each["in"] == "header"
 ]
-TAKING_KEYS = sorted(row for row, rule in ROUTE_RULES.items() if rule.needs is not Keyless.TO_ALL)
+TAKING_KEYS = sorted(row for row, rule in APP.state.rules.items() if rule.needs is not Keyless.TO_ALL)
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "00-{}-b7ad6b7169203331-01"
 VALUES = {"last-event-id": "1-0"}
 

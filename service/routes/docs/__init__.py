@@ -12,6 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
+from service.auth import EVERYBODYS, Keyless, requires
 from service.dependencies import IfNoneMatch, etag_matches
 
 router = APIRouter(include_in_schema=False)
@@ -51,12 +52,14 @@ def assets() -> Mapping[str, Asset]:
 
 
 @router.get("/")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def root() -> Response:
     """Redirect to the documentation."""
     return RedirectResponse("docs")
 
 
 @router.get("/docs")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def page() -> Response:
     """The page without the document: the page's script requests it, with a key if one is needed."""
     headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
@@ -64,6 +67,7 @@ async def page() -> Response:
 
 
 @router.get("/docs/{asset}")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     """A script or style sheet of the page."""
     found = assets().get(asset)

@@ -13,23 +13,25 @@ from fastapi import Depends, FastAPI
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.redis import Keys
-from service import auth
 from service.app import create_app
-from service.auth import EVERYBODYS, OWN, READ, ROUTE_RULES, Keyless, RouteRule, authorize
+from service.auth import EVERYBODYS, OWN, READ, Keyless, RouteRule, authorize, requires
 from service.dependencies import StateDep
 from tests.service.keys.belongings import Belongings
 from tests.service.keys.conftest import Caller
 from tests.service.keys.matrix import Ask, Operation, Told, asks, canceled, operations, told
 
 NOT_THERE = ("job-not-found", "comparison-not-found", "delivery-not-found")
+RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
 
 class Matrix:
     """The callers of one service, and one line per fault in the responses."""
 
-    def __init__(self, belongings: Belongings, *callers: httpx.Client) -> None:
-        self._belongings = belongings
+    def __init__(
+        self, rules: Mapping[tuple[str, str], RouteRule], belongings: Belongings, *callers: httpx.Client
+    ) -> None:
+        self._rules, self._belongings = rules, belongings
         self._owner, self._stranger, self._admin = callers
         self._last = {who: canceled(who) for who in callers}
 
@@ -45,7 +47,7 @@ class Matrix:
         for each, answers in refused.items():
             yield from self._leaks(each, about[each], answers)
         for each in about:
-            if ROUTE_RULES[each.method, each.path].whose is OWN and each.method != "DELETE":
+            if self._rules[each.method, each.path].whose is OWN and each.method != "DELETE":
                 yield from self._not_for_admins(each, self._told(self._admin, about[each]))
         for each, answers in refused.items():
             yield from self._not_as_ruled(each, about[each], answers)
@@ -71,7 +73,7 @@ class Matrix:
 
     def _not_as_ruled(self, each: Operation, about: list[Ask], strangers: list[Told]) -> Iterator[str]:
         """Whether the owner gets its own data exactly where the rule says so; else leaks couldn't be found."""
-        needs, whose = ROUTE_RULES[each.method, each.path]
+        needs, whose = self._rules[each.method, each.path]
         owners = self._told(self._owner, about)
         kinds = [[(answer.status, answer.code) for answer in answers] for answers in (strangers, owners)]
         shown = [answer.status < 400 and self._marks(answer, ask) for answer, ask in zip(owners, about, strict=True)]
@@ -89,7 +91,7 @@ class Matrix:
 
 @pytest.fixture
 def matrix(belongings: Belongings, owner: Caller, everyone: Mapping[Scope, Caller]) -> Matrix:
-    return Matrix(belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
+    return Matrix(RULES, belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
 
 
 def test_no_operation_shows_another_keys_data(matrix: Matrix, everyone: Mapping[Scope, Caller]) -> None:
@@ -102,12 +104,21 @@ class Forgetful(FastAPI):
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
-        for path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}"):
-            self.add_api_route(path, _everybodys_jobs, dependencies=[Depends(authorize)])
+        for path, endpoint in PLANTED.items():
+            self.add_api_route(path, endpoint, dependencies=[Depends(authorize)])
 
 
+@requires(READ, EVERYBODYS)
 async def _everybodys_jobs(state: StateDep) -> list[str]:
     return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
+
+
+@requires(READ, OWN)
+async def _own_jobs(state: StateDep) -> list[str]:
+    return await _everybodys_jobs(state)
+
+
+PLANTED = {"/v1/everything": _everybodys_jobs, "/v1/own": _own_jobs, "/v1/all/{sweep_id}": _own_jobs}
 
 
 def test_the_matrix_finds_leaking_routes_and_untested_ones(
@@ -119,16 +130,15 @@ def test_the_matrix_finds_leaking_routes_and_untested_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("service.app.FastAPI", Forgetful)
-    for path, whose in (("/v1/everything", EVERYBODYS), ("/v1/own", OWN), ("/v1/all/{sweep_id}", OWN)):
-        monkeypatch.setitem(auth.ROUTE_RULES, ("GET", path), RouteRule(READ, whose))
-    with serve(create_app(settings)) as http:
+    app = create_app(settings)
+    with serve(app) as http:
         callers = [
             httpx.Client(base_url=http.base_url, headers=who.http.headers, timeout=30)
             for who in (owner, everyone[Scope.SUBMIT], everyone[Scope.ADMIN])
         ]
         found = operations(callers[2].get("/openapi.json").json())
-        planted = [each for each in found if each.path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}")]
-        faults = list(Matrix(belongings, *callers).faults(planted))
+        planted = [each for each in found if each.path in PLANTED]
+        faults = list(Matrix(app.state.rules, belongings, *callers).faults(planted))
     assert faults == [
         "GET /v1/all/{sweep_id}: add its requests to matrix.py, as it has 'all'",
         "GET /v1/everything: tells a stranger what is the owner's",

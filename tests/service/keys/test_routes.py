@@ -1,4 +1,4 @@
-"""Every route with every kind of key, checked against the service's own table of rules."""
+"""Every route with every kind of key, checked against the rule that the route declares."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fastapi import APIRouter, FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
-from service import auth
 from service.app import create_app
-from service.auth import OWN, READ, ROUTE_RULES, Keyless, RouteRule, check_route_rules
+from service.auth import Keyless, RouteRule, route_rules
 from tests.service.keys.belongings import Belongings
 from tests.service.keys.conftest import Caller, problem
 from tests.service.keys.matrix import Operation, Told, asks, operations, told
 
-ROWS = sorted(ROUTE_RULES, key=lambda row: (row[1], row[0]))
+RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
+ROWS = sorted(RULES, key=lambda row: (row[1], row[0]))
 UNDOCUMENTED = ("/openapi.json", "/", "/docs", "/docs/{asset}")
 
 
@@ -39,11 +39,9 @@ def ask(document: dict[str, Any], service: httpx.Client, belongings: Belongings)
     return one
 
 
-def test_the_table_has_exactly_the_routes_of_the_document(
-    document: dict[str, Any],
-) -> None:
+def test_rules_cover_exactly_the_routes_of_the_document(document: dict[str, Any]) -> None:
     documented = {(each.method, each.path) for each in operations(document)}
-    assert documented | {("GET", path) for path in UNDOCUMENTED} == ROUTE_RULES.keys()
+    assert documented | {("GET", path) for path in UNDOCUMENTED} == RULES.keys()
 
 
 class Beside(FastAPI):
@@ -54,25 +52,19 @@ class Beside(FastAPI):
         self.add_api_route("/v1/beside", lambda: None)
 
 
-def test_routes_without_a_row_and_rows_without_a_route_prevent_the_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_route_without_a_rule_prevents_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten = APIRouter()
     forgotten.add_api_route("/v1/forgotten", lambda: None)
-    with pytest.raises(RuntimeError, match=r"without a row.*/v1/forgotten"):
-        check_route_rules(forgotten.routes)
-    with monkeypatch.context() as around:
-        around.setattr("service.app.FastAPI", Beside)
-        with pytest.raises(RuntimeError, match=r"without a row.*/v1/beside"):
-            create_app(Settings(redis_url="unix:///nowhere"))
-    monkeypatch.setitem(auth.ROUTE_RULES, ("GET", "/v1/gone"), RouteRule(READ, OWN))
-    with pytest.raises(RuntimeError, match=r"without a route.*/v1/gone"):
+    with pytest.raises(RuntimeError, match=r"without @requires.*/v1/forgotten"):
+        route_rules(forgotten.routes)
+    monkeypatch.setattr("service.app.FastAPI", Beside)
+    with pytest.raises(RuntimeError, match=r"without @requires.*/v1/beside"):
         create_app(Settings(redis_url="unix:///nowhere"))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
 def test_requests_without_a_valid_key_are_refused(row: tuple[str, str], ask: Callable[..., Told]) -> None:
-    needs = ROUTE_RULES[row].needs
+    needs = RULES[row].needs
     for authorization in (None, "Bearer", "Basic ZHlubzo=", "Bearer dyno", f"Bearer dyno_{'0' * 64}"):
         answer = ask(row, authorization)
         if needs is Keyless.TO_ALL:
@@ -90,7 +82,7 @@ def test_requests_without_a_valid_key_are_refused(row: tuple[str, str], ask: Cal
 def test_a_key_can_use_exactly_the_routes_of_its_scope(
     row: tuple[str, str], ask: Callable[..., Told], everyone: Mapping[Scope, Caller]
 ) -> None:
-    needs = ROUTE_RULES[row].needs
+    needs = RULES[row].needs
     for scope, who in everyone.items():
         answer = ask(row, f"Bearer {who.secret}")
         if needs is Keyless.TO_ATTEMPTS:
@@ -122,7 +114,7 @@ def test_without_a_token_a_jobs_existence_is_not_revealed(
 def test_the_document_names_each_routes_scope_and_its_refusals(
     document: dict[str, Any],
 ) -> None:
-    for (method, path), (needs, _) in ROUTE_RULES.items():
+    for (method, path), (needs, _) in RULES.items():
         operation = document["paths"].get(path, {}).get(method.lower())
         if operation is None:
             continue

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from service.openapi import each_operation
-from service.openapi.compatibility import resolved
 
 Document = dict[str, Any]
 
@@ -15,4 +14,5 @@ def answers(document: Document) -> Iterator[tuple[str, str, str, Document]]:
     """Method, path, status and response of all operations, with references resolved."""
     for method, path, operation in each_operation(document):
         for status, answer in operation["responses"].items():
-            yield method, path, status, dict(resolved(answer, document))
+            name = answer.get("$ref", "").rpartition("/")[2]
+            yield method, path, status, document["components"]["responses"][name] if name else answer

@@ -12,7 +12,7 @@ import pytest
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service.app import create_app
-from service.openapi import OPERATIONS, TAGS, default_name, each_operation
+from service.openapi import TAGS, each_operation
 from service.openapi.components import problem_codes
 from service.problems import MEDIA_TYPE, PROBLEMS
 from tests.service.openapi.conftest import answers
@@ -64,17 +64,6 @@ def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(do
     assert [name for name in names if re.fullmatch("[a-z]+([A-Z][a-z0-9]*)*", name) is None] == []
     assert all(operation["summary"] and operation["description"] for operation in found)
     assert {tag for operation in found for tag in operation["tags"]} <= TAGS.keys()
-
-
-def test_every_named_operation_has_a_route(document: dict[str, Any]) -> None:
-    assert OPERATIONS.keys() <= {(method, path) for method, path, _ in each_operation(document)}
-
-
-def test_a_route_without_a_row_has_a_default_name() -> None:
-    assert default_name("POST", "/v1/webhook-deliveries/{delivery_id}") == (
-        "postV1WebhookDeliveriesDeliveryId",
-        "POST /v1/webhook-deliveries/{delivery_id}",
-    )
 
 
 def test_every_response_is_listed_and_every_error_is_a_problem(document: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from service.app import create_app
-from service.openapi import OPERATIONS, each_operation
+from service.openapi import each_operation
 from service.openapi.components import recorded_examples
 from service.problems import PROBLEMS
 from tests.service.openapi.conftest import answers
@@ -67,12 +67,10 @@ def models() -> dict[tuple[str, str], Any]:
     found: dict[tuple[str, str], Any] = {}
     for each in iter_route_contexts(create_app(Settings()).routes):
         route = each.original_route
-        for method in route.methods or () if isinstance(route, APIRoute) else ():
-            operation_id, _ = OPERATIONS.get((method, each.path or ""), (None, None))
-            if operation_id is not None and isinstance(route, APIRoute):
-                found[operation_id, str(route.status_code or 200)] = route.response_model
-                more = {str(status): more["model"] for status, more in route.responses.items() if "model" in more}
-                found |= {(operation_id, status): model for status, model in more.items()}
+        if isinstance(route, APIRoute) and route.operation_id is not None:
+            found[route.operation_id, str(route.status_code or 200)] = route.response_model
+            more = {str(status): more["model"] for status, more in route.responses.items() if "model" in more}
+            found |= {(route.operation_id, status): model for status, model in more.items()}
     return found
 
 

@@ -24,7 +24,7 @@ OF_QUERIES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), [row for row in ROWS if row not in ALWAYS_NEED_KEY])
+@pytest.mark.parametrize(("method", "path"), [row for row in ROWS if not row[1].startswith(ALWAYS_NEED_KEY)])
 def test_unknown_parameters_are_refused_before_any_effect(http: httpx.Client, method: str, path: str) -> None:
     asked = re.sub(r"{[a-z_]+}", "none", path)
     answer = http.request(method, asked, params={"validate-only": "true"})

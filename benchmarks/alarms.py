@@ -13,7 +13,7 @@ from benchmarks.kept import Answer, Kept, answers, made_here, so_far
 from benchmarks.quiet import QUIET, moved
 from benchmarks.report import prose, table, write
 from dyno.measure.statistics import wilson_interval
-from dyno.measure.warnings import CODES
+from dyno.measure.warning_codes import CODES
 from dyno.models.result import Result
 
 STATE = Path("build") / "alarms"
@@ -26,7 +26,7 @@ CASES: dict[str, Spec] = {
 }
 FEWER = {"mnist_cnn to 1 %": 8}
 AIM = {"A": 0.0, "B": 0.05}
-_OF = {severity: {code for code, (of, _) in CODES.items() if of == severity} for severity in "ABC"}
+_OF = {severity: {code for code, row in CODES.items() if row.severity == severity} for severity in "ABC"}
 _TRUE = {"NOISY", "NOISY_NEIGHBOUR"}  # what the interval says too, and what the host's own counters say
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - _TRUE, "any of C": _OF["C"]}
 
@@ -94,7 +94,7 @@ def _any(results: Sequence[Result], codes: Collection[str]) -> str:
 def _by_code(results: Sequence[Result]) -> list[list[str]]:
     """In the order of the table of codes, the gravest first."""
     raised = Counter(warning.code for result in results for warning in result.warnings)
-    return [[f"`{code}`", CODES[code][0], _share(raised[code], len(results))] for code in CODES if raised[code]]
+    return [[f"`{code}`", CODES[code].severity, _share(raised[code], len(results))] for code in CODES if raised[code]]
 
 
 def _verdicts(results: Sequence[Result]) -> str:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import GENERATED, generated
+from dyno.measure.stopping_rule import LOOSEST_REL_CI
+from dyno.models.spec import Measure
 from dyno.settings import Settings
 from dyno.workloads import registry
 
@@ -18,6 +21,16 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.g
 
 def test_the_readme_has_at_most_150_lines() -> None:
     assert len(README.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
+    assert (ROOT / page).read_text() == generated(page), "run make docs"
+
+
+def test_the_loosest_target_is_named_where_targets_are_set() -> None:
+    assert f"uses {LOOSEST_REL_CI:g} to decide" in " ".join(str(Measure.model_json_schema()["description"]).split())
+    assert f"target** than {100 * LOOSEST_REL_CI:g} % ends" in (ROOT / "docs" / "method.md").read_text()
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "workloads.md"], ids=lambda page: page.name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dyno.measure.warning_codes import CODES, WarningCode
+from dyno.workloads import registry
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
@@ -61,8 +62,27 @@ def _value(constant: re.Match[str]) -> str:
     return UNITS[unit](value)
 
 
+def workloads_in_short() -> str:
+    """The table of README.md."""
+    rows = ((f"`{name}`", found.description) for name, found in registry().items())
+    return _table(("workload", "what it measures"), *rows)
+
+
+def workloads() -> str:
+    """The table of docs/workloads.md."""
+    rows = ((f"`{name}`", found.description, found.options) for name, found in registry().items())
+    return _table(("workload", "what it measures", "options and outputs"), *rows)
+
+
+def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
+TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
 # Page -> the part of it that is generated, and what generates it.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
+    "README.md": (TABLE, workloads_in_short),
+    "docs/workloads.md": (TABLE, workloads),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }
 

@@ -88,7 +88,7 @@ openapi: install  # write docs/openapi.json anew; refused where callers break, u
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
-	$(LOCK) --extra cpu --extra jax --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 clean:  # remove the environment and caches

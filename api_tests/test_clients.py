@@ -34,7 +34,7 @@ def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stand
     assert done.returncode == 0, done.stderr
     assert "succeeded" in done.stdout
     assert "FLOP/s" in done.stdout
-    form = r"(trusted|indicative|untrusted) [0-9.]+ GFLOP/s \[[A-Z_', ]*\]\n"
+    form = r"(trusted|indicative|untrusted) [0-9.]+ GFLOP/s \[[A-Z0-9_', ]*\]\n"
     assert re.fullmatch(form, SHOWN)
     assert re.match(form, done.stdout), done.stdout
 

@@ -1,1 +1,1 @@
-"""How fast Dyno itself is, against the naive way and bare loops. `make bench` runs all, writes docs/results/."""
+"""How fast Dyno itself is, and whether its method is right. Each benchmark writes a page in docs/results/."""

@@ -24,13 +24,13 @@ PARAMS: dict[str, dict[str, JsonValue]] = {
 COSTLY = ("on", "worker")
 
 
-def main(processes: int = PROCESSES, rounds: int = ROUNDS, state: Path = STATE) -> None:
-    files, found = Files(state, here()), {name: list[dict[str, Any]]() for name in PARAMS}
+def main() -> None:
+    files, found = Files(STATE, here()), {name: list[dict[str, Any]]() for name in PARAMS}
     try:
-        for process in range(processes):
-            for name, params in PARAMS.items():
-                found[name].append(_taken(files, f"{name}.{process:02}", name, params, rounds))
-    finally:  # also when it is ended by Ctrl-C
+        for process in range(PROCESSES):
+            for name in PARAMS:
+                found[name].append(_taken(files, f"{name}.{process:02}", name))
+    finally:  # also when Ctrl-C ends it
         write("cost", "What measuring costs", lines({name: of for name, of in found.items() if len(of) > 1}))
 
 
@@ -41,21 +41,20 @@ def change(processes: Sequence[Mapping[str, Any]], way: str) -> Ratio:
 
 
 def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: it reads the
-        sensors that there are, the clocks and what neighbours used (`/proc`), asks the framework what it has traced,
-        drains its queue, and writes progress into a pipe that another process reads. *Worker* is the same with a
-        supervisor's watch at the other end of the pipe, which sends heartbeats to a Redis on this machine. Not in it:
-        the launcher's look at a runner's memory and files, the API, Celery, and that Redis while it idles, which it
-        does beside all three. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process, on all of the
-        device's cores: half of what a run takes at least, so that what lies around samples comes twice as often here.
-        *Change*: of the time per execution to that of *off*, the geometric mean of the turns' ratios and then of the
-        processes' (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts
-        as long as what lies between its samples, too."""
+    text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: sensors, clocks,
+        what neighbours used (`/proc`), what the framework has traced, draining its queue, and progress into a pipe that
+        another process reads. *Worker* is the same with a supervisor's monitor at the other end of the pipe, which
+        sends heartbeats to a Redis on this machine. Left out: the launcher's look at a runner's memory and files, the
+        API, Celery, and that Redis while it idles. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process,
+        on all of the device's cores: half of what a run takes at least. *Change*: of the time per execution to that of
+        *off*, the geometric mean of the turns' ratios and then of the processes' (Student's t on logarithms); its
+        one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts as long as what lies between its samples,
+        too."""
     rows = [[f"`{name}`", way, len(of), *_cells(of, way)] for name, of in found.items() for way in COSTLY]
     head = ("workload", "way", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off")
     after = """What comes after the last sample costs time and changes nothing: *verify* checks the output, *doubts* is
         what the first run of a job looks into (is the queue drained, does more work take longer)."""
-    return [*prose(text), *table(head, rows), *prose(after), *_once(found), "", *_sensors(found)]
+    return [*prose(text), *table(head, rows), *prose(after), *_once(found), "", *prose(_sensors(found))]
 
 
 def _cells(processes: Sequence[Mapping[str, Any]], way: str) -> list[str]:
@@ -76,33 +75,23 @@ def _once(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     ]
 
 
-def _sensors(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Which of them the cost is of, on this machine."""
-    every = [each["sensors"] for of in found.values() for each in of]
-    told = sorted({name for each in every for name in each["told"]})
-    silent = {name: reason for each in every for name, reason in each["silent"].items()}
-    answered = ", ".join(f"`{name}`" for name in told) or "none, so that *on* pays for asking and not for reading"
-    return [
-        *prose(f"Sensors that answered on this machine: {answered}. Those that didn't:"),
-        *(f"- `{name}`: {reason}" for name, reason in sorted(silent.items())),
-    ]
+def _sensors(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    names = sorted({f"`{name}`" for of in found.values() for each in of for name in each["sensors"]["told"]})
+    answered = ", ".join(names) or "none, so that *on* pays for asking and not for reading"
+    return f"Sensors that answered on this machine: {answered}. Any result from here says why the others didn't."
 
 
 def _median(processes: Sequence[Mapping[str, Any]], name: str) -> float:
     return median([each[name] for each in processes])
 
 
-def _taken(files: Files, name: str, workload: str, params: Mapping[str, JsonValue], rounds: int) -> dict[str, Any]:
-    """One process, or what was kept of it."""
-    spec: Spec = {"workload": workload, "params": dict(params), "rounds": rounds}
+def _taken(files: Files, name: str, workload: str) -> dict[str, Any]:
+    """The answer of one process, kept or new."""
+    spec: Spec = {"workload": workload, "params": dict(PARAMS[workload]), "rounds": ROUNDS}
     kept = files.get(name, spec)
     if kept is None:
-        kept = json.loads(printed("cost_side_by_side", workload, json.dumps(params), rounds))
+        kept = json.loads(printed("cost_process", workload, json.dumps(PARAMS[workload]), ROUNDS))
         files.put(name, spec, kept)
         for way in COSTLY:
             print(f"{name}: {way} {ratio(kept['medians_s'][way], kept['medians_s']['off'])}", flush=True)
     return kept
-
-
-if __name__ == "__main__":
-    main()

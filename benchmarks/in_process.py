@@ -8,7 +8,7 @@ from typing import Any
 
 from dyno.devices.discovery import discover
 from dyno.frameworks import framework
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built

@@ -1,20 +1,31 @@
 """The FLOP/s that Dyno reports for matmul against a bare hand-written loop, interleaved two ways.
 
-Sample by sample in one process, which shows a difference in the timing itself; and whole jobs over HTTP beside whole
-processes, which shows what a caller gets, at the price of the machine's drift.
+Sample by sample in one process, which shows a difference in the timing itself: where the speed drifts by a tenth within
+seconds nothing else shows 1 %. And whole jobs over HTTP beside whole processes, which shows what a user gets.
+
+`python -m benchmarks.matmul bare|side_by_side` is such a process: prints FLOP/s, or Dyno's to the bare loop's.
 """
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
 
-from benchmarks.fleet import Fleet, fleet
-from benchmarks.pairs import interleave, printed, ratio, spread
-from benchmarks.report import write
+from benchmarks.files import Spec
+from benchmarks.in_process import compiled
+from benchmarks.jobs import metric_value, own_dyno
+from benchmarks.pairs import in_turns, printed, ratio, spread
+from benchmarks.report import prose, write
+from dyno.measure.sampling import HostClock, sample
+from dyno.measure.stopping_rule import StoppingRule
+from dyno.models.spec import Measure
 
 N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 10
 PROCESSES, SAMPLES = 12, 25
-SPEC: dict[str, JsonValue] = {
+SPEC: Spec = {
     "workload": "matmul",
     "params": {"n": N, "repeats": REPEATS},
     "device": "cpu",
@@ -23,41 +34,81 @@ SPEC: dict[str, JsonValue] = {
 
 
 def main() -> None:
-    ratios = [_side_by_side() for _ in range(PROCESSES)]
-    with fleet() as dyno:
-        ours, bare = interleave(lambda: _reported(dyno), _bare, PAIRS)
+    ratios = []
+    for _ in range(PROCESSES):
+        ratios.append(float(printed("matmul", "side_by_side")))
+        print(f"in one process: {ratios[-1]:.4f}", flush=True)
+    with own_dyno() as dyno:
+        reported = partial(metric_value, dyno, SPEC, "throughput")
+        found = in_turns({"Dyno": reported, "bare loop": lambda: float(printed("matmul", "bare"))}, PAIRS)
+    of_jobs = f"""`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a
+        job, against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:"""
+    of_samples = f"""The same two loops in one process, a bare sample after each of Dyno's (its own sampling code), at
+        least {SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:"""
     lines = [
-        f"`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a job,",
-        f"against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:",
+        *prose(of_jobs),
+        *(f"- {way}: {spread(values, 1e-9)}" for way, values in found.items()),
+        f"- Dyno / bare: {ratio(*found.values())}",
         "",
-        f"- Dyno: {spread(ours, 1e-9)}",
-        f"- bare loop: {spread(bare, 1e-9)}",
-        f"- Dyno / bare: {ratio(ours, bare)}",
-        "",
-        "The same two loops in one process, a bare sample after each of Dyno's (its own sampling code),",
-        f"at least {SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:",
-        "",
+        *prose(of_samples),
         f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",
     ]
     write("matmul", "Reported FLOP/s against a bare loop", lines)
 
 
-def _reported(dyno: Fleet) -> float:
-    result = dyno.client.run(SPEC)
-    value = next(m.value for m in result.metrics if m.name == "throughput")
-    assert value is not None
-    return value
+def bare() -> float:
+    """FLOP/s of the hand-written loop in this process."""
+    execute, times_s = bare_loop(), []
+    execute(3)
+    end_s = time.perf_counter() + SECONDS
+    while time.perf_counter() < end_s:
+        times_s.append(execute(1))
+    return 2 * N**3 * REPEATS / median(times_s)
 
 
-def _bare() -> float:
-    return float(printed("bare_matmul", N, REPEATS, SECONDS))
+def side_by_side() -> float:
+    """Dyno's own sampling, and after each of its samples as many chains of the bare loop."""
+    built, bare = compiled("matmul", {"n": N, "repeats": REPEATS}), bare_loop()
+    counts: list[int] = []
+    bare_s: list[float] = []
+
+    def execute(count: int) -> None:
+        counts.append(count)
+        built.execute(count)
+
+    def after_sample(taken: int, expected: int | None) -> None:
+        if counts:
+            bare_s.append(bare(counts[-1]))
+
+    bare(1)
+    measure = Measure(min_samples=SAMPLES, target_rel_ci=1e-6, max_s=SAMPLES)
+    taken = sample(execute, StoppingRule.of(measure, "cpu"), HostClock(), after_sample)
+    return median(bare_s[-len(taken.samples) :]) / median(taken.samples)
 
 
-def _side_by_side() -> float:
-    found = float(printed("matmul_side_by_side", N, REPEATS, SAMPLES))
-    print(f"in one process: {found:.4f}", flush=True)
-    return found
+def bare_loop() -> Callable[[int], float]:
+    """What a careful person would write by hand: executes so many chains, returns seconds per chain."""
+    import numpy as np
+    import tensorflow as tf
+
+    generator = np.random.default_rng(0)
+    start = tf.constant(generator.standard_normal((N, N), dtype=np.float32))
+    factor = tf.constant(np.linalg.qr(generator.standard_normal((N, N)))[0].astype(np.float32))
+
+    @tf.function
+    def chain(value: tf.Tensor) -> tf.Tensor:
+        for _ in range(REPEATS):
+            value = value @ factor
+        return tf.reduce_sum(value)
+
+    def execute(count: int) -> float:
+        begin_s = time.perf_counter()
+        for _ in range(count):
+            float(chain(start))
+        return (time.perf_counter() - begin_s) / count
+
+    return execute
 
 
 if __name__ == "__main__":
-    main()
+    print({"bare": bare, "side_by_side": side_by_side}[sys.argv[1]]())

@@ -1,16 +1,18 @@
-"""Ratios of interleaved pairs: the only way to compare on a machine whose speed drifts."""
+"""Statistics of benchmarks: ratios of interleaved pairs, shares and percentiles; and processes of a benchmark's own.
+
+A machine whose speed drifts allows only interleaved comparisons.
+"""
 
 from __future__ import annotations
 
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median, stdev
 
-from scipy.special import stdtrit
+from dyno.measure.statistics import Interval, mean_interval, median, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -31,22 +33,23 @@ class Ratio:
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Raises ValueError with fewer than two pairs."""
     logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
-    n = len(logs)
-    centre, error = fmean(logs), stdev(logs) / math.sqrt(n)
-    half, upper = (float(stdtrit(n - 1, level)) * error for level in (0.975, 0.95))
-    return Ratio(*(math.exp(x) for x in (centre, centre - half, centre + half, centre + upper)), n)
+    both, one_sided = mean_interval(logs), mean_interval(logs, confidence=0.9)
+    if both.low is None or both.high is None or one_sided.high is None:
+        raise ValueError("an interval needs two pairs")
+    return Ratio(*(math.exp(bound) for bound in (both.value, both.low, both.high, one_sided.high)), len(logs))
 
 
-def interleave(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[list[float], list[float]]:
-    """ABBA: every second pair starts with the other, so that a steady drift cancels."""
-    a: list[float] = []
-    b: list[float] = []
-    for index in range(pairs):
-        for measure, into in ((first, a), (second, b))[:: 1 if index % 2 == 0 else -1]:
-            into.append(measure())
-        print(f"pair {index + 1} of {pairs}: {a[-1]:.6g} against {b[-1]:.6g}, ratio {a[-1] / b[-1]:.4f}", flush=True)
-    return a, b
+def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """The figures of each way, measured once a round in the order ABC, CBA, …, so that a steady drift cancels."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[way].append(ways[way]())
+        figures = ", ".join(f"{way} {values[-1]:.6g}" for way, values in found.items())
+        print(f"round {number + 1} of {rounds}: {figures}", flush=True)
+    return found
 
 
 def printed(name: str, *arguments: float | str) -> str:
@@ -56,10 +59,21 @@ def printed(name: str, *arguments: float | str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """By nearest rank; not a number without values."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else math.nan
+
+
 def spread(values: Sequence[float], scale: float = 1.0) -> str:
-    ordered = sorted(values)
-    p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
-    return (
-        f"median {median(ordered) * scale:.4g}, min {ordered[0] * scale:.4g}, p95 {p95 * scale:.4g}, "
-        f"max {ordered[-1] * scale:.4g}, n = {len(ordered)}"
-    )
+    low, p95, high = (percentile(values, share) * scale for share in (0, 0.95, 1))
+    return f"median {median(values) * scale:.4g}, min {low:.4g}, p95 {p95:.4g}, max {high:.4g}, n = {len(values)}"
+
+
+def holds(interval: Interval, truth: float) -> bool:
+    return interval.low is not None and interval.high is not None and interval.low <= truth <= interval.high
+
+
+def share(hits: int, trials: int) -> str:
+    """With Wilson's 95 % interval."""
+    interval = wilson_interval(hits, trials)
+    return f"{interval.value:.1%} [{interval.low:.1%} to {interval.high:.1%}]"

@@ -20,7 +20,7 @@ from benchmarks.in_process import compiled
 from benchmarks.pairs import printed
 from benchmarks.report import prose, table, write
 from dyno.frameworks import framework
-from dyno.frameworks.contract import Dataset, Framework
+from dyno.frameworks.interface import Dataset, Framework
 from dyno.measure.correctness import ALLOWED_ROUNDINGS
 
 Spoil = Callable[[Any, Dataset], Dataset]

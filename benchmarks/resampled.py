@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
-from benchmarks.drawn import (
-    DIFFERENT,
-    DRIFT,
-    SLOWDOWN,
-    Draw,
-    alike,
-    as_recorded,
-    drifted,
-    in_turns,
-    lag_one,
-    ratio,
-    slowed,
-    standardised,
-    verdicts,
-    without_return,
-)
-from benchmarks.recorded import PARAMS, RUNS, medians, recorded
+from benchmarks.pairs import share
+from benchmarks.recorded import PARAMS, RUNS, lag_one, medians, recorded, windows
 from benchmarks.report import prose, table, write
-from benchmarks.synthetic import Array
-from dyno.measure.statistics import wilson_interval
+from benchmarks.synthetic import Array, Generator
+from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
 from dyno.models.comparison import Comparative
 from dyno.models.spec import MARGIN
 
 SEED, TRIALS = 19_540_716, 1_000
+SLOWDOWN, DRIFT = 0.05, 0.03
 PERMUTED = ("matmul-2048", "mnist_cnn")  # one that scatters little, and one that scatters much
 SCATTERS = (0.005, 0.01, 0.02, 0.03, 0.05)
 COUNTS, PAIRS = (3, 5, 10, 15), (4, 10)
@@ -39,10 +26,77 @@ ORDERS = (*("A" * count + "B" * count for count in COUNTS), *("ABBA" * (pairs //
 REAL_ORDERS = (FIVE, *ORDERS[len(COUNTS) :])
 AIM_FALSE, AIM_POWER = 0.065, 0.9
 
+Draw = Callable[[int], Array]  # so many runs
+Pair = tuple[Array, Array]  # times of the first result's runs, and of the second's
+Estimator = Callable[[Sequence[float], Sequence[float]], RatioEstimate]
 
-def main(runs: int = RUNS, trials: int = TRIALS) -> None:
-    times = {name: np.asarray(medians(recorded(name, runs), "forked")) for name in PARAMS}
-    write("resampled", "How often a comparison errs", lines(times, trials))
+
+def in_turns(order: str) -> bool:
+    """Whether runs in an `order` such as ABBA make pairs of neighbours, so that Dyno compares them pair by pair."""
+    return all({first, second} == {"A", "B"} for first, second in zip(order[::2], order[1::2], strict=True))
+
+
+def estimator(order: str) -> Estimator:
+    """Dyno's own for runs in that order: jobs one after the other, or one job of two specs in turns."""
+    return paired_ratio if in_turns(order) else ratio_of_means
+
+
+def ratio(pair: Pair, order: str) -> RatioEstimate:
+    """Of the first result's times to the second's, so that above 1 the second is better."""
+    first, second = pair
+    return estimator(order)(first.tolist(), second.tolist())
+
+
+def verdicts(pairs: Iterable[Pair], order: str) -> Counter[Comparative]:
+    """Of the second results against the first, by the rule of every comparison."""
+    return Counter(comparative_verdict(ratio(pair, order).interval, MARGIN) for pair in pairs)
+
+
+def called_different(said: Counter[Comparative]) -> int:
+    return said[Comparative.FASTER] + said[Comparative.SLOWER]
+
+
+def without_return(times: Array, rng: Generator) -> Draw:
+    """Draws from recorded runs, each of them once at most."""
+    return lambda count: rng.permutation(times)[:count]
+
+
+def alike(draw: Draw, order: str, trials: int) -> Iterator[Pair]:
+    """Two results, their runs independent of each other: what differs between them is chance alone."""
+    return (_apart(draw(len(order)), order) for _ in range(trials))
+
+
+def slowed(residuals: Draw, scatter: float, order: str, trials: int) -> Iterator[Pair]:
+    """The same around 1, made to scatter by `scatter`, the second result's runs slower by SLOWDOWN."""
+    for first, second in alike(residuals, order, trials):
+        yield 1 + scatter * first, (1 + SLOWDOWN) * (1 + scatter * second)
+
+
+def drifted(draw: Draw, order: str, trials: int) -> Iterator[Pair]:
+    """Runs while the machine slows down evenly, by DRIFT from the first to the last."""
+    slope = 1 + DRIFT * np.linspace(0, 1, len(order))
+    return alike(lambda count: draw(count) * slope, order, trials)
+
+
+def as_recorded(times: Array, order: str) -> Iterator[Pair]:
+    """Every stretch of neighbouring runs, in the order in which they ran: what differs is this machine's time."""
+    return (_apart(stretch, order) for stretch in windows(times, len(order)))
+
+
+def _apart(times: Array, order: str) -> Pair:
+    places = np.array([letter == "B" for letter in order])
+    return times[~places], times[places]
+
+
+def standardised(times: Array) -> Array:
+    """As residuals of mean 0 and standard deviation 1."""
+    residuals: Array = (times - times.mean()) / times.std(ddof=1)
+    return residuals
+
+
+def main() -> None:
+    times = {name: np.asarray(medians(recorded(name, RUNS), "forked")) for name in PARAMS}
+    write("resampled", "How often a comparison errs", lines(times, TRIALS))
 
 
 def lines(times: Mapping[str, Array], trials: int) -> list[str]:
@@ -50,50 +104,45 @@ def lines(times: Mapping[str, Array], trials: int) -> list[str]:
     few = {name: times[name] for name in PERMUTED if name in times}
     count = max(len(each) for each in times.values())
     text = f"""Comparisons of results made of the forked runs recorded on this machine (`recorded/`), by the rule of
-        every comparison: Fieller's interval of the ratio of means for jobs *one after the other*, pairs of neighbouring
-        runs for specs *in turns* (ABBA, pairs - 2 degrees of freedom), an equivalence margin of {MARGIN:.0%}. **All of
-        it is conditional on {count} runs of one session of each workload**: intervals of shares (Wilson's, 95 %) tell
-        how well {trials:,} drawings (seed {SEED}) are known, not what another hour or another machine would show. The
-        more of the runs a drawing takes, the less it is one: with 15 each, every drawing splits the very same runs."""
-    return [
-        *prose(text),
-        *_as_recorded(times),
-        *_false_alarms(few, rng, trials),
-        *_power(few, rng, trials),
-        *_drift(few, rng, trials),
-    ]
+        every comparison ([method](../method.md)): of jobs *one after the other*, or of specs *in turns* (ABBA), with an
+        equivalence margin of {MARGIN:.0%}. **All of it is conditional on {count} runs of one session of each
+        workload**: intervals of shares (Wilson's, 95 %) tell how well {trials:,} drawings (seed {SEED}) are known, not
+        what another hour or machine would show. With 15 each, every drawing splits the very same runs."""
+    parts = (_false_alarms(few, rng, trials), _power(few, rng, trials), _drift(few, rng, trials))
+    return [*prose(text), *_as_recorded(times), *(line for part in parts for line in part)]
 
 
 def _as_recorded(times: Mapping[str, Array]) -> list[str]:
     text = """Both results are of the same work (A/A), and their runs are neighbours: every stretch of the recorded
-        order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before; runs
-        that are independent have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different
-        far more often than their confidence says, because a job's five runs share what its stretch of time was like.
-        No interval over those five can know that; runs in turns share it with what they are compared with. Spawned runs
-        ran between these, so that the two of a pair lie up to three places apart here; a job's lie side by side."""
+        order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before;
+        independent runs have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different far
+        more often than their confidence says; runs in turns share their stretch of time with what they are compared
+        with. Spawned runs ran between these, so that the two of a pair lie up to three places apart here; a job's lie
+        side by side."""
     rows = []
     for name, each in times.items():
         said = [verdicts(as_recorded(each, order), order) for order in REAL_ORDERS]
-        wrong = [f"{sum(of[word] for word in DIFFERENT)} of {of.total()}" for of in said]
-        rows.append([f"`{name}`", len(each), f"{lag_one(each):.2f}", *(f"**{count}**" for count in wrong)])
+        wrong = [f"**{called_different(of)} of {of.total()}**" for of in said]
+        rows.append([f"`{name}`", len(each), f"{lag_one(each):.2f}", *wrong])
     head = ("runs of", "recorded", "lag 1", *(f"different, {_shown(order)}" for order in REAL_ORDERS))
     return ["## No difference, as recorded", "", *prose(text), *table(head, rows)]
 
 
-def _false_alarms(times: Mapping[str, Array], rng: np.random.Generator, trials: int) -> list[str]:
+def _false_alarms(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
     text = f"""The same question of the same runs in a random order, which makes them **independent**: what is left is
         the error of the rule itself. Aim: called different in at most {AIM_FALSE:.1%}."""
     rows = []
     for (name, each), order in product(times.items(), ORDERS):
         said = verdicts(alike(without_return(each, rng), order, trials), order)
-        wrong = sum(said[word] for word in DIFFERENT)
         shares = (f"{said[word] / trials:.1%}" for word in (Comparative.SAME, Comparative.INCONCLUSIVE))
-        rows.append([f"`{name}`", f"{_scatter(each):.2%}", _shown(order), f"**{_share(wrong, trials)}**", *shares])
+        scatter = float(each.std(ddof=1) / each.mean())
+        wrong = f"**{share(called_different(said), trials)}**"
+        rows.append([f"`{name}`", f"{scatter:.2%}", _shown(order), wrong, *shares])
     head = ("runs of", "their sd", "order", "called different", "SAME", "INCONCLUSIVE")
     return ["## No difference, independent runs", "", *prose(text), *table(head, rows)]
 
 
-def _power(times: Mapping[str, Array], rng: np.random.Generator, trials: int) -> list[str]:
+def _power(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
     text = f"""The second result's runs are {SLOWDOWN:.0%} slower. The recorded runs, in a random order, are stretched
         around their mean to the scatter of the column, beside them fresh normal ones: the share of trials that said
         SLOWER. Aim: {AIM_POWER:.0%} at 2 %, five after five. In turns the scatter is that of independent runs too: what
@@ -108,16 +157,15 @@ def _power(times: Mapping[str, Array], rng: np.random.Generator, trials: int) ->
     return [f"## A slowdown of {SLOWDOWN:.0%}, independent runs", "", *prose(text), *table(head, rows)]
 
 
-def _drift(times: Mapping[str, Array], rng: np.random.Generator, trials: int) -> list[str]:
+def _drift(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
     text = f"""Both results are of the same work, but while their runs are made (in a random order) the machine slows
         down evenly, by {DRIFT:.0%} in all."""
     rows = []
     for (name, each), order in product(times.items(), REAL_ORDERS):
         pairs = list(drifted(without_return(each, rng), order, trials))
-        said = verdicts(pairs, order)
         bias = np.mean([1 / ratio(pair, order).interval.value for pair in pairs]) - 1
-        wrong = sum(said[word] for word in DIFFERENT)
-        rows.append([f"`{name}`", _shown(order), f"{bias:+.2%}", _share(wrong, trials)])
+        wrong = share(called_different(verdicts(pairs, order)), trials)
+        rows.append([f"`{name}`", _shown(order), f"{bias:+.2%}", wrong])
     head = ("runs of", "order", "bias of the ratio", "called different")
     return [f"## A drift of {DRIFT:.0%}", "", *prose(text), *table(head, rows)]
 
@@ -125,16 +173,3 @@ def _drift(times: Mapping[str, Array], rng: np.random.Generator, trials: int) ->
 def _shown(order: str) -> str:
     half = len(order) // 2
     return f"{half} pairs in turns" if in_turns(order) else f"{half} after {half}"
-
-
-def _scatter(times: Array) -> float:
-    return float(times.std(ddof=1) / times.mean())
-
-
-def _share(hits: int, trials: int) -> str:
-    interval = wilson_interval(hits, trials)
-    return f"{interval.value:.1%} [{interval.low:.1%} to {interval.high:.1%}]"
-
-
-if __name__ == "__main__":
-    main()

@@ -14,39 +14,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dyno.measure.sampling import SamplingResult, sample
+from dyno.measure.stopping_rule import MAX_SAMPLES, StoppingRule
+
 Array = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]  # of standard deviation 1; the last axis is time
+Generator = np.random.Generator
+Draw = Callable[[Generator, tuple[int, ...]], Array]  # of standard deviation 1; the last axis is time
 
 SECOND_MODE_SHARE = 0.2
 WAVE = 40  # processes: eight jobs of five
+OPERATION_S = 0.02
+_DRAWN = 4 * MAX_SAMPLES  # more than the sampler ever takes
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def normal(rng: Generator, shape: tuple[int, ...]) -> Array:
     return rng.standard_normal(shape)
 
 
-def heavy_tailed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def heavy_tailed(rng: Generator, shape: tuple[int, ...]) -> Array:
     """Student's t with 3 degrees of freedom: one value in 70 lies beyond three standard deviations."""
     return rng.standard_t(3, shape) / math.sqrt(3)
 
 
-def skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Exponential, from its median."""
-    return rng.exponential(size=shape) - math.log(2)
+def exponential_from(centre: float) -> Draw:
+    return lambda rng, shape: rng.exponential(size=shape) - centre
 
 
-def skewed_effect(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Exponential, from its mean."""
-    return rng.exponential(size=shape) - 1
-
-
-def drifting(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def drifting(rng: Generator, shape: tuple[int, ...]) -> Array:
     """A straight line through the samples makes up two thirds of the variance."""
     line = np.linspace(-1, 1, shape[-1]) * math.sqrt(2)
     return line + rng.standard_normal(shape) / math.sqrt(3)
 
 
-def waving(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def waving(rng: Generator, shape: tuple[int, ...]) -> Array:
     """A wave of WAVE places in a random phase makes up two thirds of the variance."""
     phase = rng.uniform(0, 2 * math.pi, (*shape[:-1], 1))
     wave = np.sin(phase + np.arange(shape[-1]) * 2 * math.pi / WAVE) * math.sqrt(4 / 3)
@@ -54,10 +54,10 @@ def waving(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return noise
 
 
-def resembling(coefficient: float) -> Draw:
-    """Each value resembles the one before: autoregressive, normal."""
+def autoregressive(coefficient: float) -> Draw:
+    """Normal; each value resembles the one before."""
 
-    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def draw(rng: Generator, shape: tuple[int, ...]) -> Array:
         noise = rng.standard_normal(shape)
         fresh = math.sqrt(1 - coefficient**2)
         for index in range(1, shape[-1]):
@@ -68,29 +68,33 @@ def resembling(coefficient: float) -> Draw:
 
 
 EFFECTS: dict[str, Draw] = {"normal": normal, "heavy-tailed": heavy_tailed}
-# Processes of which one tells of the next: no interval over a few neighbours can know how far the others lie.
+# One such process predicts the next: no interval over a few neighbours can know how far the others lie.
 DEPENDENT: dict[str, Draw] = {
-    "correlated 0.4": resembling(0.4),
-    "correlated 0.8": resembling(0.8),
+    "correlated 0.4": autoregressive(0.4),
+    "correlated 0.8": autoregressive(0.8),
     "on a wave": waving,
     "on a line": drifting,
 }
+EVERY_EFFECT = EFFECTS | DEPENDENT | {"skewed": exponential_from(1.0)}  # from its mean
 NOISES: dict[str, Draw] = {
     "normal": normal,
-    "skewed": skewed,
+    "skewed": exponential_from(math.log(2)),  # from its median
     "heavy-tailed": heavy_tailed,
     "drifting": drifting,
-    "correlated": resembling(0.9),
+    "correlated": autoregressive(0.9),
 }
-
-
-def effect_of(name: str) -> Draw:
-    return (EFFECTS | DEPENDENT | {"skewed": skewed_effect})[name]
+# By sample, how much slower than in the end: not at all; a third for 12 samples, then at once as fast as it ever gets;
+# a fifth, and faster over tens of samples.
+WARM_UPS: dict[str, Callable[[Array], Array]] = {
+    "none": np.zeros_like,
+    "a plateau of 12 samples": lambda index: np.where(index < 12, 0.33, 0.0),
+    "gradual, over tens of samples": lambda index: 0.2 * np.exp(-index / 10),
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """`between` and `within`: standard deviations over and inside processes; `distance`: how far the second mode lies.
+    """`between` and `within`: standard deviations over and inside processes; `distance`: of the second mode.
 
     All three as shares of the first mode's time, which is 1.
     """
@@ -107,11 +111,38 @@ class Case:
     def truth(self) -> float:
         return 1 + SECOND_MODE_SHARE * self.distance
 
-    def draw(self, rng: np.random.Generator, trials: int) -> tuple[Array, NDArray[np.bool_]]:
+    def draw(self, rng: Generator, trials: int) -> tuple[Array, NDArray[np.bool_]]:
         """Samples of shape (trials, processes, samples), and which processes are in the second mode."""
         shape = (trials, self.processes)
         visits = rng.random(shape) < SECOND_MODE_SHARE if self.distance else np.zeros(shape, bool)
-        effect = effect_of(self.effect)(rng, shape)
+        effect = EVERY_EFFECT[self.effect](rng, shape)
         centres = 1 + self.between * effect + self.distance * visits
         noise = NOISES[self.noise](rng, (*shape, self.samples))
         return centres[..., None] + self.within * noise, visits
+
+
+class SimulatedProcess:
+    """Sampled by Dyno's own sampler, as its own clock: time passes only while it executes.
+
+    `speed`: how slow this process is, 1 on average.
+    """
+
+    def __init__(self, rng: Generator, speed: float, noise: str, within: float, warm_up: str) -> None:
+        rough = within * NOISES[noise](rng, (_DRAWN,)) + WARM_UPS[warm_up](np.arange(_DRAWN, dtype=float))
+        self._times_s = (OPERATION_S * speed * (1 + rough)).tolist()
+        self._taken, self._now_s = 0, 0.0
+
+    def execute(self, count: int) -> None:
+        self._now_s += count * self._times_s[self._taken]
+        self._taken += 1
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    epoch_s = now_s
+
+    def cpu_s(self) -> tuple[float, float]:
+        return self._now_s, 0.0
+
+    def sampled(self) -> SamplingResult:
+        return sample(self.execute, StoppingRule(), self, lambda taken, expected: None)

@@ -1,4 +1,4 @@
-"""Pydantic's validation errors in JSON's terms. Pydantic's own messages name Python's types."""
+"""Pydantic's validation errors in JSON's terms: pointers and messages. Pydantic's own messages name Python's types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+
+from dyno.errors import FieldError
 
 _OBJECT = "Input should be an object"
 _ARRAY = "Input should be an array"
@@ -42,6 +45,35 @@ _OF_VALIDATORS = re.compile(r"^(Value error|Assertion failed), ")
 _LITERAL = re.compile(r"""'(?P<text>[^']*)'|"[^"]*"|\b(?P<word>None|True|False)\b""")
 _PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON's own regular expressions, ECMAScript's, have plain groups
 _WORDS = {"None": "null", "True": "true", "False": "false"}
+
+
+def pointer(parent: str, key: str | int) -> str:
+    """The JSON pointer (RFC 6901) to `key` in `parent`; lone surrogates are escaped, as UTF-8 can't encode them."""
+    step = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{parent}/{step.encode('utf-8', 'backslashreplace').decode('utf-8')}"
+
+
+def field_errors(document: Any, invalid: ValidationError, at: str = "") -> list[FieldError]:
+    """A model's errors, with pointers into the document, which itself is at the pointer `at`."""
+    return [
+        FieldError(
+            _locate(document, found["loc"], at, missing=found["type"] == "missing"),
+            found["type"].replace("_", "-"),
+            validation_message(found),
+        )
+        for found in invalid.errors(include_url=False)
+    ]
+
+
+def _locate(value: Any, path: tuple[int | str, ...], at: str, *, missing: bool) -> str:
+    """The pointer for `path`, without the steps that Pydantic adds ("list", "[key]")."""
+    for step in path:
+        inside = (isinstance(value, Mapping) and step in value) or (isinstance(value, list) and isinstance(step, int))
+        if inside:
+            at, value = pointer(at, step), value[step]
+        elif missing and step == path[-1]:
+            return pointer(at, step)
+    return at
 
 
 def validation_message(found: ErrorDetails) -> str:

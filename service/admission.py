@@ -6,6 +6,7 @@ The host name of a webhook's URL is resolved only at each delivery attempt. File
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dyno.artifact_store import WEIGHTS_SUFFIXES, is_weights
@@ -28,7 +29,6 @@ from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
 from dyno.store.placement import device_class, fits, profile, queue_for
 from dyno.webhook_url import parse_webhook_url, reject_reason
-from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
 from dyno.workloads.training.params import TrainingParams
 from service.state import State
@@ -106,7 +106,7 @@ class _Candidate(NamedTuple):
 
 def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
     """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout; each says what is available."""
-    answers = [(device, _can_run(request, device)) for device in _serving(request.spec, devices)]
+    answers = [(device, request.can_run(device)) for device in _serving(request.spec, devices)]
     by_profile = {profile(device): can for device, can in answers}
     able = [device for device, can in answers if can]
     free = [device for device in able if not (isinstance(device, DeviceStatus) and device.cordoned)]
@@ -138,10 +138,6 @@ def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if fits(spec.device, device) and spec.framework in device.frameworks]
 
 
-def _can_run(request: JobRequest, device: Device) -> bool:
-    return can_run(request.workload, request.params, request.spec.replicas, request.spec.framework, device)
-
-
 def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
     """Why no device can run the job: what the closest match lacks."""
     spec = request.spec
@@ -151,8 +147,8 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
         return NoDeviceFits(f'no live worker has a device "{asked}"; live devices: {there}; {_WAITS}')
     if not (able := _serving(spec, meant)):
         return Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, meant))])
-    if not (enough := [device for device in able if not check_units(spec.replicas, device)]):
-        return Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
+    if not (enough := [device for device in able if not request.check_units(device)]):
+        return Unsupported(request.check_units(max(able, key=lambda device: device.units)))
     if not (willing := [device for device in enough if not request.workload.refuses(request.params, device)]):
         refused = request.workload.refuses(request.params, enough[0])
         return Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
@@ -175,19 +171,15 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 
 
 def _candidate(request: JobRequest, device: Device) -> _Candidate:
-    run = _estimate(request, request.params, device)
+    run = request.estimate(device)
     measure = request.spec.measure
     sure_s = measure.processes.min * measure.min_s  # at most max_s, so every run samples for so long
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
-def _estimate(request: JobRequest, params: Params, device: Device) -> Estimate:
-    return request.workload.estimate(params, device, request.spec.replicas, request.spec.framework)
-
-
 def _does_not_fit(request: JobRequest, best: Device) -> DoesNotFit:
     detail = (
-        f"the job needs about {_estimate(request, request.params, best).memory_bytes} bytes; "
+        f"the job needs about {request.estimate(best).memory_bytes} bytes; "
         f"the largest fitting device, {best.full_id}, has {best.memory_bytes} bytes"
     )
     fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
@@ -206,19 +198,19 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
 
 def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
     """Pointers to the integer params that lower the cost when halved: the ones worth changing."""
-    full = cost(_estimate(request, request.params, device))
+    full = cost(request.estimate(device))
     return [
         f"/params/{name}"
         for name in type(request.params).model_fields
-        if (smaller := _halved(request.params, name)) and cost(_estimate(request, smaller, device)) < full
+        if (smaller := _halved(request, name)) and cost(smaller.estimate(device)) < full
     ]
 
 
-def _halved(params: Params, name: str) -> Params | None:
-    value = getattr(params, name)
+def _halved(request: JobRequest, name: str) -> JobRequest | None:
+    value = getattr(request.params, name)
     if type(value) is not int or value < 2:
         return None
-    return params.model_copy(update={name: value // 2})
+    return replace(request, params=request.params.model_copy(update={name: value // 2}))
 
 
 def _absent(spec: Spec, why: str | None) -> SpecWarning:

@@ -20,9 +20,10 @@ from dyno.errors import ArtifactNotFound, FieldError, InvalidSpec, UnknownJob
 from dyno.logging import current_job_id
 from dyno.store.jobs import Jobs
 from dyno.store.redis import JOB_ID
+from dyno.validation_messages import pointer
 from service import validation
 from service.auth import CONTRACT, CallerDep, bearer_token
-from service.problems import InvalidRequest, NotAuthorized, pointer
+from service.problems import InvalidRequest, NotAuthorized
 from service.state import State
 
 _ETAG = re.compile(r'"[^"]*"')  # without W/: ETags are compared weakly here

@@ -33,7 +33,7 @@ from dyno.errors import (
 from dyno.logging import current_request_id
 from dyno.models.comparison import Difference
 from dyno.models.job import Status
-from dyno.validation_messages import validation_message
+from dyno.validation_messages import pointer, validation_message
 
 
 class MalformedBody(DynoError):
@@ -121,17 +121,6 @@ def hide_store_details() -> Iterator[None]:
         yield
     except StoreUnavailable as error:
         raise StoreUnavailable("Redis is unavailable") from error
-
-
-def pointer(parent: str, key: str | int) -> str:
-    """The JSON pointer (RFC 6901) to `key` in `parent`."""
-    step = str(key).replace("~", "~0").replace("/", "~1")
-    return f"{parent}/{_printable(step)}"
-
-
-def _printable(text: str) -> str:
-    """`text` with lone surrogates escaped, as UTF-8 can't encode them."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 # code -> (status, title). Codes are for programs and never change; a test checks that the table is complete.

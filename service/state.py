@@ -22,7 +22,7 @@ import redis.asyncio
 from dyno.artifact_store import ArtifactStore
 from dyno.celery_app import send_wake_up
 from dyno.devices.device import Device
-from dyno.errors import InvalidSpec, LimitReached, StoreUnavailable
+from dyno.errors import InvalidSpec, LimitReached, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
 from dyno.models.api_key import ApiKey
 from dyno.models.spec import Spec
@@ -35,7 +35,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import async_client, check_server, sync_client
 from dyno.webhook_delivery import webhook_deliverer
-from dyno.workloads import can_run, validate_params
+from dyno.workloads import resolve
 from dyno.workloads.contract import Workload
 from service.anonymous_access import KeyGate, needs_keys
 from service.problems import TooManyStreams
@@ -46,22 +46,13 @@ def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) ->
 
     Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
     """
-    times_s = [_of_arm(workloads, arm, device) for arm in spec.arms]
-    known = [time_s for time_s in times_s if time_s is not None]
-    return sum(known) if len(known) == len(times_s) else None
-
-
-def _of_arm(workloads: Mapping[str, Workload], arm: Spec, device: Device) -> float | None:
-    workload = workloads.get(arm.workload)
-    if workload is None:
-        return None
     try:
-        params = validate_params(workload, arm.params, arm.replicas, arm.framework)
-    except InvalidSpec:
+        arms = [resolve(arm, workloads) for arm in spec.arms]
+    except (UnknownWorkload, InvalidSpec):
         return None
-    if arm.framework not in device.frameworks or not can_run(workload, params, arm.replicas, arm.framework, device):
+    if not all(arm.spec.framework in device.frameworks and arm.can_run(device) for arm in arms):
         return None
-    return workload.estimate(params, device, arm.replicas, arm.framework).in_all_s(arm.measure)
+    return sum(arm.estimate(device).in_all_s(arm.spec.measure) for arm in arms)
 
 
 KEY_PART = 4  # one key may hold at most a quarter of all slots

@@ -6,8 +6,8 @@ This module, `admission` and `validation` know neither routes nor callers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import anyio
@@ -20,7 +20,7 @@ from dyno.measure.compare_results import compare_variants
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
-from dyno.models.spec import InterleavedSpec, Spec
+from dyno.models.spec import InterleavedSpec
 from dyno.store import fleet
 from dyno.store.jobs import Submitted
 from dyno.store.placement import profile
@@ -34,29 +34,22 @@ WAKE_WITHIN_S = 2.0
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
 
-async def submit_job(state: State, asked: JobRequest, idempotency_key: str | None) -> Submitted:
-    """Queue the job, or find the one that an earlier request with this idempotency key created."""
-    return await enqueue(state, asked.spec, asked.body_sha256, idempotency_key, partial(admit_job, state, asked))
-
-
-async def enqueue(
-    state: State,
-    spec: Spec,
-    body_sha256: str,
-    idempotency_key: str | None,
-    admission_of: Callable[[], Awaitable[Admission]],
-    rerun_of: str | None = None,
+async def submit(
+    state: State, asked: JobRequest | ComparisonRequest, idempotency_key: str | None, rerun_of: str | None = None
 ) -> Submitted:
-    """As `submit_job`. `admission_of` raises if the spec can't run; it isn't called for a repeated request."""
-    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
+    """Queue the job, or find the one that an earlier request with this idempotency key created.
+
+    Raises as `admit_request` does, but not for a repeated request.
+    """
+    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
         return Submitted(earlier, wake=False, replayed=True)
-    admission = await admission_of()
+    admission = await admit_request(state, asked)
     submitted = await state.jobs.submit(
-        spec,
+        asked.spec,
         warnings=admission.warnings,
         fits=admission.fits,
         idempotency_key=idempotency_key,
-        body_sha256=body_sha256,
+        body_sha256=asked.body_sha256,
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
     )
@@ -66,11 +59,24 @@ async def enqueue(
     return submitted
 
 
-async def admit_job(state: State, asked: JobRequest) -> Admission:
-    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit` raises."""
+async def admit_request(state: State, asked: JobRequest | ComparisonRequest) -> Admission:
+    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit` raises.
+
+    For a comparison, the pointers of the errors are under /specs.
+    """
+    if isinstance(asked, JobRequest):
+        await _check_outside(state, asked)
+        return admit(asked, await live_devices(state))
+    for place, request in enumerate(asked.each):
+        with _in_spec(place):
+            await _check_outside(state, request)
+    return admit_both(asked, await live_devices(state))
+
+
+async def _check_outside(state: State, asked: JobRequest) -> None:
+    """Check what the spec names outside of itself."""
     check_webhook(state.settings, asked.spec)
     await check_weights(state, asked.params)
-    return admit(asked, await live_devices(state))
 
 
 async def live_devices(state: State) -> list[DeviceStatus]:
@@ -128,23 +134,6 @@ def unfinished_comparison(job: Job, spec: InterleavedSpec, failure: Failure | No
     )
 
 
-async def submit_comparison(state: State, asked: ComparisonRequest, idempotency_key: str | None) -> Submitted:
-    """Queue one job for both specs. Raises as `submit_job` does, with pointers under /specs."""
-    admission_of = partial(admit_comparison, state, asked)
-    return await enqueue(state, asked.spec, asked.body_sha256, idempotency_key, admission_of)
-
-
-async def admit_comparison(state: State, asked: ComparisonRequest) -> Admission:
-    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit_both` raises."""
-    for place, request in enumerate(asked.each):
-        try:
-            check_webhook(state.settings, request.spec)
-            await check_weights(state, request.params)
-        except InvalidSpec as invalid:
-            raise type(invalid)(errors_in_spec(place, invalid.errors)) from invalid
-    return admit_both(asked, await live_devices(state))
-
-
 def admit_both(asked: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
     """Admit both specs to one device. Raises as `admit` does; the time is that of all runs together."""
     first, second = (_admit_one(asked, place, devices).fits for place in range(2))
@@ -164,8 +153,14 @@ def admit_both(asked: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Adm
 
 
 def _admit_one(asked: ComparisonRequest, place: int, devices: Sequence[DeviceStatus]) -> Admission:
-    try:
+    with _in_spec(place):
         return admit(asked.each[place], devices)
+
+
+@contextmanager
+def _in_spec(place: int) -> Iterator[None]:
+    try:
+        yield
     except InvalidSpec as invalid:
         raise type(invalid)(errors_in_spec(place, invalid.errors)) from invalid
 

@@ -26,10 +26,10 @@ from dyno.measure.result_metrics import COLD
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
-from dyno.validation_messages import validation_message
-from dyno.workloads import normalise, validate_params
-from dyno.workloads.contract import Params, Workload
-from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType, pointer
+from dyno.validation_messages import field_errors, pointer
+from dyno.workloads import fill_defaults, validate_params
+from dyno.workloads.contract import Params, ResolvedSpec, Workload
+from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
@@ -175,12 +175,9 @@ _Asked = TypeVar("_Asked", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """A validated request: the spec with all defaults filled in, its workload and its params."""
+class JobRequest(ResolvedSpec):
+    """A validated request."""
 
-    spec: Spec
-    workload: Workload
-    params: Params
     body_sha256: str  # of the body in canonical form: spaces and the order of keys don't matter
 
 
@@ -199,7 +196,7 @@ def validate_job(
         errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} supports only {able}"))
     if errors or spec is None or workload is None or params is None:
         raise InvalidSpec(one_error_per_field(errors))
-    return JobRequest(normalise(spec), workload, params, body_digest(document))
+    return JobRequest(fill_defaults(spec, params), workload, params, body_digest(document))
 
 
 def body_digest(document: Mapping[str, Any]) -> str:
@@ -229,18 +226,6 @@ def validate_model(
     return asked
 
 
-def field_errors(document: Mapping[str, Any], invalid: ValidationError) -> list[FieldError]:
-    """A model's errors, with pointers into the document."""
-    return [
-        FieldError(
-            _locate(document, found["loc"], missing=found["type"] == "missing"),
-            _code(found["type"]),
-            validation_message(found),
-        )
-        for found in invalid.errors(include_url=False)
-    ]
-
-
 def _params(
     document: Mapping[str, Any], workload: Workload | None, spec: Spec | None, errors: list[FieldError]
 ) -> Params | None:
@@ -251,20 +236,8 @@ def _params(
         on = (spec.replicas, spec.framework) if spec is not None else ()
         return validate_params(workload, params, *on)
     except InvalidSpec as invalid:
-        errors += (FieldError(e.pointer, _code(e.code), e.detail) for e in invalid.errors)
+        errors += invalid.errors
         return None
-
-
-def _locate(document: Any, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The pointer for `path` in the document, without the steps that Pydantic adds ("list", "[key]")."""
-    at, value = "", document
-    for step in path:
-        inside = (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int))
-        if inside:
-            at, value = pointer(at, step), value[step]
-        elif missing and step == path[-1]:
-            return pointer(at, step)
-    return at
 
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
@@ -273,10 +246,6 @@ def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
     for error in errors:
         found.setdefault(error.pointer, error)
     return list(found.values())
-
-
-def _code(code: str) -> str:
-    return code.replace("_", "-")
 
 
 def _known(workloads: Mapping[str, Workload]) -> str:

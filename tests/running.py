@@ -15,7 +15,7 @@ from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, Frame, RunRecord, RunRequest
 from dyno.models.spec import Spec
 from dyno.runner import run
-from dyno.workloads import validate_params
+from dyno.workloads import resolve
 from dyno.workloads.contract import Workload
 
 
@@ -57,13 +57,13 @@ def failure_of(frames: Sequence[Frame]) -> FailedFrame:
 def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
     """The result of the spec's minimum number of runs. The workload needn't be registered."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run, "workload", lambda name: workload)
+        patched.setattr(run, "resolve", lambda asked: resolve(asked, {asked.workload: workload}))
         requests = [
             RunRequest(job="job_1", spec=spec, run=place, runs=spec.measure.processes.min, device=device)
             for place in range(spec.measure.processes.min)
         ]
         records = [record_of(in_process(request)) for request in requests]
-    return assemble("job_1", spec, workload, validate_params(workload, spec.params), device, records)
+    return assemble("job_1", resolve(spec, {spec.workload: workload}), device, records)
 
 
 def codes(result: Result) -> set[str]:

@@ -65,14 +65,8 @@ def _modules() -> dict[str, Path]:
 MODULES = _modules()
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
 def _statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
-        if _is_type_checking(child):
-            continue
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
             continue
         yield child
@@ -80,7 +74,7 @@ def _statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.AST]:
 
 
 def imports(path: Path, *, inside_functions: bool) -> set[str]:
-    """Every module that `path` imports when it runs, as dotted names."""
+    """Every module that `path` imports, as dotted names; also those that only a type checker imports."""
     names: set[str] = set()
     for node in _statements(ast.parse(path.read_text()), inside_functions=inside_functions):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Automatic style checks: ruff, mypy --strict, and generic names."""
+"""Automatic style checks: ruff, mypy --strict, and names: generic, repeated or hidden ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +43,22 @@ def test_mypy_passes_in_strict_mode() -> None:
 def test_no_file_has_a_generic_name() -> None:
     names = {part for path in _sources() for part in re.split(r"[_/.]", str(path.relative_to(ROOT)))}
     assert not names & FORBIDDEN_NAMES
+
+
+def test_no_two_modules_share_a_name() -> None:
+    """Except routes, which are named after what they serve, and the `app` of Typer and of FastAPI."""
+    paths = [path for path in _packaged() if "routes" not in path.parts]
+    assert _repeated(path.stem for path in paths) <= {"__init__", "__main__", "app"}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    nodes = [node for path in _packaged() for node in ast.walk(ast.parse(path.read_text()))]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    assert not _repeated(name for name in names if not name.startswith("_"))
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def test_no_local_name_hides_an_imported_one() -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import ErrorDetails
 from pydantic_core._pydantic_core import list_all_errors
 
-from dyno.validation_messages import validation_message
+from dyno.validation_messages import pointer, validation_message
 
 PYTHON = re.compile(
     r"dict|\blists?\b|tuple|\binstance\b|\bNone\b|\b(True|False)\b|\bset\b|valid bytes|, bytes|frozen|deque"
@@ -75,3 +75,7 @@ def test_no_message_names_python_types(known: dict[str, Any]) -> None:
     context = (known["example_context"] or {}) | {"field_type": "List"}
     found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=None, ctx=context)
     assert not PYTHON.search(validation_message(found)), validation_message(found)
+
+
+def test_a_pointer_is_escaped_by_rfc_6901() -> None:
+    assert pointer(pointer("", "a/b~c"), 0) == "/a~1b~0c/0"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.workloads.matmul import Chain
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dyno.frameworks.contract import Dataset, Trainer
+from dyno.frameworks.interface import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 
 Spoil = Callable[[Any, Dataset], Dataset]

@@ -53,7 +53,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.workloads.contract import Params
 from dyno.workloads.training.params import TrainingParams
-from workers.heartbeat import AttemptEnded, CallTimedOut, Heartbeat, WorkerContext, background_call
+from workers.heartbeat import AttemptEnded, CallTimedOut, Heartbeat, background_call
 from workers.log import LOG, event
 from workers.outcome import Dropped, Failed, HandedBack
 
@@ -327,11 +327,11 @@ class ArtifactUpload:
     """
 
     def __init__(
-        self, sender: Callable[[], ArtifactSender], claim: Claim, heartbeat: Heartbeat, context: WorkerContext, run: int
+        self, sender: Callable[[], ArtifactSender], claim: Claim, heartbeat: Heartbeat, settings: Settings, run: int
     ) -> None:
         """`run`: the number of the last run, for the heartbeats during the upload."""
-        self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run
-        self._patience_s = context.settings.artifact_patience_s
+        self._sender, self._claim, self._heartbeat, self._settings, self._run = sender, claim, heartbeat, settings, run
+        self._patience_s = settings.artifact_patience_s
         self._given_up: str | None = None
         self._kept = UploadedArtifacts()
 
@@ -375,11 +375,11 @@ class ArtifactUpload:
         except Exception as error:  # noqa: BLE001 - a problem with a file must not cost the measurement
             LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
-        self._patience_s = self._context.settings.artifact_patience_s
+        self._patience_s = self._settings.artifact_patience_s
         return None
 
     def _send(self, path: Path) -> Artifact:
-        size_bytes, limit = path.stat().st_size, self._context.settings.artifact_max_bytes
+        size_bytes, limit = path.stat().st_size, self._settings.artifact_max_bytes
         if size_bytes > limit:
             raise ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
         patience_s = self._patience_s
@@ -387,7 +387,7 @@ class ArtifactUpload:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
             work = partial(self._sender().send, _under_unique_name(path), patience_s, _TRANSIENT_ERRORS)
             try:
-                return background_call(work, UPLOAD_PHASE, self._run, self._heartbeat, self._context, within_s)
+                return background_call(work, UPLOAD_PHASE, self._run, self._heartbeat, within_s)
             except (*_TRANSIENT_ERRORS, CallTimedOut):
                 if self._heartbeat.heard:
                     raise
@@ -445,9 +445,8 @@ _PROBE_PATIENCE_S = 5.0  # enough for an API that restarts; before the first run
 class JobFiles:
     """The local files of one attempt, deleted at the end of the block. Methods raise AttemptEnded with the ending."""
 
-    def __init__(self, claim: Claim, heartbeat: Heartbeat, context: WorkerContext) -> None:
-        self._claim, self._heartbeat, self._context = claim, heartbeat, context
-        self._settings = context.settings
+    def __init__(self, claim: Claim, heartbeat: Heartbeat, leases: Leases, settings: Settings) -> None:
+        self._claim, self._heartbeat, self._leases, self._settings = claim, heartbeat, leases, settings
         self._stack = ExitStack()
         self.weights: Path | None = None
 
@@ -466,7 +465,7 @@ class JobFiles:
 
     @cached_property
     def _transport(self) -> ArtifactTransport:
-        return artifact_transport(self._settings, self._context.leases)
+        return artifact_transport(self._settings, self._leases)
 
     @property
     def scratch(self) -> Path:
@@ -509,7 +508,7 @@ class JobFiles:
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
         folder.mkdir()
-        leases, max_bytes = self._context.leases, self._settings.artifact_max_bytes
+        leases, max_bytes = self._leases, self._settings.artifact_max_bytes
 
         def fetch(_: threading.Event) -> Path | Failure:
             return fetch_weights(ref, self._claim, leases, self._transport, folder, max_bytes)
@@ -521,16 +520,16 @@ class JobFiles:
 
     def deliver(self, run: int) -> UploadedArtifacts:
         """After the last run, number `run`, store the files of run 0. A failing store doesn't end the attempt."""
-        return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._context, run).keep(
+        return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._settings, run).keep(
             self._folder / "artifacts"
         )
 
     def _sender(self) -> ArtifactSender:
-        return ArtifactSender(self._transport, self._claim, self._context.clock)
+        return ArtifactSender(self._transport, self._claim, self._heartbeat.clock)
 
     def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
         try:
-            return background_call(work, _PREPARE_PHASE, 0, self._heartbeat, self._context)
+            return background_call(work, _PREPARE_PHASE, 0, self._heartbeat)
         except StaleToken as error:
             raise AttemptEnded(Dropped()) from error
         except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:

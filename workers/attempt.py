@@ -7,28 +7,34 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
 
+from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, StoreUnavailable, UnknownWorkload
+from dyno.logging import Tracer
 from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
 from dyno.models.spec import Spec
+from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration, duration_series
 from dyno.store.leases import Claim, Leases
-from dyno.workloads.contract import Params
+from dyno.workloads.contract import Params, Workload
 from workers.artifact_upload import JobFiles, UploadedArtifacts
-from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext, background_call
+from workers.heartbeat import AttemptEnded, Heartbeat, background_call
+from workers.launcher import Launcher
 from workers.limits import RunnerLimits
 from workers.log import LOG, event
-from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason
+from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded, failure_of, lost_device
 from workers.tracing import note_run, run_span
 from workers.variants import Variant, run_order, variants_of
@@ -61,19 +67,37 @@ _HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
 
 
+@dataclass(frozen=True)
+class WorkerContext:
+    """What a supervisor shares with its attempts. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it.
+
+    `gone`: checks the device and returns why it is gone, or None. It may block for as long as the driver does.
+    """
+
+    device: Device
+    leases: Leases
+    launcher: Launcher
+    settings: Settings
+    workloads: Mapping[str, Workload]
+    stop: StopSwitch = field(default_factory=StopSwitch)
+    clock: Callable[[], float] = time.monotonic
+    gone: Callable[[], str | None] = lambda: None
+    traces: Tracer = field(default_factory=Tracer)
+
+
 class JobAttempt:
     """Runs one attempt. Call `run()` once; it returns the ending, and writes only heartbeats to the store."""
 
     def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
-        self._heartbeat = Heartbeat(claim, context.leases, context.settings.heartbeat_s, context.clock)
+        self._heartbeat = Heartbeat(claim, context.leases, context.settings.heartbeat_s, context.clock, context.stop)
         self._began_s = context.clock()
 
     def run(self) -> Ending:
         if self._claim.cancel_requested:
             return Stopped()
         try:
-            variants = variants_of(self._spec, self._context, self._new_files)
+            variants = variants_of(self._spec, self._context.device, self._context.workloads, self._new_files)
         except UnknownWorkload as error:
             return _unsupported("unknown_workload", error.detail)
         except InvalidSpec as error:
@@ -95,7 +119,7 @@ class JobAttempt:
         self._heartbeat.send_log()
 
     def _new_files(self) -> JobFiles:
-        return JobFiles(self._claim, self._heartbeat, self._context)
+        return JobFiles(self._claim, self._heartbeat, self._context.leases, self._context.settings)
 
     def _measure(self, variants: Sequence[Variant]) -> Ending:
         deadline_s = self._deadline_s(variants)
@@ -149,9 +173,7 @@ class JobAttempt:
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # the signal that ends this worker also ended its runner or zygote
-        if gone := background_call(
-            lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat, self._context
-        ):
+        if gone := background_call(lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)
         if variant.name is not None:

@@ -1,7 +1,7 @@
 """The heartbeat of an attempt: extends the lease over all runs, sends progress and log, returns cancel requests.
 
 `background_call` runs a long blocking call, such as a transfer, on its own thread. Meanwhile heartbeats continue and a
-cancel takes effect. `WorkerContext` holds what a supervisor shares with its attempts.
+cancel takes effect.
 """
 
 from __future__ import annotations
@@ -10,21 +10,14 @@ import codecs
 import logging
 import math
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
-from dyno.logging import Tracer
 from dyno.models.job import Progress
 from dyno.models.runner_protocol import ProgressFrame
-from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.workloads.contract import Workload
-from workers.launcher import Launcher
 from workers.log import event
 from workers.monitor import StopReason, StopSwitch
 from workers.outcome import Dropped, Ending, HandedBack, Stopped
@@ -118,8 +111,11 @@ class Heartbeat:
     `due_s`: time of the next one on `clock`. `heard`: whether the last one reached the store.
     """
 
-    def __init__(self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float]) -> None:
-        self._claim, self._leases, self._heartbeat_s, self._clock = claim, leases, heartbeat_s, clock
+    def __init__(
+        self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float], stop: StopSwitch
+    ) -> None:
+        self._claim, self._leases, self._heartbeat_s = claim, leases, heartbeat_s
+        self.clock, self.stop = clock, stop
         self._progress = JobProgress(claim.spec.most_runs)
         self.log = JobLog(claim.attempt)
         self._claimed_s = clock()
@@ -128,7 +124,7 @@ class Heartbeat:
 
     def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
         """Send a heartbeat; returns the reason if the run has to stop. If Redis is unreachable, the run continues."""
-        progress = self._progress.of(frame, run, self._clock() - self._claimed_s)
+        progress = self._progress.of(frame, run, self.clock() - self._claimed_s)
         piece = self.log.piece()
         try:
             orders = self._leases.heartbeat(self._claim, progress, piece)
@@ -137,7 +133,7 @@ class Heartbeat:
             self.heard = False
             return None
         finally:
-            self.due_s = self._clock() + self._heartbeat_s
+            self.due_s = self.clock() + self._heartbeat_s
         self.heard = True
         if piece is not None:
             self.log.sent()
@@ -156,24 +152,6 @@ class Heartbeat:
             except StoreUnavailable:
                 return
             self.log.sent()
-
-
-@dataclass(frozen=True)
-class WorkerContext:
-    """What a supervisor shares with its attempts. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it.
-
-    `gone`: checks the device and returns why it is gone, or None. It may block for as long as the driver does.
-    """
-
-    device: Device
-    leases: Leases
-    launcher: Launcher
-    settings: Settings
-    workloads: Mapping[str, Workload]
-    stop: StopSwitch = field(default_factory=StopSwitch)
-    clock: Callable[[], float] = time.monotonic
-    gone: Callable[[], str | None] = lambda: None
-    traces: Tracer = field(default_factory=Tracer)
 
 
 T = TypeVar("T")
@@ -196,7 +174,6 @@ def background_call(
     phase: str,
     run: int,
     heartbeat: Heartbeat,
-    context: WorkerContext,
     within_s: float = math.inf,
 ) -> T:
     """Run `work(abandoned)` on a thread, and return its value or raise its error.
@@ -205,16 +182,16 @@ def background_call(
     cases `abandoned` is set and the outcome of `work` is ignored.
     """
     abandoned, outcome = threading.Event(), Future[T]()
-    deadline_s = context.clock() + within_s
+    deadline_s = heartbeat.clock() + within_s
     threading.Thread(target=_run_call, args=(outcome, work, abandoned), name=phase, daemon=True).start()
     try:
         while not outcome.done():
-            wait([outcome], max(0.0, min(heartbeat.due_s, deadline_s) - context.clock()))
-            if context.clock() >= heartbeat.due_s:
+            wait([outcome], max(0.0, min(heartbeat.due_s, deadline_s) - heartbeat.clock()))
+            if heartbeat.clock() >= heartbeat.due_s:
                 _beat(phase, run, heartbeat)
-            if not outcome.done() and context.clock() >= context.stop.deadline_s:
+            if not outcome.done() and heartbeat.clock() >= heartbeat.stop.deadline_s:
                 raise AttemptEnded(HandedBack("worker_shutdown"))
-            if not outcome.done() and context.clock() >= deadline_s:
+            if not outcome.done() and heartbeat.clock() >= deadline_s:
                 raise CallTimedOut(f"timed out after {within_s:.0f} s")
         return outcome.result()
     finally:

@@ -11,17 +11,16 @@ from typing import Protocol
 
 from dyno.devices.device import Device
 from dyno.devices.locks import DeviceTurn, HeldLocks
-from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable
+from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
 from dyno.models.job import Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store.leases import Claim
 from dyno.store.placement import ClaimFilter, profile, queues_served
-from dyno.workloads import can_run, validate_params
+from dyno.workloads import resolve
 from dyno.workloads.contract import Workload
-from workers.attempt import JobAttempt
-from workers.heartbeat import WorkerContext
+from workers.attempt import JobAttempt, WorkerContext
 from workers.log import LOG, event
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 from workers.outcome import Failed, HandedBack, has_lost_device
@@ -39,12 +38,9 @@ def claim_filter(device: Device, workloads: Mapping[str, Workload]) -> ClaimFilt
 
 
 def _fits(spec: Spec, device: Device, workloads: Mapping[str, Workload]) -> bool:
-    if (workload := workloads.get(spec.workload)) is None:
-        return True
     try:
-        params = validate_params(workload, spec.params, spec.replicas, spec.framework)
-        return can_run(workload, params, spec.replicas, spec.framework, device)
-    except InvalidSpec:
+        return resolve(spec, workloads).can_run(device)
+    except (UnknownWorkload, InvalidSpec):
         return True
     except Exception:  # noqa: BLE001 - a bug in the workload must not block the jobs behind this one
         LOG.exception("fit-unknown workload=%s", spec.workload)
@@ -201,7 +197,7 @@ class Supervisor:
         """
         context = self._context
         attempt = JobAttempt(claim, context)
-        with attempt_span(claim, context) as span:
+        with attempt_span(claim, context.leases, context.traces) as span:
             ending = attempt.run()
             counted = deliver_ending(
                 ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log

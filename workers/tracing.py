@@ -8,22 +8,20 @@ from contextlib import AbstractContextManager, contextmanager
 from dyno.errors import StoreUnavailable
 from dyno.logging import Carrier, Span, SpanAttributes, Tracer
 from dyno.models.job import FailureClass
-from dyno.store.leases import Claim
-from workers.heartbeat import WorkerContext
+from dyno.store.leases import Claim, Leases
 from workers.monitor import RunEnd
 from workers.outcome import Ending, Failed
 
 
 @contextmanager
-def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
+def attempt_span(claim: Claim, leases: Leases, traces: Tracer) -> Iterator[Span]:
     """The span of an attempt, preceded by one for the job's time in the queue. Spans are sent after the attempt, so
     that sending can't disturb a run.
     """
-    traces = context.traces
     if not traces.on:
         yield Span()
         return
-    follows = _waited(claim, context)
+    follows = _waited(claim, leases, traces)
     facts: SpanAttributes = {
         "dyno.job": claim.job_id,
         "dyno.workload": claim.spec.workload,
@@ -66,13 +64,13 @@ def _why(ended: RunEnd) -> str:
     return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 
-def _waited(claim: Claim, context: WorkerContext) -> Carrier:
+def _waited(claim: Claim, leases: Leases, traces: Tracer) -> Carrier:
     try:
-        origin = context.leases.origin(claim)
+        origin = leases.origin(claim)
     except StoreUnavailable:  # only the link to the request's trace is lost
         return {}
     follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
     facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
     if origin.queued_at_s is not None and origin.started_at_s is not None:
-        context.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+        traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
     return follows

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.errors import InvalidSpec, UnknownWorkload
+from dyno.errors import InvalidSpec
 from dyno.measure.assemble import assemble
 from dyno.measure.result_metrics import raw_samples
 from dyno.measure.stopping_rule import enough_runs
 from dyno.models.result import Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
-from dyno.workloads import check_units, validate_params
-from dyno.workloads.contract import Estimate, Params, Workload
+from dyno.workloads import resolve
+from dyno.workloads.contract import ResolvedSpec, Workload
 from workers.artifact_upload import JobFiles
-from workers.heartbeat import WorkerContext
 
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 
-@dataclass
-class Variant:
+@dataclass(frozen=True, eq=False)
+class Variant(ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
     `repeats`: the variant that an A/A control repeats; it reuses what that variant's first run tuned.
     """
 
     name: VariantName | None
-    spec: Spec
-    workload: Workload
-    params: Params
     files: JobFiles
     records: list[RunRecord] = field(default_factory=list)
     repeats: Variant | None = None
@@ -50,34 +46,33 @@ class Variant:
         records = (self.repeats or self).records
         return records[0].tuned if records else {}
 
-    def estimate(self, device: Device) -> Estimate:
-        """The estimate of one run on `device`."""
-        return self.workload.estimate(self.params, device, self.spec.replicas, self.spec.framework)
-
     def time_s(self, device: Device) -> float:
         """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
         one, measure = self.estimate(device), self.spec.measure
         return measure.processes.max * (one.time_s + measure.max_s) + one.train_s
 
     def result(self, job_id: str, device: Device) -> Result:
-        return assemble(job_id, self.spec, self.workload, self.params, device, self.records)
+        return assemble(job_id, self, device, self.records)
 
     def samples(self) -> list[RunSamples]:
         return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
 
 
-def variants_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles]) -> list[Variant]:
+def variants_of(
+    spec: Spec, device: Device, workloads: Mapping[str, Workload], new_files: Callable[[], JobFiles]
+) -> list[Variant]:
     """The variants of a spec, in the order of their first runs.
 
     Raises UnknownWorkload, and InvalidSpec if this worker or its device can't run the spec.
     """
-    specs = spec.arms
-    names: Sequence[VariantName | None] = _NAMES if len(specs) > 1 else [None]
-    variants = [
-        Variant(name, each, *_resolved(each, context), new_files()) for name, each in zip(names, specs, strict=False)
-    ]
-    for control in variants[2:]:
-        control.repeats = variants[0]
+    variants: list[Variant] = []
+    names: Sequence[VariantName | None] = _NAMES if len(spec.arms) > 1 else [None]
+    for name, arm in zip(names, spec.arms, strict=False):
+        found = resolve(arm, workloads)
+        if errors := found.check_units(device):
+            raise InvalidSpec(errors)
+        repeats = variants[0] if name == "control" else None
+        variants.append(Variant(found.spec, found.workload, found.params, name, new_files(), repeats=repeats))
     return variants
 
 
@@ -88,13 +83,3 @@ def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:
         if not waiting:
             return
         yield from reversed(waiting) if number % 2 else waiting
-
-
-def _resolved(spec: Spec, context: WorkerContext) -> tuple[Workload, Params]:
-    try:
-        workload = context.workloads[spec.workload]
-    except KeyError:
-        raise UnknownWorkload(f'this worker has no workload "{spec.workload}"') from None
-    if errors := check_units(spec.replicas, context.device):
-        raise InvalidSpec(errors)
-    return workload, validate_params(workload, spec.params, spec.replicas, spec.framework)

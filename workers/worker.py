@@ -33,9 +33,9 @@ from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
 from dyno.workloads import registry
+from workers.attempt import WorkerContext
 from workers.consumer import Consumer, on_signals
 from workers.health_check import device_loss, measured_peaks
-from workers.heartbeat import WorkerContext
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.limits import host_share_bytes, runner_cgroup
 from workers.log import event

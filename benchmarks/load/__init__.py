@@ -1,1 +1,1 @@
-"""What the API does for ordinary callers while others abuse it, and how much of the ordinary it can do."""
+"""How the API serves ordinary clients while others abuse it, and how much ordinary load it bears."""

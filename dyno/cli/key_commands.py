@@ -22,6 +22,7 @@ from dyno.settings import WrongSettings, load_settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import url_file
 from dyno.store.redis import async_client
+from dyno.validation_messages import validation_message
 
 T = TypeVar("T")
 keys = typer.Typer(
@@ -51,7 +52,7 @@ def create(
     try:
         request = NewKey(name=name, scope=scope.value, limits=Limits(**limits))
     except ValidationError as invalid:
-        wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in invalid.errors())
+        wrong = "; ".join(f"{each['loc'][-1]}: {validation_message(each)}" for each in invalid.errors())
         raise typer.BadParameter(wrong) from invalid
     key, secret = _call_store(data_dir, lambda store: store.create(request))
     _audit("key-created", key=key.id, name=key.name, scope=key.scope)

@@ -6,14 +6,16 @@ Tables never truncate or split a word, since people copy ids out of them.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement, measure_renderables
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -27,49 +29,36 @@ from dyno.models.result import Artifact, Metric, Result, Training
 from dyno.models.webhook import Delivery
 
 Cells = Sequence[str | None]
-_BORDER, _PADDING = 1, 2
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Cells], title: str | None = None) -> None:
     """Print a table as wide as its longest lines. In a pipe or a file, each row is therefore one line.
 
-    A terminal's table is at most as wide as the terminal and wraps between words. If a word doesn't fit, each cell is
-    printed on a line of its own. Cells contain no markup.
+    A terminal's table wraps between words. If it doesn't fit even so, each cell is printed on a line of its own. Cells
+    contain no markup.
     """
-    texts = [[cell or "" for cell in row] for row in rows]
-    columns = list(zip(headings, *texts, strict=True))
-    widths = [_longest(cell.splitlines() for cell in column) for column in columns]
-    if console.is_terminal:
-        room = console.width - _BORDER - len(widths) * (_BORDER + _PADDING)
-        words = [_longest(cell.split() for cell in column) for column in columns]
-        if sum(words) > room:
-            return _as_lines(console, headings, texts, title)
-        widths = _shared(room, words, widths)
+    texts = [[Text(cell or "") for cell in row] for row in rows]
+    unlimited = console.options.update(width=sys.maxsize)
     table = Table(title=None if title is None else Text(title))
-    for heading, width in zip(headings, widths, strict=True):
-        table.add_column(Text(heading), width=width, overflow="fold")
+    for heading, *cells in zip(map(Text, headings), *texts, strict=True):
+        longest = measure_renderables(console, unlimited, [heading, *cells])
+        is_word = longest.minimum == longest.maximum
+        table.add_column(heading, min_width=longest.minimum, no_wrap=is_word)
     for row in texts:
-        table.add_row(*map(Text, row))
-    table.width = sum(widths) + _BORDER + len(widths) * (_BORDER + _PADDING)
+        table.add_row(*row)
+    natural = Measurement.get(console, unlimited, table)
+    if not console.is_terminal:
+        table.width = natural.maximum
+    elif max(natural.minimum, _width(console, table)) > console.width:
+        return _as_lines(console, headings, texts, title)
     console.print(table, crop=False)
 
 
-def _longest(parts: Iterable[Sequence[str]]) -> int:
-    return max((cell_len(part) for of_cell in parts for part in of_cell), default=0)
+def _width(console: Console, table: Table) -> int:
+    return max(map(Segment.get_line_length, Segment.split_lines(console.render(table))))
 
 
-def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
-    """The width of each column: columns that need little more than their minimum get it, the others share the rest."""
-    widths, left = list(least), room - sum(least)
-    by_want = sorted(range(len(widths)), key=lambda at: most[at] - least[at])
-    for served, at in enumerate(by_want):
-        more = min(most[at] - least[at], left // (len(by_want) - served))
-        widths[at] += more
-        left -= more
-    return widths
-
-
-def _as_lines(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None) -> None:
+def _as_lines(console: Console, headings: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None) -> None:
     """Print each cell on a line. The terminal wraps long lines itself, so copied text stays whole."""
     if title is not None:
         console.print(Text(title), soft_wrap=True)

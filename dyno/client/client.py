@@ -1,465 +1,45 @@
 """The clients: `Client` blocks, `AsyncClient` is awaited, workers use `AttemptClient`.
 
-The mixins have one method per route, written as steps (see `dyno.client.http_transport`), so that all clients have the
-same methods.
+Each method sends the request that the function of its name in `dyno.client.endpoints` builds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Self, TypeVar
 
 import httpx
-from pydantic import Field, JsonValue, RootModel
+from pydantic import JsonValue
 
-from dyno.client.exceptions import (
-    ComparisonNotMade,
-    ConnectionBroken,
-    DownloadDamaged,
-    JobNotSucceeded,
-    Refused,
-    ServerUnreachable,
-)
-from dyno.client.http_transport import (
-    DEFAULT_LIMIT,
-    ApiRequest,
-    AsyncTransport,
-    Awaiting,
-    Blocking,
-    Download,
-    ListPage,
-    OnRetry,
-    Pause,
-    Steps,
-    Transport,
-    call,
-    check_status,
-    list_pages,
-    list_rows,
-    path_segment,
-    post_once,
-    read_model,
-    request_model,
-    request_text,
-    send_request,
-    with_retries,
-)
-from dyno.client.streams import EventFollower, follow_events, follow_events_async, follow_log, follow_log_async
-from dyno.models.api_key import ApiKey, CreatedKey, KeyList, Limits, Me, Scope
+from dyno.client import endpoints
+from dyno.client.endpoints import DEFAULT_LIMIT, AnySpec, Listing, ListPage
+from dyno.client.exceptions import ConnectionBroken, JobNotSucceeded, Refused, ServerUnreachable
+from dyno.client.http_transport import CONNECT_RETRIES, PATIENT, M, OnRetry, Request, Retries, http_errors
+from dyno.client.streams import EventFollower, check_done, checked_file
+from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me, Scope
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.event import AnyEvent
-from dyno.models.inventory import (
-    AwayDevice,
-    Cordon,
-    DeviceList,
-    DeviceStatus,
-    WorkerList,
-    WorkerRecord,
-    WorkloadEntry,
-    WorkloadList,
-)
+from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
-from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, RunSamples, SampleList
-from dyno.models.spec import CONFIDENCE, MARGIN, Spec
+from dyno.models.result import Artifact, Result, ResultRow, RunSamples
+from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.settings import WrongSettings
 
-LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
-
-OnProgress = Callable[[Job], None]
-AnySpec = Spec | Mapping[str, JsonValue]
-
-
-class JobPage(ListPage[Job]):
-    """A page of the list of jobs."""
-
-
-class JobCalls:
-    """Calls about jobs, for all clients."""
-
-    @call
-    def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Steps[Job]:
-        """Queue a job. If an earlier submit had the same `idempotency_key`, returns that submit's job.
-
-        Retries for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
-        """
-        return submit_job(spec, idempotency_key)
-
-    @call
-    def validate(self, spec: AnySpec) -> Steps[Validation]:
-        """Check a spec without queueing it: the spec as it would run, its estimated cost and warnings.
-
-        Raises as `submit` does.
-        """
-        return request_model(Validation, "POST", "/v1/jobs", json=spec_document(spec), params={"validate_only": True})
-
-    @call
-    def job(self, job_id: str) -> Steps[Job]:
-        """The job's current record."""
-        return get_job(job_id)
-
-    @call
-    def jobs(
-        self,
-        *,
-        status: Status | str | None = None,
-        workload: str | None = None,
-        device: str | None = None,
-        framework: str | None = None,
-        label: str | None = None,
-        created_after: datetime | str | None = None,
-        created_before: datetime | str | None = None,
-        limit: int | None = DEFAULT_LIMIT,
-    ) -> Steps[list[Job]]:
-        """The newest `limit` jobs (None: all) that match all filters. A label is `name` or `name=value`."""
-        filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
-        times = {"created_after": created_after, "created_before": created_before}
-        return list_pages(JobPage, "/v1/jobs", filters | times, limit)
-
-    @call
-    def wait(self, job_id: str, progress: OnProgress | None = None) -> Steps[Job]:
-        """Long-poll until the job is done, and call `progress` with each new version of the record.
-
-        Retries for a minute while the service is away.
-        """
-        return wait_for_job(job_id, progress)
-
-    @call
-    def result(self, job_id: str) -> Steps[Result]:
-        """The result of a job that succeeded.
-
-        Raises Refused: `result-not-ready` while the job isn't done, `no-result` if it failed or was canceled.
-        """
-        return _result_of(job_id)
-
-    @call
-    def run(
-        self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
-    ) -> Steps[Result]:
-        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
-        return (yield from _outcome((yield from submit_job(spec, idempotency_key)), progress))
-
-    @call
-    def outcome(self, job_id: str, progress: OnProgress | None = None) -> Steps[Result]:
-        """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
-        return (yield from _outcome((yield from with_retries(partial(get_job, job_id))), progress))
-
-    @call
-    def cancel(self, job_id: str) -> Steps[Job]:
-        """Cancel a queued job at once, a running one within 5 s. Raises Refused: `job-finished` if it is done."""
-        return request_model(Job, "POST", f"/v1/jobs/{path_segment(job_id)}/cancel")
-
-    @call
-    def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Steps[Job]:
-        """Queue the job's spec again, as a new job. Otherwise like `submit`."""
-        return post_once(Job, f"/v1/jobs/{path_segment(job_id)}/rerun", key=idempotency_key)
-
-    @call
-    def delete(self, job_id: str) -> Steps[None]:
-        """Delete a done job with its result and files. Raises Refused: `job-live` while it isn't done."""
-        check_status((yield from send_request("DELETE", f"/v1/jobs/{path_segment(job_id)}")))
-
-
-def submit_job(spec: AnySpec, idempotency_key: str | None = None) -> Steps[Job]:
-    return post_once(Job, "/v1/jobs", spec_document(spec), idempotency_key)
-
-
-def get_job(job_id: str) -> Steps[Job]:
-    return request_model(Job, "GET", f"/v1/jobs/{path_segment(job_id)}")
-
-
-def wait_for_job(job_id: str, progress: OnProgress | None) -> Steps[Job]:
-    return (yield from _wait_until_done((yield from with_retries(partial(get_job, job_id))), progress))
-
-
-def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
-    """The spec as JSON. `exclude_unset`: the second of two specs takes the fields that it omits from the first."""
-    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
-
-
-def _result_of(job_id: str) -> Steps[Result]:
-    return request_model(Result, "GET", f"/v1/jobs/{path_segment(job_id)}/result")
-
-
-def _outcome(job: Job, progress: OnProgress | None) -> Steps[Result]:
-    job = yield from _wait_until_done(job, progress)
-    if job.status is not Status.SUCCEEDED:
-        raise JobNotSucceeded(job)
-    return (yield from with_retries(partial(_result_of, job.id)))
-
-
-def _wait_until_done(job: Job, progress: OnProgress | None) -> Steps[Job]:
-    """The job once it is done."""
-    while True:
-        if progress:
-            progress(job)
-        if job.done:
-            return job
-        job = yield from with_retries(partial(_next_version, job))
-
-
-def _next_version(job: Job) -> Steps[Job]:
-    """The job at its next version, or after the long poll. Proxies may end the long poll earlier."""
-    answer = yield from send_request(
-        "GET",
-        f"/v1/jobs/{job.id}",
-        params={"wait": LONG_POLL_S},
-        headers={"If-None-Match": f'"{job.version}"'},
-        timeout=LONG_POLL_S + 10,
-    )
-    if answer.status_code == httpx.codes.GATEWAY_TIMEOUT:
-        return (yield from get_job(job.id))
-    changed = job if answer.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, answer)
-    if not answer.is_error and (after_s := answer.headers.get("retry-after", "")).isdigit():
-        yield Pause(float(after_s))  # the service has too many waiting requests, so it answered at once
-    return changed
-
-
-class FileCalls:
-    """Calls about a job's files, for all clients."""
-
-    @call
-    def samples(self, job_id: str) -> Steps[list[RunSamples]]:
-        """All readings behind the result, run by run."""
-        return (yield from request_model(SampleList, "GET", f"/v1/jobs/{path_segment(job_id)}/samples")).data
-
-    @call
-    def logs(self, job_id: str) -> Steps[str]:
-        """The output of the job's runners, the last 256 KiB at most."""
-        return request_text(f"/v1/jobs/{path_segment(job_id)}/logs")
-
-    @call
-    def artifacts(self, job_id: str) -> Steps[list[Artifact]]:
-        """The files that a job has stored."""
-        return (yield from request_model(ArtifactList, "GET", f"/v1/jobs/{path_segment(job_id)}/artifacts")).data
-
-    @call
-    def download(self, job_id: str, artifact: Artifact, to: Path) -> Steps[None]:
-        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't the listed one."""
-        unchecked = to.with_name(f"{to.name}.part")
-        try:
-            with unchecked.open("wb") as file:
-                digest = yield Download(file_path(job_id, artifact.name), file)
-            if digest != artifact.sha256:
-                raise DownloadDamaged(
-                    f"the download of {artifact.name} of {job_id} has another SHA-256 than the result lists; try again"
-                )
-            unchecked.replace(to)
-        finally:
-            unchecked.unlink(missing_ok=True)
-
-
-def file_path(job_id: str, name: str) -> str:
-    """The path of a job's file in the API."""
-    return f"/v1/jobs/{path_segment(job_id)}/artifacts/{path_segment(name)}"
-
-
-class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field(discriminator="status")]]):
-    """A comparison, finished or not."""
-
-
-class ComparisonCalls:
-    """Calls about comparisons, for all clients."""
-
-    @call
-    def compare(
-        self,
-        job_ids: Sequence[str],
-        *,
-        metric: str | None = None,
-        margin: float = MARGIN,
-        confidence: float = CONFIDENCE,
-    ) -> Steps[Comparison]:
-        """Compare the jobs' results with the first one's. Raises Refused: `not-comparable` names the differences."""
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
-        return request_model(Comparison, "POST", "/v1/comparisons", json=wanted)
-
-    @call
-    def compare_specs(
-        self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
-    ) -> Steps[Comparison]:
-        """Run both specs in turns on one device, wait, and compare them. Options as in `begin_comparison`.
-
-        Raises Refused (`not-comparable` names the differences), or ComparisonNotMade if the job fails or is canceled.
-        """
-        begun = yield from begun_comparison(first, second, options)
-        yield from wait_for_job(begun.job, progress)
-        return (yield from with_retries(partial(comparison_of, begun.id)))
-
-    @call
-    def begin_comparison(
-        self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
-    ) -> Steps[UnfinishedComparison]:
-        """Queue a job that runs both specs in turns. Options: pairs, control, metric, margin, confidence."""
-        return begun_comparison(first, second, options, idempotency_key)
-
-    @call
-    def comparison(self, comparison_id: str) -> Steps[Comparison]:
-        """A comparison. Raises ComparisonNotMade if its specs still run, failed or were canceled."""
-        return comparison_of(comparison_id)
-
-    @call
-    def bars(self, comparison_id: str) -> Steps[str]:
-        """The comparison as an SVG chart."""
-        return request_text(f"/v1/comparisons/{path_segment(comparison_id)}/bars.svg")
-
-
-def begun_comparison(
-    first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
-) -> Steps[UnfinishedComparison]:
-    specs: list[JsonValue] = [spec_document(each, exclude_unset=True) for each in (first, second)]
-    return post_once(UnfinishedComparison, "/v1/comparisons", {"specs": specs, **options}, key)
-
-
-def comparison_of(comparison_id: str) -> Steps[Comparison]:
-    found = (yield from request_model(AnyComparison, "GET", f"/v1/comparisons/{path_segment(comparison_id)}")).root
-    if isinstance(found, UnfinishedComparison):
-        raise ComparisonNotMade(found)
-    return found
-
-
-class FleetCalls:
-    """Calls about workloads, devices and workers, for all clients."""
-
-    @call
-    def workloads(self) -> Steps[list[WorkloadEntry]]:
-        """All workloads."""
-        return (yield from request_model(WorkloadList, "GET", "/v1/workloads")).data
-
-    @call
-    def workload(self, name: str) -> Steps[WorkloadEntry]:
-        """One workload, with its params. Raises Refused for an unknown name."""
-        return request_model(WorkloadEntry, "GET", f"/v1/workloads/{path_segment(name)}")
-
-    @call
-    def devices(self) -> Steps[list[DeviceStatus]]:
-        """The devices of the live workers."""
-        return (yield from request_model(DeviceList, "GET", "/v1/devices")).data
-
-    @call
-    def cordoned_away(self) -> Steps[list[AwayDevice]]:
-        """The cordoned devices without a live worker."""
-        names = (yield from request_model(DeviceList, "GET", "/v1/devices")).cordoned_away
-        return [AwayDevice(id=name.partition("@")[0], host=name.partition("@")[2]) for name in names]
-
-    @call
-    def workers(self) -> Steps[list[WorkerRecord]]:
-        """The live workers. A worker's `job` is null if another key owns the job."""
-        return (yield from request_model(WorkerList, "GET", "/v1/workers")).data
-
-    @call
-    def cordon(self, device: str) -> Steps[Cordon]:
-        """Cordon a device: it finishes its current job and takes no new ones. Raises Refused for an unknown device."""
-        return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/cordon")
-
-    @call
-    def uncordon(self, device: str) -> Steps[Cordon]:
-        """Let a cordoned device take jobs again. Raises Refused for an unknown device."""
-        return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/uncordon")
-
-
-class KeyCalls:
-    """Calls about API keys, for all clients."""
-
-    @call
-    def me(self) -> Steps[Me]:
-        """This client's key, its scopes and its limits."""
-        return request_model(Me, "GET", "/v1/me")
-
-    @call
-    def keys(self) -> Steps[list[ApiKey]]:
-        """All keys, including revoked ones, since jobs name them as their owners."""
-        return (yield from request_model(KeyList, "GET", "/v1/keys")).data
-
-    @call
-    def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> Steps[CreatedKey]:
-        """Create a key. Only this response contains its secret. Raises Refused with every wrong field."""
-        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
-        return request_model(CreatedKey, "POST", "/v1/keys", json=wanted)
-
-    @call
-    def revoke_key(self, key_id: str) -> Steps[None]:
-        """Revoke a key, so that the service refuses it. Its jobs go on. Repeating this changes nothing."""
-        check_status((yield from send_request("DELETE", f"/v1/keys/{path_segment(key_id)}")))
-
-
-class DeliveryPage(ListPage[Delivery]):
-    """A page of the list of deliveries."""
-
-
-class WebhookCalls:
-    """Calls about webhook deliveries, for all clients."""
-
-    @call
-    def deliveries(
-        self,
-        *,
-        status: DeliveryStatus | str | None = None,
-        job: str | None = None,
-        created_after: datetime | str | None = None,
-        created_before: datetime | str | None = None,
-        limit: int | None = DEFAULT_LIMIT,
-    ) -> Steps[list[Delivery]]:
-        """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by when the jobs ended."""
-        times = {"created_after": created_after, "created_before": created_before}
-        return list_pages(DeliveryPage, "/v1/webhook-deliveries", {"status": status, "job": job, **times}, limit)
-
-    @call
-    def redeliver(self, delivery_id: str) -> Steps[Delivery]:
-        """Send a delivery again at once, whatever its status. Raises Refused for an unknown delivery."""
-        return request_model(Delivery, "POST", f"/v1/webhook-deliveries/{path_segment(delivery_id)}/redeliver")
-
-
-_ALIVE_WITHIN_S = 2.0  # /livez needs no other service, so Dyno answers sooner
-
-
-class Calls(JobCalls, FileCalls, ComparisonCalls, FleetCalls, KeyCalls, WebhookCalls):
-    """The calls that all clients share; see `dyno.client.http_transport`."""
-
-    @call
-    def results(
-        self,
-        *,
-        workload: str | None = None,
-        device: str | None = None,
-        metric: str | None = None,
-        label: str | None = None,
-        created_after: datetime | str | None = None,
-        created_before: datetime | str | None = None,
-        limit: int | None = DEFAULT_LIMIT,
-    ) -> Steps[list[ResultRow]]:
-        """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
-        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
-        return list_rows({**filters, "from": created_after, "to": created_before}, limit)
-
-    @call
-    def alive(self) -> Steps[bool]:
-        """Whether the service answers within 2 s. Sends no API key, since another program may listen on the port."""
-        try:
-            answer: httpx.Response = yield ApiRequest("GET", "/livez", {"timeout": _ALIVE_WITHIN_S}, to_strangers=True)
-        except ConnectionBroken:
-            return False
-        return answer.status_code == httpx.codes.OK
-
-    @call
-    def not_ready_because(self) -> Steps[str | None]:
-        """Why the service isn't ready, for example because Redis is away or doesn't persist. None if it is ready."""
-        try:
-            check_status((yield from send_request("GET", "/readyz")))
-        except (Refused, ServerUnreachable) as error:
-            return error.detail
-        return None
-
-
 DEFAULT_URL = "http://127.0.0.1:8000"
 
+T = TypeVar("T")
+OnProgress = Callable[[Job], None]
+Time = datetime | str | None
 
-class Client(Calls, Blocking):
+
+class Client:
     """A blocking client with one connection pool and an API key. Use it as a context manager.
 
     `url` defaults to `DYNO_URL`, then to this host; `key` defaults to `DYNO_API_KEY`. The client retries a submit while
@@ -470,19 +50,105 @@ class Client(Calls, Blocking):
     def __init__(
         self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: OnRetry | None = None
     ) -> None:
-        self.url = _url(url)
-        self._http = Transport(self.url, timeout_s, _headers(key), away)
+        self.url, self._away = url or os.environ.get("DYNO_URL") or DEFAULT_URL, away
+        transport = httpx.HTTPTransport(retries=CONNECT_RETRIES)
+        with http_errors(self.url):
+            self._http = httpx.Client(base_url=self.url, headers=_headers(key), timeout=timeout_s, transport=transport)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         self._http.close()
+
+    def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Job:
+        """Queue a job. If an earlier submit had the same `idempotency_key`, returns that submit's job.
+
+        Retries for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
+        """
+        return self._send(endpoints.submit(spec, idempotency_key))
+
+    def validate(self, spec: AnySpec) -> Validation:
+        """Check a spec without queueing it: the spec as it would run, its estimated cost and warnings.
+
+        Raises as `submit` does.
+        """
+        return self._send(endpoints.validate(spec))
+
+    def job(self, job_id: str) -> Job:
+        """The job's current record."""
+        return self._send(endpoints.job(job_id))
+
+    def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        workload: str | None = None,
+        device: str | None = None,
+        framework: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[Job]:
+        """The newest `limit` jobs (None: all) that match all filters. A label is `name` or `name=value`."""
+        filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
+        times = {"created_after": created_after, "created_before": created_before}
+        return self._list(endpoints.jobs(**filters, **times), limit)
+
+    def wait(self, job_id: str, progress: OnProgress | None = None) -> Job:
+        """Long-poll until the job is done, and call `progress` with each new version of the record.
+
+        Retries for a minute while the service is away.
+        """
+        return self._until_done(self._send(endpoints.job(job_id, retry=PATIENT)), progress)
+
+    def result(self, job_id: str) -> Result:
+        """The result of a job that succeeded.
+
+        Raises Refused: `result-not-ready` while the job isn't done, `no-result` if it failed or was canceled.
+        """
+        return self._send(endpoints.result(job_id))
+
+    def run(self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None) -> Result:
+        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
+        return self._outcome(self.submit(spec, idempotency_key=idempotency_key), progress)
+
+    def outcome(self, job_id: str, progress: OnProgress | None = None) -> Result:
+        """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
+        return self._outcome(self._send(endpoints.job(job_id, retry=PATIENT)), progress)
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a queued job at once, a running one within 5 s. Raises Refused: `job-finished` if it is done."""
+        return self._send(endpoints.cancel(job_id))
+
+    def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
+        """Queue the job's spec again, as a new job. Otherwise like `submit`."""
+        return self._send(endpoints.rerun(job_id, idempotency_key))
+
+    def delete(self, job_id: str) -> None:
+        """Delete a done job with its result and files. Raises Refused: `job-live` while it isn't done."""
+        self._send(endpoints.delete(job_id))
+
+    def samples(self, job_id: str) -> list[RunSamples]:
+        """All readings behind the result, run by run."""
+        return self._send(endpoints.samples(job_id)).data
+
+    def logs(self, job_id: str) -> str:
+        """The output of the job's runners, the last 256 KiB at most."""
+        return self._send(endpoints.logs(job_id))
+
+    def follow_logs(self, job_id: str) -> Iterator[str]:
+        """The output in `logs` and all new output until the job is done.
+
+        Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
+        """
+        with self._open(endpoints.follow_logs(job_id)) as response:
+            yield from response.iter_text()
+        check_done(self._send(endpoints.job(job_id)))
 
     def events(self, job_id: str | None = None, after: str | None = None) -> Iterator[AnyEvent]:
         """The events of a job until it is done, or of all jobs without end. Each event is yielded once.
@@ -491,17 +157,208 @@ class Client(Calls, Blocking):
         event to start after. By default a job's events start at its beginning, and those of all jobs now. Raises as
         `wait` does.
         """
-        return follow_events(self._http, _event_follower(job_id, after))
+        following = EventFollower(job_id, after)
+        while not following.ended:
+            try:
+                with self._open(following.request()) as response:
+                    following.connected(response)
+                    for piece in response.iter_bytes():
+                        yield from following.events(piece)
+                        if following.ended:
+                            return
+            except (Refused, ServerUnreachable) as error:
+                following.broke(error)
+            if not following.ended:
+                self._pause(following.pause_s)
 
-    def follow_logs(self, job_id: str) -> Iterator[str]:
-        """The output in `logs` and all new output until the job is done.
+    def artifacts(self, job_id: str) -> list[Artifact]:
+        """The files that a job has stored."""
+        return self._send(endpoints.artifacts(job_id)).data
 
-        Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
+    def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't the listed one."""
+        request = endpoints.artifact(job_id, artifact.name)
+        with checked_file(job_id, artifact, to) as write, self._open(request) as response:
+            for piece in response.iter_bytes():
+                write(piece)
+
+    def compare(
+        self,
+        job_ids: Sequence[str],
+        *,
+        metric: str | None = None,
+        margin: float = MARGIN,
+        confidence: float = CONFIDENCE,
+    ) -> Comparison:
+        """Compare the jobs' results with the first one's. Raises Refused: `not-comparable` names the differences."""
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        return self._send(endpoints.compare(json=wanted))
+
+    def compare_specs(
+        self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
+    ) -> Comparison:
+        """Run both specs in turns on one device, wait, and compare them. Options as in `begin_comparison`.
+
+        Raises Refused (`not-comparable` names the differences), or ComparisonNotMade if the job fails or is canceled.
         """
-        return follow_log(self._http, job_id)
+        begun = self._send(endpoints.begin_comparison(first, second, options))
+        self.wait(begun.job, progress)
+        return self._send(endpoints.comparison(begun.id, retry=PATIENT))
+
+    def begin_comparison(
+        self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
+    ) -> UnfinishedComparison:
+        """Queue a job that runs both specs in turns. Options: pairs, control, metric, margin, confidence."""
+        return self._send(endpoints.begin_comparison(first, second, options, idempotency_key))
+
+    def comparison(self, comparison_id: str) -> Comparison:
+        """A comparison. Raises ComparisonNotMade if its specs still run, failed or were canceled."""
+        return self._send(endpoints.comparison(comparison_id))
+
+    def bars(self, comparison_id: str) -> str:
+        """The comparison as an SVG chart."""
+        return self._send(endpoints.bars(comparison_id))
+
+    def results(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[ResultRow]:
+        """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        times = {"from": created_after, "to": created_before}
+        return self._list(endpoints.results(**filters, **times), limit)
+
+    def workloads(self) -> list[WorkloadEntry]:
+        """All workloads."""
+        return self._send(endpoints.workloads()).data
+
+    def workload(self, name: str) -> WorkloadEntry:
+        """One workload, with its params. Raises Refused for an unknown name."""
+        return self._send(endpoints.workload(name))
+
+    def devices(self) -> list[DeviceStatus]:
+        """The devices of the live workers."""
+        return self._send(endpoints.devices()).data
+
+    def cordoned_away(self) -> list[AwayDevice]:
+        """The cordoned devices without a live worker."""
+        return self._send(endpoints.cordoned_away())
+
+    def workers(self) -> list[WorkerRecord]:
+        """The live workers. A worker's `job` is null if another key owns the job."""
+        return self._send(endpoints.workers()).data
+
+    def cordon(self, device: str) -> Cordon:
+        """Cordon a device: it finishes its current job and takes no new ones. Raises Refused for an unknown device."""
+        return self._send(endpoints.cordon(device))
+
+    def uncordon(self, device: str) -> Cordon:
+        """Let a cordoned device take jobs again. Raises Refused for an unknown device."""
+        return self._send(endpoints.uncordon(device))
+
+    def me(self) -> Me:
+        """This client's key, its scopes and its limits."""
+        return self._send(endpoints.me())
+
+    def keys(self) -> list[ApiKey]:
+        """All keys, including revoked ones, since jobs name them as their owners."""
+        return self._send(endpoints.keys()).data
+
+    def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> CreatedKey:
+        """Create a key. Only this response contains its secret. Raises Refused with every wrong field."""
+        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
+        return self._send(endpoints.create_key(json=wanted))
+
+    def revoke_key(self, key_id: str) -> None:
+        """Revoke a key, so that the service refuses it. Its jobs go on. Repeating this changes nothing."""
+        self._send(endpoints.revoke_key(key_id))
+
+    def deliveries(
+        self,
+        *,
+        status: DeliveryStatus | str | None = None,
+        job: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[Delivery]:
+        """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by when the jobs ended."""
+        times = {"created_after": created_after, "created_before": created_before}
+        return self._list(endpoints.deliveries(status=status, job=job, **times), limit)
+
+    def redeliver(self, delivery_id: str) -> Delivery:
+        """Send a delivery again at once, whatever its status. Raises Refused for an unknown delivery."""
+        return self._send(endpoints.redeliver(delivery_id))
+
+    def alive(self) -> bool:
+        """Whether the service answers within 2 s. Sends no API key, since another program may listen on the port."""
+        try:
+            return self._send(endpoints.alive())
+        except ConnectionBroken:
+            return False
+
+    def not_ready_because(self) -> str | None:
+        """Why the service isn't ready, for example because Redis is away or doesn't persist. None if it is ready."""
+        try:
+            return self._send(endpoints.ready())
+        except (Refused, ServerUnreachable) as error:
+            return error.detail
+
+    def _send(self, request: Request[T]) -> T:
+        retries = Retries(request.retry, self._away)
+        while True:
+            try:
+                with http_errors(self.url):
+                    response = self._http.send(request.build(self._http))
+                return request.read(response)
+            except (Refused, ServerUnreachable) as error:
+                pause_s = retries.pause_s(error)
+            self._pause(pause_s)
+
+    @contextmanager
+    def _open(self, request: Request[None]) -> Iterator[httpx.Response]:
+        """Send the request once, and check the response, whose body is yet to be read."""
+        with http_errors(self.url), closing(self._http.send(request.build(self._http), stream=True)) as response:
+            if not response.is_success:
+                response.read()
+            request.read(response)
+            yield response
+
+    def _pause(self, time_s: float) -> None:
+        time.sleep(time_s)
+
+    def _list(self, request: Request[ListPage[M]], limit: int | None) -> list[M]:
+        listing = Listing(request, limit)
+        while listing.request:
+            listing.add(self._send(listing.request))
+        return listing.items
+
+    def _until_done(self, job: Job, progress: OnProgress | None) -> Job:
+        while True:
+            if progress:
+                progress(job)
+            if job.done:
+                return job
+            polled = self._send(endpoints.next_version(job))
+            job = polled.job or self._send(endpoints.job(job.id, retry=PATIENT))
+            if polled.pause_s:
+                self._pause(polled.pause_s)
+
+    def _outcome(self, job: Job, progress: OnProgress | None) -> Result:
+        job = self._until_done(job, progress)
+        if job.status is not Status.SUCCEEDED:
+            raise JobNotSucceeded(job)
+        return self._send(endpoints.result(job.id, retry=PATIENT))
 
 
-class AsyncClient(Calls, Awaiting):
+class AsyncClient:
     """The same client for asyncio: await each call, read events by `async for`, use it as an async context manager.
 
     The callbacks `progress` and `away` must not block.
@@ -510,31 +367,263 @@ class AsyncClient(Calls, Awaiting):
     def __init__(
         self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: OnRetry | None = None
     ) -> None:
-        self.url = _url(url)
-        self._http = AsyncTransport(self.url, timeout_s, _headers(key), away)
+        self.url, self._away = url or os.environ.get("DYNO_URL") or DEFAULT_URL, away
+        transport = httpx.AsyncHTTPTransport(retries=CONNECT_RETRIES)
+        with http_errors(self.url):
+            self._http = httpx.AsyncClient(
+                base_url=self.url, headers=_headers(key), timeout=timeout_s, transport=transport
+            )
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.close()
+        await self._http.aclose()
 
-    def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
-        """As in Client."""
-        return follow_events_async(self._http, _event_follower(job_id, after))
+    async def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Job:
+        return await self._send(endpoints.submit(spec, idempotency_key))
 
-    def follow_logs(self, job_id: str) -> AsyncIterator[str]:
-        """As in Client."""
-        return follow_log_async(self._http, job_id)
+    async def validate(self, spec: AnySpec) -> Validation:
+        return await self._send(endpoints.validate(spec))
+
+    async def job(self, job_id: str) -> Job:
+        return await self._send(endpoints.job(job_id))
+
+    async def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        workload: str | None = None,
+        device: str | None = None,
+        framework: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[Job]:
+        filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
+        times = {"created_after": created_after, "created_before": created_before}
+        return await self._list(endpoints.jobs(**filters, **times), limit)
+
+    async def wait(self, job_id: str, progress: OnProgress | None = None) -> Job:
+        return await self._until_done(await self._send(endpoints.job(job_id, retry=PATIENT)), progress)
+
+    async def result(self, job_id: str) -> Result:
+        return await self._send(endpoints.result(job_id))
+
+    async def run(
+        self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
+    ) -> Result:
+        return await self._outcome(await self.submit(spec, idempotency_key=idempotency_key), progress)
+
+    async def outcome(self, job_id: str, progress: OnProgress | None = None) -> Result:
+        return await self._outcome(await self._send(endpoints.job(job_id, retry=PATIENT)), progress)
+
+    async def cancel(self, job_id: str) -> Job:
+        return await self._send(endpoints.cancel(job_id))
+
+    async def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
+        return await self._send(endpoints.rerun(job_id, idempotency_key))
+
+    async def delete(self, job_id: str) -> None:
+        await self._send(endpoints.delete(job_id))
+
+    async def samples(self, job_id: str) -> list[RunSamples]:
+        return (await self._send(endpoints.samples(job_id))).data
+
+    async def logs(self, job_id: str) -> str:
+        return await self._send(endpoints.logs(job_id))
+
+    async def follow_logs(self, job_id: str) -> AsyncIterator[str]:
+        async with self._open(endpoints.follow_logs(job_id)) as response:
+            async for text in response.aiter_text():
+                yield text
+        check_done(await self._send(endpoints.job(job_id)))
+
+    async def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
+        following = EventFollower(job_id, after)
+        while not following.ended:
+            try:
+                async with self._open(following.request()) as response:
+                    following.connected(response)
+                    async for piece in response.aiter_bytes():
+                        for event in following.events(piece):
+                            yield event
+                        if following.ended:
+                            return
+            except (Refused, ServerUnreachable) as error:
+                following.broke(error)
+            if not following.ended:
+                await self._pause(following.pause_s)
+
+    async def artifacts(self, job_id: str) -> list[Artifact]:
+        return (await self._send(endpoints.artifacts(job_id))).data
+
+    async def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        request = endpoints.artifact(job_id, artifact.name)
+        with checked_file(job_id, artifact, to) as write:
+            async with self._open(request) as response:
+                async for piece in response.aiter_bytes():
+                    write(piece)
+
+    async def compare(
+        self,
+        job_ids: Sequence[str],
+        *,
+        metric: str | None = None,
+        margin: float = MARGIN,
+        confidence: float = CONFIDENCE,
+    ) -> Comparison:
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        return await self._send(endpoints.compare(json=wanted))
+
+    async def compare_specs(
+        self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
+    ) -> Comparison:
+        begun = await self._send(endpoints.begin_comparison(first, second, options))
+        await self.wait(begun.job, progress)
+        return await self._send(endpoints.comparison(begun.id, retry=PATIENT))
+
+    async def begin_comparison(
+        self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
+    ) -> UnfinishedComparison:
+        return await self._send(endpoints.begin_comparison(first, second, options, idempotency_key))
+
+    async def comparison(self, comparison_id: str) -> Comparison:
+        return await self._send(endpoints.comparison(comparison_id))
+
+    async def bars(self, comparison_id: str) -> str:
+        return await self._send(endpoints.bars(comparison_id))
+
+    async def results(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[ResultRow]:
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        times = {"from": created_after, "to": created_before}
+        return await self._list(endpoints.results(**filters, **times), limit)
+
+    async def workloads(self) -> list[WorkloadEntry]:
+        return (await self._send(endpoints.workloads())).data
+
+    async def workload(self, name: str) -> WorkloadEntry:
+        return await self._send(endpoints.workload(name))
+
+    async def devices(self) -> list[DeviceStatus]:
+        return (await self._send(endpoints.devices())).data
+
+    async def cordoned_away(self) -> list[AwayDevice]:
+        return await self._send(endpoints.cordoned_away())
+
+    async def workers(self) -> list[WorkerRecord]:
+        return (await self._send(endpoints.workers())).data
+
+    async def cordon(self, device: str) -> Cordon:
+        return await self._send(endpoints.cordon(device))
+
+    async def uncordon(self, device: str) -> Cordon:
+        return await self._send(endpoints.uncordon(device))
+
+    async def me(self) -> Me:
+        return await self._send(endpoints.me())
+
+    async def keys(self) -> list[ApiKey]:
+        return (await self._send(endpoints.keys())).data
+
+    async def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> CreatedKey:
+        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
+        return await self._send(endpoints.create_key(json=wanted))
+
+    async def revoke_key(self, key_id: str) -> None:
+        await self._send(endpoints.revoke_key(key_id))
+
+    async def deliveries(
+        self,
+        *,
+        status: DeliveryStatus | str | None = None,
+        job: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> list[Delivery]:
+        times = {"created_after": created_after, "created_before": created_before}
+        return await self._list(endpoints.deliveries(status=status, job=job, **times), limit)
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        return await self._send(endpoints.redeliver(delivery_id))
+
+    async def alive(self) -> bool:
+        try:
+            return await self._send(endpoints.alive())
+        except ConnectionBroken:
+            return False
+
+    async def not_ready_because(self) -> str | None:
+        try:
+            return await self._send(endpoints.ready())
+        except (Refused, ServerUnreachable) as error:
+            return error.detail
+
+    async def _send(self, request: Request[T]) -> T:
+        retries = Retries(request.retry, self._away)
+        while True:
+            try:
+                with http_errors(self.url):
+                    response = await self._http.send(request.build(self._http))
+                return request.read(response)
+            except (Refused, ServerUnreachable) as error:
+                pause_s = retries.pause_s(error)
+            await self._pause(pause_s)
+
+    @asynccontextmanager
+    async def _open(self, request: Request[None]) -> AsyncIterator[httpx.Response]:
+        with http_errors(self.url):
+            async with aclosing(await self._http.send(request.build(self._http), stream=True)) as response:
+                if not response.is_success:
+                    await response.aread()
+                request.read(response)
+                yield response
+
+    async def _pause(self, time_s: float) -> None:
+        await asyncio.sleep(time_s)
+
+    async def _list(self, request: Request[ListPage[M]], limit: int | None) -> list[M]:
+        listing = Listing(request, limit)
+        while listing.request:
+            listing.add(await self._send(listing.request))
+        return listing.items
+
+    async def _until_done(self, job: Job, progress: OnProgress | None) -> Job:
+        while True:
+            if progress:
+                progress(job)
+            if job.done:
+                return job
+            polled = await self._send(endpoints.next_version(job))
+            job = polled.job if polled.job else await self._send(endpoints.job(job.id, retry=PATIENT))
+            if polled.pause_s:
+                await self._pause(polled.pause_s)
+
+    async def _outcome(self, job: Job, progress: OnProgress | None) -> Result:
+        job = await self._until_done(job, progress)
+        if job.status is not Status.SUCCEEDED:
+            raise JobNotSucceeded(job)
+        return await self._send(endpoints.result(job.id, retry=PATIENT))
 
 
-def _url(given: str | None) -> str:
-    return given or os.environ.get("DYNO_URL") or DEFAULT_URL
+for _name, _method in vars(Client).items():  # `help(AsyncClient)` explains each method too
+    if not _name.startswith("_"):
+        vars(AsyncClient)[_name].__doc__ = _method.__doc__
 
 
 def _headers(key: str | None) -> dict[str, str]:
@@ -545,14 +634,6 @@ def _headers(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _event_follower(job_id: str | None, after: str | None) -> EventFollower:
-    path = f"/v1/jobs/{path_segment(job_id)}/events" if job_id is not None else "/v1/events"
-    return EventFollower(path, after, ends=job_id is not None)
-
-
-UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
-
-
 class AttemptClient(Client):
     """A client that sends an attempt's token in place of an API key.
 
@@ -560,14 +641,11 @@ class AttemptClient(Client):
     """
 
     def __init__(self, url: str, job_id: str, token: str, *, timeout_s: float = 10.0) -> None:
-        self.url = url
+        super().__init__(url, token, timeout_s=timeout_s)
         self._job_id = job_id
-        self._http = Transport(url, timeout_s, {"Authorization": f"Bearer {token}", "Dyno-Job": job_id})
+        self._http.headers["Dyno-Job"] = job_id
 
-    @call
-    def upload(self, name: str, source: Path) -> Steps[Artifact]:
+    def upload(self, name: str, source: Path) -> Artifact:
         """Store a file of the job."""
-        headers = {"Content-Type": "application/octet-stream"}
-        path = file_path(self._job_id, name)
         with source.open("rb") as file:
-            return (yield from request_model(Artifact, "PUT", path, content=file, headers=headers, timeout=UPLOAD_S))
+            return self._send(endpoints.upload(self._job_id, name, content=file))

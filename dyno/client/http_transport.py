@@ -1,64 +1,81 @@
-"""HTTP for both clients: requests, retries and pages, written once for blocking and asyncio.
+"""What both clients need to send requests over HTTPX: requests, responses, errors and retries.
 
-A call is a generator of steps: requests to send, downloads, pauses. `Transport` runs each step and blocks,
-`AsyncTransport` awaits it. Both send the outcome back into the generator, or throw one of the client's exceptions
-into it. `call` turns such a generator into a method of both clients.
-
-Responses that don't come from Dyno raise `ServerUnreachable`. Ids are quoted, so each stays one segment of a path.
+Responses that don't come from Dyno raise `ServerUnreachable`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import math
-import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import partial, wraps
-from typing import Any, BinaryIO, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
-from urllib.parse import quote
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from dyno.client.exceptions import ConnectionBroken, Refused, ServerUnreachable
-from dyno.errors import DynoError
-from dyno.models.job import Stored
-from dyno.models.result import ResultRow, ResultRows
 
 M = TypeVar("M", bound=BaseModel)
+T_co = TypeVar("T_co", covariant=True)
 _PROBLEM_FIELDS = ("code", "title", "detail")
 
 
-def read_model(kind: type[M], answer: httpx.Response) -> M:
+def read_model(kind: type[M], response: httpx.Response) -> M:
     """Parse the response. Raises Refused for a problem, ServerUnreachable if the response doesn't come from Dyno."""
-    check_status(answer)
+    check_status(response)
     try:
-        return kind.model_validate(_json(answer))
+        return kind.model_validate(_json(response))
     except ValidationError as error:
-        raise _not_from_dyno(answer, f"without a {kind.__name__}") from error
+        raise _not_from_dyno(response, f"without a {kind.__name__}") from error
 
 
-def check_status(answer: httpx.Response) -> None:
+def read_text(response: httpx.Response) -> str:
+    check_status(response)
+    return response.text
+
+
+def check_status(response: httpx.Response) -> None:
     """Raises like `read_model` unless the response is a success."""
-    if answer.is_success:
+    if response.is_success:
         return
-    problem = _json(answer)
+    problem = _json(response)
     if not (isinstance(problem, dict) and any(isinstance(problem.get(name), str) for name in _PROBLEM_FIELDS)):
-        raise _not_from_dyno(answer, "without a problem")
-    raise Refused(problem, answer.status_code, _retry_after_s(answer))
+        raise _not_from_dyno(response, "without a problem")
+    raise Refused(problem, response.status_code, retry_after_s(response))
 
 
-def check_stream(answer: httpx.Response) -> None:
+def check_stream(response: httpx.Response) -> None:
     """Raises like `read_model` unless the response is an event stream. An empty response (204) means no more events."""
-    check_status(answer)
-    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-    if answer.status_code != httpx.codes.NO_CONTENT and media_type != "text/event-stream":
-        raise _not_from_dyno(answer, "without events")
+    check_status(response)
+    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
+    if response.status_code != httpx.codes.NO_CONTENT and media_type != "text/event-stream":
+        raise _not_from_dyno(response, "without events")
+
+
+def retry_after_s(response: httpx.Response) -> float | None:
+    """The Retry-After header in seconds; it may also be a date. None without the header."""
+    text = response.headers.get("Retry-After", "")
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError) as error:  # ValueError: invalid JSON or UTF-8
+        raise _not_from_dyno(response, "without JSON") from error
+
+
+def _not_from_dyno(response: httpx.Response, how: str) -> ServerUnreachable:
+    text = f"{response.url} answered {response.status_code} {how}: not Dyno, or too new for this client?"
+    return ServerUnreachable(text, response.status_code, retry_after_s(response))
 
 
 @contextmanager
@@ -70,106 +87,12 @@ def http_errors(url: str) -> Iterator[None]:
         raise ConnectionBroken(f"{url}: {error or type(error).__name__}") from error
 
 
-def _json(answer: httpx.Response) -> Any:
-    try:
-        return answer.json()
-    except (ValueError, RecursionError) as error:  # ValueError: invalid JSON or UTF-8
-        raise _not_from_dyno(answer, "without JSON") from error
-
-
-def _not_from_dyno(answer: httpx.Response, how: str) -> ServerUnreachable:
-    text = f"{answer.url} answered {answer.status_code} {how}: not Dyno, or too new for this client?"
-    return ServerUnreachable(text, answer.status_code, _retry_after_s(answer))
-
-
-def _retry_after_s(answer: httpx.Response) -> float | None:
-    """The Retry-After header in seconds; it may also be a date. None without the header."""
-    text = answer.headers.get("Retry-After", "")
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
-def path_segment(name: str) -> str:
-    """Quote `name` as one path segment. HTTPX resolves `..`, so a name of dots only has its dots quoted too."""
-    quoted = quote(name, safe="")
-    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
-
-
 SUBMIT_TRIES = 5  # 0.5, 1, 2 and 4 s apart, which is enough for a service that restarts
-PATIENCE_S = 60.0  # how long `with_retries` retries; the job runs on while the service restarts
+PATIENCE_S = 60.0  # how long a call retries; the job runs on while the service restarts
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
-RATE_LIMITED = httpx.codes.TOO_MANY_REQUESTS
-UNAVAILABLE = (
-    httpx.codes.BAD_GATEWAY,
-    httpx.codes.SERVICE_UNAVAILABLE,
-    httpx.codes.GATEWAY_TIMEOUT,
-)  # proxies send these too
-
-T = TypeVar("T")
-
-
-class ApiRequest(NamedTuple):
-    """A request. Its outcome is the response, even a problem. `options` are those of `httpx.Client.build_request`.
-
-    `to_strangers`: omit the API key, since another program may listen on the service's port.
-    """
-
-    method: str
-    path: str
-    options: Mapping[str, Any]
-    to_strangers: bool = False
-
-
-class Download(NamedTuple):
-    """A download into `file`. Its outcome is the SHA-256."""
-
-    path: str
-    file: BinaryIO
-
-
-class Pause(NamedTuple):
-    """A pause before the next step."""
-
-    time_s: float
-
-
-class RetryNotice(NamedTuple):
-    """Tells the client's `away` callback that the call pauses because of this error, and then retries."""
-
-    error: Refused | ServerUnreachable
-
-
-IoStep = ApiRequest | Download | Pause | RetryNotice
-Steps = Generator[IoStep, Any, T]
-
-
-def send_request(method: str, path: str, **options: Any) -> Steps[httpx.Response]:
-    """Send a request. Returns the response, even a problem."""
-    answer: httpx.Response = yield ApiRequest(method, path, options)
-    return answer
-
-
-def request_model(kind: type[M], method: str, path: str, **options: Any) -> Steps[M]:
-    """Send a request and parse the response."""
-    return read_model(kind, (yield from send_request(method, path, **options)))
-
-
-def request_text(path: str) -> Steps[str]:
-    """GET a resource that is text, not JSON."""
-    answer = yield from send_request("GET", path)
-    check_status(answer)
-    return answer.text
-
-
-def post_once(kind: type[M], path: str, document: Any = None, key: str | None = None) -> Steps[M]:
-    """POST the document under one idempotency key, with a few retries while the service is away."""
-    headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
-    ask = partial(request_model, kind, "POST", path, json=document, headers=headers)
-    return with_retries(ask, is_unavailable, SUBMIT_TRIES)
+CONNECT_RETRIES = 1  # after the first attempt
+UNAVAILABLE = (502, 503, 504)  # proxies send these too
+OnRetry = Callable[[Refused | ServerUnreachable], None]
 
 
 def is_unavailable(error: Refused | ServerUnreachable) -> bool:
@@ -179,242 +102,65 @@ def is_unavailable(error: Refused | ServerUnreachable) -> bool:
 
 def is_transient(error: Refused | ServerUnreachable) -> bool:
     """Whether a retry may succeed soon: the service is away, or the caller is over its rate limit."""
-    return is_unavailable(error) or error.status == RATE_LIMITED
+    return is_unavailable(error) or error.status == 429
 
 
-def with_retries(
-    ask: Callable[[], Steps[T]],
-    is_retryable: Callable[[Refused | ServerUnreachable], bool] = is_transient,
-    tries: float = math.inf,
-) -> Steps[T]:
-    """Retry while errors are `is_retryable`, for a minute at most, and never before the time that Retry-After asks for.
+class RetryPolicy(NamedTuple):
+    """How often to send a request, and after which errors. Pauses double up to the longest one."""
 
-    Sends a RetryNotice before the first pause.
+    tries: float
+    is_retryable: Callable[[Refused | ServerUnreachable], bool]
+    longest_pause_s: float = LONGEST_PAUSE_S
+
+
+NO_RETRY = RetryPolicy(1, is_transient)
+SUBMIT = RetryPolicy(SUBMIT_TRIES, is_unavailable)
+PATIENT = RetryPolicy(math.inf, is_transient)
+
+
+class Retries:
+    """The retries of one call: for a minute at most, and never before the time that Retry-After asks for.
+
+    Calls `away` before the first pause.
     """
-    deadline_s = time.monotonic() + PATIENCE_S
-    pause_s, has_noticed = FIRST_PAUSE_S, False
-    while True:
-        tries -= 1
-        try:
-            return (yield from ask())
-        except (Refused, ServerUnreachable) as error:
-            wait_s = max(pause_s, error.retry_after_s or 0.0)
-            if not is_retryable(error) or tries <= 0 or time.monotonic() + wait_s > deadline_s:
-                raise
-            if not has_noticed:
-                yield RetryNotice(error)
-        has_noticed = True
-        yield Pause(wait_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def __init__(self, policy: RetryPolicy, away: OnRetry | None = None) -> None:
+        self._tries, self._is_retryable, self._longest_pause_s = policy
+        self._away = away
+        self._next_pause_s = FIRST_PAUSE_S
+        self._deadline_s = time.monotonic() + PATIENCE_S
+
+    def pause_s(self, error: Refused | ServerUnreachable) -> float:
+        """The pause before the next try. Raises the error if there is none."""
+        self._tries -= 1
+        pause_s = max(min(self._next_pause_s, self._longest_pause_s), error.retry_after_s or 0.0)
+        if not self._is_retryable(error) or self._tries <= 0 or time.monotonic() + pause_s > self._deadline_s:
+            raise error
+        if self._away:
+            self._away(error)
+        self._away = None
+        self._next_pause_s *= 2
+        return pause_s
 
 
-_TRIES_TO_CONNECT = 1  # retries after the first attempt
-OnRetry = Callable[[Refused | ServerUnreachable], None]
+@dataclass(frozen=True)
+class Request(Generic[T_co]):
+    """What to send, how to read the response, and when to retry."""
 
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T_co]  # raises for a problem
+    params: Mapping[str, Any] | None = None
+    json: Any = None
+    content: BinaryIO | None = None
+    headers: Mapping[str, str] | None = None
+    timeout: Any = httpx.USE_CLIENT_DEFAULT
+    retry: RetryPolicy = NO_RETRY
+    authenticate: bool = True
 
-class Transport:
-    """One connection pool to one service. Raises ConnectionBroken, ServerUnreachable or Refused."""
-
-    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: OnRetry | None = None) -> None:
-        """`headers` are sent with each request to `url`. Redirects aren't followed. Raises ConnectionBroken."""
-        self._url, self._away = url, away
-        transport = httpx.HTTPTransport(retries=_TRIES_TO_CONNECT)
-        with http_errors(url):
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
-
-    def close(self) -> None:
-        self._http.close()
-
-    def through(self, steps: Steps[T]) -> T:
-        """Run the steps and return their result."""
-        with closing(steps):
-            try:
-                step = next(steps)
-                while True:
-                    try:
-                        outcome = self._run_step(step)
-                    except DynoError as error:
-                        step = steps.throw(error)
-                    else:
-                        step = steps.send(outcome)
-            except StopIteration as end:
-                found: T = end.value
-                return found
-
-    @contextmanager
-    def open(self, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """GET a response to read as a stream."""
-        with http_errors(self._url), self._http.stream("GET", path, **options) as answer:
-            if not answer.is_success:
-                answer.read()
-                check_status(answer)
-            yield answer
-
-    def _run_step(self, step: IoStep) -> Any:
-        match step:
-            case ApiRequest():
-                with http_errors(self._url):
-                    return self._http.send(_build_request(self._http, step))
-            case Download(path, file):
-                digest = hashlib.sha256()
-                with self.open(path) as answer:
-                    for piece in answer.iter_bytes():
-                        file.write(piece)
-                        digest.update(piece)
-                return digest.hexdigest()
-            case Pause(time_s):
-                return time.sleep(time_s)
-            case RetryNotice(error):
-                return self._away(error) if self._away else None
-
-
-class AsyncTransport:
-    """As Transport, but awaited."""
-
-    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: OnRetry | None = None) -> None:
-        self._url, self._away = url, away
-        transport = httpx.AsyncHTTPTransport(retries=_TRIES_TO_CONNECT)
-        with http_errors(url):
-            self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def through(self, steps: Steps[T]) -> T:
-        with closing(steps):
-            try:
-                step = next(steps)
-                while True:
-                    try:
-                        outcome = await self._run_step(step)
-                    except DynoError as error:
-                        step = steps.throw(error)
-                    else:
-                        step = steps.send(outcome)
-            except StopIteration as end:
-                found: T = end.value
-                return found
-
-    @asynccontextmanager
-    async def open(self, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
-        with http_errors(self._url):
-            async with self._http.stream("GET", path, **options) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    check_status(answer)
-                yield answer
-
-    async def _run_step(self, step: IoStep) -> Any:
-        match step:
-            case ApiRequest():
-                with http_errors(self._url):
-                    return await self._http.send(_build_request(self._http, step))
-            case Download(path, file):
-                digest = hashlib.sha256()
-                async with self.open(path) as answer:
-                    async for piece in answer.aiter_bytes():
-                        file.write(piece)
-                        digest.update(piece)
-                return digest.hexdigest()
-            case Pause(time_s):
-                return await asyncio.sleep(time_s)
-            case RetryNotice(error):
-                return self._away(error) if self._away else None
-
-
-def _build_request(http: httpx.Client | httpx.AsyncClient, ask: ApiRequest) -> httpx.Request:
-    request = http.build_request(ask.method, ask.path, **ask.options)
-    if ask.to_strangers:
-        request.headers.pop("Authorization", None)
-    return request
-
-
-P = ParamSpec("P")
-
-
-class Blocking:
-    """A client whose calls block."""
-
-    _http: Transport
-
-
-class Awaiting:
-    """A client whose calls are awaited."""
-
-    _http: AsyncTransport
-
-
-class call(Generic[P, T]):
-    """Turn a method that returns Steps into one that runs them: blocking, or awaited in an Awaiting client."""
-
-    def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]]) -> None:
-        self._steps = steps
-
-    @overload
-    def __get__(self, client: Blocking, owner: Any = None) -> Callable[P, T]: ...
-
-    @overload
-    def __get__(self, client: Awaiting, owner: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    @overload
-    def __get__(self, client: None, owner: Any) -> Callable[Concatenate[Any, P], Steps[T]]: ...
-
-    def __get__(self, client: Blocking | Awaiting | None, owner: Any = None) -> Callable[..., Any]:
-        if client is None:
-            return self._steps
-        steps: Callable[P, Steps[T]] = self._steps.__get__(client)
-
-        @wraps(steps)
-        def called(*args: P.args, **kwargs: P.kwargs) -> T | Coroutine[Any, Any, T]:
-            return client._http.through(steps(*args, **kwargs))
-
-        return called
-
-
-DEFAULT_LIMIT = 50
-_MAX_PAGE_SIZE = 200  # the API's limit for a page
-
-Filters = Mapping[str, str | datetime | None]
-
-
-class ListPage(Stored, Generic[M]):
-    """One page of a list. `next_cursor` is null on the last page."""
-
-    data: list[M]
-    next_cursor: str | None = None
-
-
-def list_pages(kind: type[ListPage[M]], path: str, filters: Filters, limit: int | None) -> Steps[list[M]]:
-    """The first `limit` items (None: all), over as many pages as necessary. Any page may be short."""
-    found: list[M] = []
-    wanted = _parameters(filters)
-    while True:
-        page = yield from request_model(kind, "GET", path, params=wanted | {"limit": _page_size(limit, len(found))})
-        found += page.data
-        if page.next_cursor is None or (limit is not None and len(found) >= limit):
-            return found
-        wanted["cursor"] = page.next_cursor
-
-
-def list_rows(filters: Filters, limit: int | None) -> Steps[list[ResultRow]]:
-    """The rows of `/v1/results` for the first `limit` jobs that have a row. Its pages count jobs, not rows."""
-    found: list[ResultRow] = []
-    wanted = _parameters(filters)
-    while True:
-        jobs = len({row.job for row in found})
-        answer = yield from send_request("GET", "/v1/results", params=wanted | {"limit": _page_size(limit, jobs)})
-        page = read_model(ResultRows, answer).root
-        found += page
-        cursor = httpx.URL(answer.links.get("next", {}).get("url", "")).params.get("cursor")
-        if cursor is None or (limit is not None and len({row.job for row in found}) >= limit):
-            return found
-        wanted["cursor"] = cursor
-
-
-def _page_size(limit: int | None, found: int) -> int:
-    return _MAX_PAGE_SIZE if limit is None else min(_MAX_PAGE_SIZE, limit - found)
-
-
-def _parameters(filters: Filters) -> dict[str, str | int]:
-    given = {name: value for name, value in filters.items() if value is not None}
-    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in given.items()}
+    def build(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        options = {name: getattr(self, name) for name in ("params", "json", "content", "headers", "timeout")}
+        request = http.build_request(self.method, self.path, **options)
+        if not self.authenticate:
+            request.headers.pop("Authorization", None)
+        return request

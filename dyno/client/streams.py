@@ -1,4 +1,4 @@
-"""Streams of both clients: Server-Sent Events, resumed over new connections, and live logs.
+"""Streams of both clients: Server-Sent Events, resumed over new connections, live logs, and downloads.
 
 A connection may break at any byte. `SseParser` yields complete messages only. After a reconnect, the service sends all
 messages after the last id again.
@@ -6,25 +6,21 @@ messages after the last id again.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 from pydantic_core import from_json
 
-from dyno.client.exceptions import Refused, ServerUnreachable
-from dyno.client.http_transport import (
-    AsyncTransport,
-    Transport,
-    check_stream,
-    is_transient,
-    path_segment,
-    request_model,
-)
+from dyno.client import endpoints
+from dyno.client.exceptions import DownloadDamaged, Refused, ServerUnreachable
+from dyno.client.http_transport import PATIENT, Request, Retries
 from dyno.models.event import EVENT, AnyEvent, StatusEvent
 from dyno.models.job import Job
+from dyno.models.result import Artifact
 
 _EVENT_KINDS = frozenset({"status", "progress", "metric", "log", "gap"})
 
@@ -80,108 +76,66 @@ def parse_event(message: SseMessage) -> AnyEvent | None:
         raise ServerUnreachable(f"can't parse an event: not Dyno, or too new for this client? {error}") from error
 
 
-SILENT_S = 45.0  # the service sends a comment every 15 s
-PATIENCE_S = 60.0  # without any message
 RETRY_S = 0.5
 
 
 class EventFollower:
-    """A reader's position in a stream. It yields each event after `after` once. `ends`: stop when the job is done."""
+    """A reader's position in the stream of a job's events, or of all. It yields each event after `after` once."""
 
-    def __init__(self, path: str, after: str | None, *, ends: bool) -> None:
-        self.path, self._after, self._ends = path, after, ends
-        self._failing_since_s: float | None = None
+    def __init__(self, job_id: str | None, after: str | None) -> None:
+        self._job_id, self._after = job_id, after
+        self._retries: Retries | None = None  # since the last message
         self._messages = SseParser()
         self.ended, self.pause_s = False, RETRY_S
 
-    def options(self) -> dict[str, Any]:
-        """The request options for the next connection, which resumes after the last event."""
-        return {"headers": {"Last-Event-ID": self._after} if self._after else {}, "timeout": SILENT_S}
+    def request(self) -> Request[None]:
+        """The request for the next connection, which resumes after the last event."""
+        return endpoints.events(self._job_id, self._after)
 
-    def connected(self, answer: httpx.Response) -> None:
-        """Check the response of a new connection. Raises ServerUnreachable if it isn't an event stream."""
-        check_stream(answer)
+    def connected(self, response: httpx.Response) -> None:
         self._messages = SseParser()
-        self.ended = answer.status_code == httpx.codes.NO_CONTENT
+        self.ended = response.status_code == httpx.codes.NO_CONTENT
 
     def events(self, piece: bytes) -> Iterator[AnyEvent]:
         """The events that this piece completes, up to the end of the stream."""
         for message in self._messages.of(piece):
-            self._failing_since_s, self._after, self.pause_s = None, message.id or self._after, RETRY_S
+            self._retries, self._after, self.pause_s = None, message.id or self._after, RETRY_S
             if not self.ended and (event := parse_event(message)) is not None:
-                self.ended = self._ends and isinstance(event, StatusEvent) and event.done
+                self.ended = self._job_id is not None and isinstance(event, StatusEvent) and event.done
                 yield event
 
     def broke(self, error: Refused | ServerUnreachable) -> None:
         """Raises the error unless it is transient and a retry is possible within a minute of the first failure."""
-        now_s = time.monotonic()
-        self._failing_since_s = self._failing_since_s or now_s
-        self.pause_s = max(RETRY_S, error.retry_after_s or 0.0)
-        if not is_transient(error) or now_s + self.pause_s - self._failing_since_s > PATIENCE_S:
-            raise error
+        self._retries = self._retries or Retries(PATIENT._replace(longest_pause_s=RETRY_S))
+        self.pause_s = self._retries.pause_s(error)
 
 
-def follow_events(http: Transport, following: EventFollower) -> Iterator[AnyEvent]:
-    """Yield events over as many connections as necessary. Raises Refused and ServerUnreachable, as `broke` does."""
-    while not following.ended:
-        try:
-            with http.open(following.path, **following.options()) as answer:
-                following.connected(answer)
-                for piece in answer.iter_bytes():
-                    yield from following.events(piece)
-                    if following.ended:
-                        return
-        except (Refused, ServerUnreachable) as error:
-            following.broke(error)
-        if not following.ended:
-            time.sleep(following.pause_s)
-
-
-async def follow_events_async(http: AsyncTransport, following: EventFollower) -> AsyncIterator[AnyEvent]:
-    """As follow_events, but asynchronous."""
-    while not following.ended:
-        try:
-            async with http.open(following.path, **following.options()) as answer:
-                following.connected(answer)
-                async for piece in answer.aiter_bytes():
-                    for event in following.events(piece):
-                        yield event
-                    if following.ended:
-                        return
-        except (Refused, ServerUnreachable) as error:
-            following.broke(error)
-        if not following.ended:
-            await asyncio.sleep(following.pause_s)
-
-
-_LOG_OPTIONS = {"params": {"follow": "true"}, "timeout": httpx.Timeout(10.0, read=None)}  # a runner may print nothing
-
-
-def follow_log(http: Transport, job_id: str) -> Iterator[str]:
-    """Yield the log over one connection.
-
-    Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
-    """
-    with http.open(_log_path(job_id), **_LOG_OPTIONS) as answer:
-        yield from answer.iter_text()
-    _check_done(http.through(request_model(Job, "GET", f"/v1/jobs/{path_segment(job_id)}")))
-
-
-async def follow_log_async(http: AsyncTransport, job_id: str) -> AsyncIterator[str]:
-    """As follow_log, but asynchronous."""
-    async with http.open(_log_path(job_id), **_LOG_OPTIONS) as answer:
-        async for text in answer.aiter_text():
-            yield text
-    _check_done(await http.through(request_model(Job, "GET", f"/v1/jobs/{path_segment(job_id)}")))
-
-
-def _log_path(job_id: str) -> str:
-    return f"/v1/jobs/{path_segment(job_id)}/logs"
-
-
-def _check_done(job: Job) -> None:
+def check_done(job: Job) -> None:
     """Raises ServerUnreachable if the job isn't done: the service also ends a stream when it stops itself."""
     if not job.done:
         raise ServerUnreachable(
             f"the service ended the log stream of {job.id} before the job was done; follow it again"
         )
+
+
+@contextmanager
+def checked_file(job_id: str, artifact: Artifact, to: Path) -> Iterator[Callable[[bytes], None]]:
+    """A function that writes to the file `to`, which exists only after all bytes were written and their SHA-256 is the
+    listed one. Raises DownloadDamaged otherwise.
+    """
+    unchecked, digest = to.with_name(f"{to.name}.part"), hashlib.sha256()
+    try:
+        with unchecked.open("wb") as file:
+
+            def write(piece: bytes) -> None:
+                file.write(piece)
+                digest.update(piece)
+
+            yield write
+        if digest.hexdigest() != artifact.sha256:
+            raise DownloadDamaged(
+                f"the download of {artifact.name} of {job_id} has another SHA-256 than the result lists; try again"
+            )
+        unchecked.replace(to)
+    finally:
+        unchecked.unlink(missing_ok=True)

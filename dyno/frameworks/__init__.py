@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.errors import FrameworkMissing
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.frameworks.jax import Jax
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.frameworks.torch import Torch

@@ -16,7 +16,7 @@ from dyno.frameworks.plain_step import PlainStep, mean_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset, FedStep, Trainer
+    from dyno.frameworks.interface import Dataset, FedStep, Trainer
 
 # JAX platforms for each kind, best first. Accelerators also get the host's processor, as in JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}

@@ -20,13 +20,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dyno.frameworks.contract import divisible_size, full_batch
+from dyno.frameworks.interface import divisible_size, full_batch
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset
+    from dyno.frameworks.interface import Dataset
 
 State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
 
@@ -116,7 +116,7 @@ def _of_convolution(equation: Any) -> float:
 
 
 class JaxTrainer:
-    """See `dyno.frameworks.contract.Trainer`. Between calls of `sync` its own `State` holds the weights."""
+    """See `dyno.frameworks.interface.Trainer`. Between calls of `sync` its own `State` holds the weights."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class JaxTrainer:
 
 
 class JaxFedStep:
-    """See `dyno.frameworks.contract.FedStep`. XLA always compiles it, regardless of the model's `jit_compile`."""
+    """See `dyno.frameworks.interface.FedStep`. XLA always compiles it, regardless of the model's `jit_compile`."""
 
     def __init__(self, jax: Any, device: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = True

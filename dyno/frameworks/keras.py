@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import ServedModel
+    from dyno.frameworks.interface import ServedModel
 
 
 class KerasFramework:

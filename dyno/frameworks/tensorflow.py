@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset, FedStep, ServedModel, Trainer
+    from dyno.frameworks.interface import Dataset, FedStep, ServedModel, Trainer
 
 
 class LiteModel:
-    """See `dyno.frameworks.contract.ServedModel`. Inputs and outputs are float32; an int8 model converts them."""
+    """See `dyno.frameworks.interface.ServedModel`. Inputs and outputs are float32; an int8 model converts them."""
 
     format = "tflite"
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import divisible_size, full_batch
+from dyno.frameworks.interface import divisible_size, full_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset
+    from dyno.frameworks.interface import Dataset
 
 _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
@@ -242,7 +242,7 @@ def _padded(batch: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class TensorFlowTrainer:
-    """See `dyno.frameworks.contract.Trainer`. `strategy`: the one under whose scope the model was made."""
+    """See `dyno.frameworks.interface.Trainer`. `strategy`: the one under whose scope the model was made."""
 
     def __init__(
         self,
@@ -344,7 +344,7 @@ def _first(samples: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 class TensorFlowFedStep:
-    """See `dyno.frameworks.contract.FedStep`."""
+    """See `dyno.frameworks.interface.FedStep`."""
 
     def __init__(self, tf: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = bool(model.jit_compile)

@@ -14,7 +14,7 @@ from dyno.frameworks.torch_trainer import TorchFedStep, TorchTrainer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset, FedStep, Trainer
+    from dyno.frameworks.interface import Dataset, FedStep, Trainer
 
 
 class Torch(KerasFramework):

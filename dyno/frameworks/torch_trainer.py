@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Dataset
+    from dyno.frameworks.interface import Dataset
 
 
 class TorchTrainer:
-    """See `dyno.frameworks.contract.Trainer`. Compiles nothing, regardless of the model's `jit_compile`."""
+    """See `dyno.frameworks.interface.Trainer`. Compiles nothing, regardless of the model's `jit_compile`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TorchTrainer:
 
 
 class TorchFedStep:
-    """See `dyno.frameworks.contract.FedStep`. Compiles nothing, regardless of the model's `jit_compile`."""
+    """See `dyno.frameworks.interface.FedStep`. Compiles nothing, regardless of the model's `jit_compile`."""
 
     def __init__(self, torch: Any, device: str, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = False

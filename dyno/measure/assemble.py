@@ -24,7 +24,7 @@ from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Spec
 
 if TYPE_CHECKING:
-    from dyno.workloads.contract import MetricSpec, Workload
+    from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
 
 T = TypeVar("T")
 # Metrics of references that depend on the training data.
@@ -33,15 +33,14 @@ _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probabil
 _Cases = Sequence[tuple[str | None, T]]  # by name; the name is None if there is only one
 
 
-def assemble(
-    job_id: str, spec: Spec, workload: Workload, params: Any, device: Device, records: Sequence[RunRecord]
-) -> Result:
-    """The result of job `job_id`. `records` are ordered by run, run 0 first; `params` is the workload's model.
+def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Sequence[RunRecord]) -> Result:
+    """The result of job `job_id`. `records` are ordered by run, run 0 first.
 
     Raises ValueError if `records` is empty.
     """
     if not records:
         raise ValueError("a result needs the record of at least one run")
+    spec, workload, params = resolved.spec, resolved.workload, resolved.params
     flops = workload.flops(params) if records[0].flops is None else records[0].flops
     used, specs = peak_fraction.device_in_use(device, spec.replicas, records), workload.metrics_for(params)
     peak = peak_fraction.peak(used, params, flops, records)

@@ -43,6 +43,7 @@ from dyno.models.comparison import (
 from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
+from dyno.validation_messages import pointer
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
 _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
@@ -116,8 +117,8 @@ def differences(entries: Sequence[ComparisonEntry]) -> list[Difference]:
     return [*_of_the_work(entries), *_precision_unknown(entries), *_differing([_circumstances(e) for e in entries])]
 
 
-def _names(pointer: str, params: Collection[str]) -> bool:
-    return pointer.removeprefix("/params/").split("/")[0] in params if pointer.startswith("/params/") else False
+def _names(field: str, params: Collection[str]) -> bool:
+    return field.removeprefix("/params/").split("/")[0] in params if field.startswith("/params/") else False
 
 
 def _of_the_work(entries: Sequence[ComparisonEntry]) -> list[Difference]:
@@ -170,17 +171,17 @@ def _flat(root: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """JSON pointers to values; objects are flattened to `depth` levels and kept whole below."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        pointer = f"{root}/{name.replace('~', '~0').replace('/', '~1')}"
-        found |= _flat(pointer, value, depth - 1) if depth > 1 and isinstance(value, dict) else {pointer: value}
+        at = pointer(root, name)
+        found |= _flat(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
     return found
 
 
 def _differing(each: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    pointers: Iterable[str] = dict.fromkeys(pointer for values in each for pointer in values)
-    found = {pointer: [values.get(pointer) for values in each] for pointer in pointers}
+    names: Iterable[str] = dict.fromkeys(name for values in each for name in values)
+    found = {name: [values.get(name) for values in each] for name in names}
     return [
-        Difference(field=pointer, values=values)
-        for pointer, values in found.items()
+        Difference(field=name, values=values)
+        for name, values in found.items()
         if any(value != values[0] for value in values[1:])
     ]
 

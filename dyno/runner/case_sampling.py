@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dyno.devices.device import Device
 from dyno.devices.sensors import SensorRecorder, SensorSource
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.execution_checks import compile_in_timing, retraced
 from dyno.measure.host_noise import HostNoise, noisy_neighbour
 from dyno.measure.result_checks import clock_skew

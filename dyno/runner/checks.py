@@ -17,7 +17,7 @@ from functools import partial
 
 from dyno.devices.cpu_speed import measure_cpu_peaks
 from dyno.devices.device import Device, PeakFigure
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.execution_checks import DrainReading, WorkGrowth, async_timing, unit_mismatch, work_eliminated
 from dyno.measure.peak_fraction import ceiling_per_s
 from dyno.measure.statistics import median

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, InvalidSpec, RunFailed, UnknownWorkload
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.models.job import NO_SUCH_DEVICE, FailureClass
 from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, StartedFrame
 

@@ -24,7 +24,7 @@ from dyno.devices.locks import hold_locks
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frameworks import framework as framework_named
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.sampling import summarise
 from dyno.measure.warnings import warning
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
@@ -34,8 +34,8 @@ from dyno.runner.case_sampling import CaseSamples, SampledCase, case_records, sa
 from dyno.runner.checks import CheckedCase, CheckFindings, checked_cases, remeasured_peaks, run_checks
 from dyno.runner.frame_writer import FrameWriter, failure_frame
 from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built, Params, Verification
+from dyno.workloads import resolve
+from dyno.workloads.contract import BuildContext, Built, ResolvedSpec, Verification
 
 # The variables for the compilation caches of CUDA's driver, JAX, Triton, PyTorch's compiler and Numba.
 _CACHE_FOLDERS = (
@@ -175,7 +175,8 @@ class Run:
             self._found_before = [] if warm is None else [warm]
         reset_host_peak()
         first_op_at_s = self._start_device()
-        built = self._build()
+        resolved = resolve(self._request.spec)
+        built = self._build(resolved)
         training = self._execute_first(built)
         with sensing(self._device) as source:
             own, cases = sample_cases(
@@ -185,7 +186,7 @@ class Run:
         memory_peak = peak_memory(self._framework, self._device.driven_as)  # before the checks allocate memory
         self._frames.report("verify")
         found = built.verify()
-        examined = self._cases_to_check(built, own, cases, found.flops)
+        examined = self._cases_to_check(resolved, built, own, cases, found.flops)
         peak, findings = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
             built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings)
@@ -204,9 +205,8 @@ class Run:
         self._frames.write(FirstOpFrame(at_s=now_s))
         return now_s
 
-    def _build(self) -> Built:
-        spec = self._request.spec
-        chosen = workload(spec.workload)
+    def _build(self, resolved: ResolvedSpec) -> Built:
+        spec = resolved.spec
         self._framework.seed(spec.seed)
         context = BuildContext(
             framework=self._framework,
@@ -222,7 +222,7 @@ class Run:
             weights=_path(self._request.weights_path),
             tuned=self._request.tuned,
         )
-        return chosen.build(self._params(), context)
+        return resolved.workload.build(resolved.params, context)
 
     def _execute_first(self, built: Built) -> Training | None:
         with self._timer.phase("compile"):
@@ -233,12 +233,12 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
+    @staticmethod
     def _cases_to_check(
-        self, built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float | None
+        resolved: ResolvedSpec, built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float | None
     ) -> list[CheckedCase]:
-        chosen, params = workload(self._request.spec.workload), self._params()
-        declared = chosen.flops(params) if flops is None else flops
-        return checked_cases(built, own, cases, declared, getattr(params, "dtype", "float32"))
+        declared = resolved.workload.flops(resolved.params) if flops is None else flops
+        return checked_cases(built, own, cases, declared, getattr(resolved.params, "dtype", "float32"))
 
     def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
         """Check only the first run: all runs execute the same work."""
@@ -249,10 +249,6 @@ class Run:
             reason = f"{framework.name} doesn't report what it compiles"
             found.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
         return found
-
-    def _params(self) -> Params:
-        spec = self._request.spec
-        return validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
 
     def _clock_hz(self, taken: CaseSamples) -> float | None:
         if self._device.driven_as != "cpu":

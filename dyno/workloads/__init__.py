@@ -1,4 +1,4 @@
-"""Workload registry: discovery, param validation and device checks.
+"""Workload registry: discovery and param validation.
 
 Every module in this folder is a workload, named after its file. Modules listed in `_NOT_WORKLOADS` or whose name starts
 with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
@@ -16,11 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dyno.devices.device import Device
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
 from dyno.models.spec import FrameworkName, Spec
-from dyno.validation_messages import validation_message
-from dyno.workloads.contract import Params, Workload
+from dyno.validation_messages import field_errors
+from dyno.workloads.contract import Params, ResolvedSpec, Workload
 
 
 def check_replicas(
@@ -42,14 +41,6 @@ def check_replicas(
     return [FieldError("/params/batch_size", "not-divisible", detail)]
 
 
-def check_units(replicas: int, device: Device) -> list[FieldError]:
-    """An error (/replicas) if the device has fewer units than `replicas`."""
-    if replicas <= device.units:
-        return []
-    detail = f"{device.full_id} takes up to {device.units} replicas, not {replicas}"
-    return [FieldError("/replicas", "too-many-replicas", detail)]
-
-
 def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
     """The multiples of `replicas` just below and above `batch_size` that the field allows."""
     below = batch_size - batch_size % replicas
@@ -58,26 +49,7 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
     return [size for size in (below, below + replicas) if size > 0 and (most is None or size <= most)]
 
 
-def can_run(workload: Workload, params: Params, replicas: int, framework: FrameworkName, device: Device) -> bool:
-    """Whether the device has enough units and memory and the workload doesn't refuse it.
-
-    The estimated time doesn't count: it is accurate to a factor of about 3 only.
-    """
-    if check_units(replicas, device) or workload.refuses(params, device):
-        return False
-    return workload.estimate(params, device, replicas, framework).memory_bytes <= device.memory_bytes
-
-
-__all__ = [
-    "can_run",
-    "check_replicas",
-    "check_units",
-    "find",
-    "normalise",
-    "registry",
-    "validate_params",
-    "workload",
-]
+__all__ = ["check_replicas", "fill_defaults", "find", "registry", "resolve", "validate_params", "workload"]
 
 _NOT_WORKLOADS = frozenset({"contract", "estimates", "references", "training"})
 
@@ -88,12 +60,13 @@ def registry() -> Mapping[str, Workload]:
     return find([Path(__file__).parent], __name__)
 
 
-def workload(name: str) -> Workload:
-    """The workload called `name`. Raises UnknownWorkload, which lists the available names."""
+def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Workload:
+    """The workload called `name`, of all or of the given ones. Raises UnknownWorkload, which lists their names."""
+    known = registry() if workloads is None else workloads
     try:
-        return registry()[name]
+        return known[name]
     except KeyError:
-        raise UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(registry())}') from None
+        raise UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(known)}') from None
 
 
 def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
@@ -159,15 +132,7 @@ def validate_params(
         valid = workload.params.model_validate(defaults | dict(params))
         valid = workload.params.model_validate(defaults | valid.fitted(replicas) | dict(params))
     except ValidationError as invalid:
-        errors = [
-            FieldError(
-                _pointer(params, error["loc"], missing=error["type"] == "missing"),
-                error["type"],
-                validation_message(error),
-            )
-            for error in invalid.errors(include_url=False)
-        ]
-        raise InvalidSpec(errors) from invalid
+        raise InvalidSpec(field_errors(params, invalid, "/params")) from invalid
     own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
     conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
     conflicts += check_replicas(workload, valid, replicas, framework)
@@ -176,23 +141,13 @@ def validate_params(
     return valid
 
 
-def _is_in(step: int | str, value: object) -> bool:
-    return step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int)
+def resolve(spec: Spec, workloads: Mapping[str, Workload] | None = None) -> ResolvedSpec:
+    """Look up the workload, validate the params and fill in the defaults. Raises UnknownWorkload or InvalidSpec."""
+    found = workload(spec.workload, workloads)
+    params = validate_params(found, spec.params, spec.replicas, spec.framework)
+    return ResolvedSpec(fill_defaults(spec, params), found, params)
 
 
-def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The JSON pointer (RFC 6901) of a field under /params, without the steps that Pydantic adds for unions."""
-    parts, value = ["params"], params
-    for step in path:
-        if _is_in(step, value):
-            value = value[step]  # type: ignore[index]
-        elif not (missing and step == path[-1]):
-            continue
-        parts.append(str(step))
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def normalise(spec: Spec) -> Spec:
-    """The spec with the workload's defaults filled in. Raises UnknownWorkload or InvalidSpec."""
-    params = validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
+def fill_defaults(spec: Spec, params: Params) -> Spec:
+    """The spec with all its params, defaults included."""
     return spec.model_copy(update={"params": params.model_dump(mode="json")})

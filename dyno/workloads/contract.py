@@ -14,13 +14,13 @@ from pydantic import ConfigDict, JsonValue
 
 from dyno.errors import FieldError
 from dyno.models.result import Precision, Reference, ResultWarning, Training
-from dyno.models.spec import FrameworkName, Measure, Model
+from dyno.models.spec import FrameworkName, Measure, Model, Spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dyno.devices.device import Device
-    from dyno.frameworks.contract import Framework
+    from dyno.frameworks.interface import Framework
 
 
 class Params(Model):
@@ -256,3 +256,33 @@ class Workload:
         """The sampled metrics, followed by a copy of each for every case, under the case's name."""
         own = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [*own, *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in own)]
+
+
+@dataclass(frozen=True)
+class ResolvedSpec:
+    """A spec with all defaults filled in, its workload and its validated params; see `dyno.workloads.resolve`."""
+
+    spec: Spec
+    workload: Workload
+    params: Params
+
+    def estimate(self, device: Device) -> Estimate:
+        """The estimate of one run on `device`."""
+        return self.workload.estimate(self.params, device, self.spec.replicas, self.spec.framework)
+
+    def check_units(self, device: Device) -> list[FieldError]:
+        """An error (/replicas) if the device has fewer units than the spec has replicas."""
+        replicas = self.spec.replicas
+        if replicas <= device.units:
+            return []
+        detail = f"{device.full_id} takes up to {device.units} replicas, not {replicas}"
+        return [FieldError("/replicas", "too-many-replicas", detail)]
+
+    def can_run(self, device: Device) -> bool:
+        """Whether the device has enough units and memory and the workload doesn't refuse it.
+
+        The estimated time doesn't count: it is accurate to a factor of about 3 only.
+        """
+        if self.check_units(device) or self.workload.refuses(self.params, device):
+            return False
+        return self.estimate(device).memory_bytes <= device.memory_bytes

@@ -18,7 +18,7 @@ from pydantic import Field, JsonValue
 from dyno.datasets import imdb
 from dyno.datasets.loading import UNSAMPLED, UnsampledKind
 from dyno.errors import FieldError
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext

@@ -33,7 +33,7 @@ from pydantic import Field, JsonValue
 from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.frameworks.contract import Dataset
+from dyno.frameworks.interface import Dataset
 from dyno.measure.result_checks import INPUT_LIMIT, constant_data, input_bound, loss_nonfinite, synthetic_data
 from dyno.measure.warnings import warning
 from dyno.models.result import DataOrigin, ResultWarning

@@ -156,7 +156,7 @@ class MatmulParams(Params):
             return []
         found = []
         if self.mode == "chain":
-            found.append(FieldError("/mode", "not_chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
+            found.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
         if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
             detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
             found.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
@@ -182,7 +182,7 @@ class MatmulParams(Params):
         unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
         if self.mode == "chain" and unequal:
             detail = 'a chain needs m = k = n; for rectangular products use "mode": "dispatch"'
-            return [FieldError(f"/{name}", "not_square", detail) for name in unequal]
+            return [FieldError(f"/{name}", "not-square", detail) for name in unequal]
         return []
 
     @property

@@ -16,7 +16,7 @@ from pydantic import Field
 from dyno.datasets import image_sets, mnist
 from dyno.datasets.image_sets import SAMPLE_TRAIN
 from dyno.datasets.mnist import TRAIN_SAMPLES
-from dyno.frameworks.contract import JitCompile
+from dyno.frameworks.interface import JitCompile
 from dyno.models.result import Reference
 from dyno.workloads.references import GPU, NOTEBOOK, STEPS, TPU
 from dyno.workloads.training.images import (

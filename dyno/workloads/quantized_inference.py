@@ -26,7 +26,7 @@ from pydantic import Field, JsonValue
 from dyno.datasets.image_sets import SAMPLE_TRAIN
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.result_checks import output_nonfinite, synthetic_data
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import OUTPUT_CODES

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.frameworks.contract import Dataset, JitCompile
+from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.measure.result_checks import constant_data, output_nonfinite, result_incorrect
 from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import DataOrigin, ResultWarning

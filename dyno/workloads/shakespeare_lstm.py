@@ -30,7 +30,7 @@ from dyno.datasets import shakespeare
 from dyno.datasets.shakespeare import CHARACTERS, TRAIN_CHARACTERS
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, MetricSpec
 from dyno.workloads.training.evaluation import batches, held_out_count, margins

@@ -27,7 +27,7 @@ from pydantic import Field, JsonValue
 from dyno.datasets import weather
 from dyno.datasets.weather import HOURS, SIGNALS, TRAIN_HOURS
 from dyno.errors import FieldError
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, HARNESS, TPU

@@ -262,7 +262,7 @@ async def create(
 
 
 async def _begun(asked: ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
-    submitted = await submission.submit_comparison(state, asked, idempotency_key)
+    submitted = await submission.submit(state, asked, idempotency_key)
     begun = submission.unfinished_comparison(submitted.job, asked.spec, submitted.job.failure)
     headers = {"Location": begun.urls.self, "Retry-After": str(POLL_AFTER_S)}
     if submitted.replayed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio
@@ -18,10 +18,9 @@ from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
-from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
+from dyno.models.spec import FrameworkName, InterleavedSpec
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import streaming, submission, validation
-from service.admission import Admission
 from service.auth import CallerDep
 from service.dependencies import (
     IdempotencyKey,
@@ -41,7 +40,7 @@ from service.middleware import held_back
 from service.problems import documented
 from service.state import State
 from service.streaming import POLL_AFTER_S, accepted_job
-from service.validation import ComparisonRequest
+from service.validation import ComparisonRequest, JobRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -96,10 +95,10 @@ async def submit(
 ) -> Job | Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
-        admission = await submission.admit_job(state, asked)
+        admission = await submission.admit_request(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
-    submitted = await submission.submit_job(state, asked, idempotency_key)
+    submitted = await submission.submit(state, asked, idempotency_key)
     return await accepted_job(state, submitted, response, preferred_wait_s)
 
 
@@ -200,20 +199,19 @@ async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) 
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return Submitted(earlier, wake=False, replayed=True)  # before the old job is read, as that may be deleted
-    job = await state.jobs.get(job_id)
-    spec, admission_of = _rerun_spec(job, state, body_sha256)
-    return await submission.enqueue(state, spec, body_sha256, idempotency_key, admission_of, rerun_of=job_id)
+    asked = _rerun_request(await state.jobs.get(job_id), state, body_sha256)
+    return await submission.submit(state, asked, idempotency_key, rerun_of=job_id)
 
 
-def _rerun_spec(job: Job, state: State, body_sha256: str) -> tuple[Spec, Callable[[], Awaitable[Admission]]]:
-    """The spec with the defaults of this version filled in, and its admission. Raises InvalidSpec."""
+def _rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | ComparisonRequest:
+    """With the defaults of this version filled in. Raises InvalidSpec."""
     first, *others = (
-        validation.validate_job(each.model_dump(mode="json"), (), state.workloads) for each in job.spec.arms[:2]
+        replace(validation.validate_job(each.model_dump(mode="json"), (), state.workloads), body_sha256=body_sha256)
+        for each in job.spec.arms[:2]
     )
     if isinstance(job.spec, InterleavedSpec):
-        turns = ComparisonRequest(first, others[0], job.spec, body_sha256)
-        return job.spec, partial(submission.admit_comparison, state, turns)
-    return first.spec, partial(submission.admit_job, state, first)
+        return ComparisonRequest(first, others[0], job.spec, body_sha256)
+    return first
 
 
 FILES_WITHIN_S = 10.0

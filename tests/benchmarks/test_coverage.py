@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import coverage, coverage_grown, coverage_recorded, coverage_sampled
-from benchmarks.aim import within
-from benchmarks.coverage_grown import FIVE, GROWING, count_ended
-from benchmarks.drawn import lag_one
-from benchmarks.intervals import bootstrap_of_means
-from benchmarks.simulated_run import OPERATION_S, SimulatedProcess, plateau
-from benchmarks.synthetic import DEPENDENT, EFFECTS, NOISES, Case, skewed_effect
+from benchmarks import coverage
+from benchmarks.coverage import FIVE, GROWING, bootstrap_of_means, count_selected, within
+from benchmarks.recorded import lag_one
+from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, Case, SimulatedProcess
 from dyno.measure.statistics import median
 
 
@@ -22,7 +19,7 @@ def test_every_noise_has_the_median_nought_and_a_deviation_of_one(name: str) -> 
     assert np.std(drawn) == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize("effect", [*EFFECTS.values(), skewed_effect])
+@pytest.mark.parametrize("effect", [EVERY_EFFECT[name] for name in ("normal", "heavy-tailed", "skewed")])
 def test_every_effect_has_the_mean_nought_and_a_deviation_of_one(effect: object) -> None:
     assert callable(effect)
     drawn = effect(np.random.default_rng(1), (400_000,))
@@ -62,7 +59,7 @@ def test_runs_that_resemble_their_neighbours_are_a_miss_and_counted_as_one() -> 
 
 def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() -> None:
     five, grown = (
-        count_ended("normal", 0.015, processes, np.random.default_rng(7), 1000) for processes in (FIVE, GROWING)
+        count_selected("normal", 0.015, processes, np.random.default_rng(7), 1000) for processes in (FIVE, GROWING)
     )
     assert five.covered / 1000 == pytest.approx(0.95, abs=0.025)
     assert five.covered_of_reached / five.reached < 0.85
@@ -71,7 +68,7 @@ def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() ->
 
 
 def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle() -> None:
-    held, of = coverage_recorded.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5)
+    held, of = coverage.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5)
     assert (held, of) == (4, 26)  # the half-width is 1.96 steps
 
 
@@ -90,24 +87,17 @@ def test_the_bootstrap_counts_every_resample_there_is() -> None:
 
 
 def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
-    run = SimulatedProcess(np.random.default_rng(5), 1.1, "normal", 0.005, plateau).sampled()
+    run = SimulatedProcess(np.random.default_rng(5), 1.1, "normal", 0.005, "a plateau of 12 samples").sampled()
     assert run.steady
     assert len(run.warmup) >= 9
     assert median(run.samples) / OPERATION_S == pytest.approx(1.1, rel=0.01)
 
 
-def test_a_job_has_no_steady_state_where_one_of_its_runs_has_none() -> None:
-    found = coverage_sampled.count_sampled("skewed", coverage_sampled.GRADUAL, np.random.default_rng(8), 20)
-    assert found.unsteady_jobs <= found.unsteady_runs <= 5 * found.unsteady_jobs
-    assert found.unsteady_runs > 0
-    assert found.taken >= 20
-
-
 def test_the_page_has_a_row_for_every_case_and_counts_what_misses() -> None:
     lines = coverage.lines(trials=3, trials_sampled=1)
     cases = [*coverage.ONE_MODE, *coverage.SKEWED, *coverage.NEIGHBOURS, *coverage.TWO_MODES]
-    sampled = len(coverage_sampled.NOISES) * len(coverage_sampled.WARM_UPS)
-    grown, recorded = 2 * len(coverage_grown.SCATTERS), len(coverage_recorded.forked())
+    sampled = len(coverage.SAMPLED)
+    grown, recorded = 2 * len(coverage.SELECTED), len(coverage.forked())
     parts = sum(line.startswith("## ") for line in lines)
     assert sum(line.startswith("| ") for line in lines) == len(cases) + sampled + grown + recorded + 3 * parts + 2
     figures = len(cases) + sampled + 2 * grown + 2 * recorded

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.kept import Kept
-from benchmarks.reproduce.__main__ import STATE
-from benchmarks.reproduce.experiments import EXPERIMENTS
+from benchmarks.experiments import EXPERIMENTS
+from benchmarks.jobs import KeptJobs
+from benchmarks.reproduce import STATE
 from dyno.models.result import Result, Training
 
 
 def kept(name: str) -> Result:
     """What is kept under that name, if it answers the experiment that there is now."""
-    answer = Kept(STATE).get(name, EXPERIMENTS[name].spec)
+    answer = KeptJobs(STATE).get(name, EXPERIMENTS[name].spec)
     assert answer is not None, f"{STATE} has no answer to {name} as it is now"
     assert answer.result is not None
     return answer.result

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks import repeatability
 from benchmarks.files import Files, here
-from benchmarks.repeatability import WAYS, Round, holding, lines, take_fixed, to_target_s, until_target_s
+from benchmarks.repeatability import WAYS, Round, holding, take_fixed, to_target_s, until_target_s
 from dyno.measure.statistics import Interval, mean_interval
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 
 
 def answer(value: float, half: float, took_s: float = 20.0, processes: int = 5) -> Round:
@@ -24,7 +24,7 @@ def test_dyno_s_ways_come_in_turns_then_one_of_them_in_a_row_and_are_specs_it_ta
     specs = repeatability.specs(3)
     rows = [f"row-{series}.{number:02}" for series in range(1, repeatability.SERIES + 1) for number in range(3)]
     assert list(specs) == ["five.00", "grown.00", "five.01", "five.02", "grown.02", *rows]
-    counts = [normalise(Spec.model_validate(spec, strict=True)).measure.processes for spec in specs.values()]
+    counts = [resolve(Spec.model_validate(spec, strict=True)).spec.measure.processes for spec in specs.values()]
     assert [(each.min, each.max) for each in counts] == [(5, 5), (5, 30), (5, 5), (5, 5), (5, 30)] + [(5, 5)] * len(
         rows
     )
@@ -76,26 +76,3 @@ def test_a_fixed_round_of_another_machine_is_taken_anew_and_one_that_names_none_
         take_fixed(Files(tmp_path, here()), number, found)
     assert [each.interval.value for each in found["fixed"]] == pytest.approx([3.0, 3.0, 1.0])
     assert Files(tmp_path, here()).get("fixed.00", spec) is not None
-
-
-def test_the_page_reckons_every_way_alike_and_what_was_not_run_is_no_row() -> None:
-    grown = [answer(1e9, 0.009e9, took_s=40), answer(1e9, 0.02e9, took_s=90), answer(1e9, 0.009e9, took_s=50)]
-    page = lines({"five": [answer(1e9, 0.02e9)], "grown": grown, "fixed": []})
-    five, said = (next(line for line in page if line.startswith(f"| {WAYS[way]} |")) for way in ("five", "grown"))
-    assert "| – | **1 of 1** | **±2.00%** (worst ±2.00%) | 5 | 20 s |" in five
-    assert five.endswith(f"| {to_target_s(answer(1e9, 0.02e9), 5):.0f} s | – |")
-    assert said.endswith(" | 50 s (2 of 3 reached it) |")
-    assert not any(WAYS["fixed"] in line for line in page)
-
-
-def test_where_most_rounds_missed_it_the_page_says_how_long_was_not_enough() -> None:
-    page = lines({"grown": [answer(1e9, 0.02e9, took_s=90), answer(1e9, 0.03e9, took_s=95)]})
-    assert page[-2].endswith("| over 95 s (0 of 2 reached it) |")
-
-
-def test_the_clock_tells_which_series_had_a_quiet_machine() -> None:
-    clocks = {"row-1": (4e9, 4.03e9), "row-2": (4e9, 4.05e9)}
-    page = lines({way: [replace(answer(1e9, 1e7), clock_hz=hz) for hz in of] for way, of in clocks.items()})
-    first, second = (next(line for line in page if line.startswith(f"| {WAYS[way]} |")) for way in clocks)
-    assert "| 4.00 to 4.03 GHz (0.8%, quiet) |" in first
-    assert "| 4.00 to 4.05 GHz (1.2%) |" in second

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.results import data, detail, epochs, figure, fired, quality
-from dyno.models.result import CallbackEvent, DataOrigin, Epoch, Metric, Training
+from benchmarks.results import data, detail, epochs, figure, quality
+from dyno.models.result import DataOrigin, Epoch, Metric, Training
 
 ORIGIN = DataOrigin(name="mnist", kind="sample", train_samples=8000, test_samples=2000)
 
@@ -36,26 +36,9 @@ def test_figures_on_the_test_set_come_beside_those_without_training() -> None:
     assert quality(forecast) == "mse 0.012, without training last_value_mse 0.031 (-61.3%)"
 
 
-def test_a_baseline_of_something_else_stands_alone() -> None:
-    learnt = training(test={"mse": 0.012}, baselines={"majority_accuracy": 0.5})
-    assert quality(learnt) == "mse 0.012, without training majority_accuracy 0.5"
-
-
-def test_where_nothing_was_judged_the_loss_is_told() -> None:
-    assert quality(training()) == "loss 0.5"
-    assert quality(None) == data(None) == "–"
-
-
 def test_the_first_epoch_stays_apart() -> None:
     assert epochs(training()) == "3 epochs: first epoch 2 s, further 833.3 ms on average; loss 1 to 0.5"
     assert data(training()) == "mnist, sample, 8,000 + 2,000"
-
-
-def test_what_callbacks_did_is_counted() -> None:
-    names = ("checkpoint", "reduce_lr", "checkpoint")
-    events = [CallbackEvent(epoch=index, callback=name, message="") for index, name in enumerate(names)]
-    assert fired(training(callbacks=events)) == "callbacks: checkpoint 2 x, reduce_lr 1 x"
-    assert fired(training()) == ""
 
 
 def test_margins_come_with_their_intervals_or_with_why_there_is_none() -> None:

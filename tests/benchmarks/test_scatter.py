@@ -7,8 +7,8 @@ from statistics import stdev
 import numpy as np
 import pytest
 
-from benchmarks.intervals import holds
-from benchmarks.recorded import PARAMS, Run, Start, in_turns, medians
+from benchmarks.pairs import holds
+from benchmarks.recorded import PARAMS, Run, Start, in_turns
 from benchmarks.scatter import deviations_ratio, lines, neighbours_ratio, robust_ratio
 
 NAMES = list(PARAMS)[:2]
@@ -23,16 +23,6 @@ def runs(rng: np.random.Generator, spawned_scatter: float = 0.01, forked_scatter
 
 def test_runs_come_in_turns_and_neither_start_is_always_first() -> None:
     assert in_turns(4) == ["forked", "spawned", "spawned", "forked"] * 2
-
-
-def test_medians_are_those_of_one_start_in_their_order() -> None:
-    found = [
-        Run("forked", 0, 1.0, []),
-        Run("spawned", 0, 2.0, []),
-        Run("spawned", 0, 3.0, []),
-        Run("forked", 0, 4.0, []),
-    ]
-    assert (medians(found, "forked"), medians(found, "spawned")) == ([1.0, 4.0], [2.0, 3.0])
 
 
 def test_the_f_interval_is_the_one_of_the_tables() -> None:

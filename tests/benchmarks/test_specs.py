@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import workloads
-from benchmarks.reproduce.__main__ import main
-from benchmarks.reproduce.experiments import EXPERIMENTS
+from benchmarks.experiments import EXPERIMENTS
 from dyno.models.spec import Spec
-from dyno.workloads import normalise, registry
+from dyno.workloads import registry, resolve
 
 SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
 SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])
@@ -16,7 +15,7 @@ SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])
 
 @pytest.mark.parametrize("name", SPECS)
 def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
-    assert normalise(Spec.model_validate(SPECS[name], strict=True)).workload in registry()
+    assert resolve(Spec.model_validate(SPECS[name], strict=True)).spec.workload in registry()
 
 
 def test_every_workload_of_an_article_has_an_experiment() -> None:
@@ -39,9 +38,3 @@ def test_an_experiment_on_a_data_set_takes_no_other_than_the_real_one(name: str)
     assert isinstance(params, dict)
     takes_data = "data" in registry()[str(EXPERIMENTS[name].spec["workload"])].params.model_fields
     assert params.get("data") == ("real" if takes_data else None)
-
-
-def test_listing_says_what_is_to_do_and_runs_nothing(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
-    main(["--list", "--state", str(tmp_path)])
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in printed] == [["to", "do", name] for name in EXPERIMENTS]

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from benchmarks.trainings import threads
+from benchmarks import threads
 
 # Two threads that `threading` knows nothing of, like a library's; they end with the process.
 PROGRAM = """
 import _thread, json, os
-from benchmarks.trainings.threads import bind_pools
+from benchmarks.threads import bind_pools
 for _ in range(2):
     taken = _thread.allocate_lock()
     taken.acquire()

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.files import Files
-from benchmarks.trainings.page import lines
-from benchmarks.trainings.setups import SETUPS, Setup
-from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, Taken, kept, take
+from benchmarks.trainings import PAIRS_EACH, PROCESSES, SETUPS, Setup, Taken, kept, lines, take
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import registry, validate_params
 from dyno.workloads.training.model_training import TrainingParams
@@ -56,7 +54,7 @@ def test_an_epoch_of_each_workload_is_that_many_full_batches(name: str) -> None:
 
 @pytest.mark.verify
 def test_both_are_timed_in_turns_on_the_same_work(tensorflow: TensorFlow) -> None:
-    from benchmarks.trainings.side_by_side import side_by_side
+    from benchmarks.model_fit import side_by_side
 
     found = side_by_side("mnist_cnn", TINY, 1, dyno_jit=False, fit_jit=False)
     assert len(found["dyno"]) == len(found["fit"]) == 1
@@ -97,22 +95,3 @@ def test_pairs_of_fits_slow_mode_are_left_out() -> None:
     taken = Taken(CHOICES, [run([1e-3, 1e-3, 1.01e-3], [1e-3, 1.4e-3, 1e-3]), run([1e-3], [1.2e-3])])
     assert taken.left_out == 1
     assert row(taken)[7] == "3 (1), too few"
-
-
-def test_a_row_of_enough_pairs_says_nothing_more() -> None:
-    assert row(Taken(CHOICES, [run([1.0, 1.1] * 3, [1.0] * 6), run([1.0, 1.1] * 2, [1.0] * 4)]))[7] == "10 (0)"
-
-
-def test_a_bound_above_the_aim_is_told() -> None:
-    within = row(Taken(CHOICES, [run([1.0], [1.0]), run([1.001], [1.0])]))
-    above = row(Taken(CHOICES, [run([1.1], [1.0]), run([1.101], [1.0])]))
-    assert "above" not in within[6]
-    assert above[6].endswith(", above the aim")
-
-
-def test_the_page_says_what_has_not_run_and_how_settings_came_about() -> None:
-    assert row(Taken())[1] == "not run yet"
-    text = "\n".join(lines({"tiny": TINY}, {"tiny": Taken(CHOICES)}))
-    assert "- `tiny`: 16 digits; 2 steps an epoch." in text
-    assert "Dyno: `jit_compile` false: measured (a step at batch 8: false 1 ms, true 20 ms)." in text
-    assert "fit: `jit_compile` true: not tried." in text

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from chaos.orders import orders, takers
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 
 
 def test_one_seed_has_one_list_and_another_seed_another() -> None:
@@ -31,7 +31,7 @@ def test_jobs_are_spread_over_the_run_a_thousand_of_them_tiny_and_one_in_ten_lon
 
 def test_every_order_is_a_spec_that_a_workload_takes() -> None:
     for order in orders(7, 200, 600, (0, 1)):
-        spec = normalise(Spec.model_validate(order.body))
+        spec = resolve(Spec.model_validate(order.body)).spec
         assert spec.queue_if_absent
         assert spec.device.kind == "cpu"
 

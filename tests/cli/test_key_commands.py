@@ -24,3 +24,9 @@ def test_it_says_which_dyno_up_it_looked_for(tmp_path: Path, written: str | None
     assert done.exit_code == 1
     assert words.format(tmp_path) in done.output
     assert str(tmp_path) in done.output
+
+
+def test_wrong_settings_of_a_key_are_named_in_the_words_of_the_api() -> None:
+    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, ["keys", "create", "--name", "a\nb", "--scope", "read"])
+    assert done.exit_code == 2
+    assert "name: String should match ^[A-Za-z0-9 ._@:/+-]{1,64}$" in done.output

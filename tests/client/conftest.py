@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyno.client import AsyncClient, Client, http_transport
-from dyno.client.http_transport import Pause
+from dyno.client import AsyncClient, Client
 from tests.asking import Through, all_asked, asked
 from tests.client.stub_server import Handler
 
@@ -39,13 +38,12 @@ def through_all(request: pytest.FixtureRequest, url: str) -> Through:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Records the client's pauses and skips them."""
+    """Records the clients' pauses and skips them."""
     kept: list[float] = []
 
-    class AtOnce(Pause):
-        def __new__(cls, time_s: float) -> AtOnce:
-            kept.append(time_s)
-            return super().__new__(cls, 0.0)
+    async def awaited(client: AsyncClient, time_s: float) -> None:
+        kept.append(time_s)
 
-    monkeypatch.setattr(http_transport, "Pause", AtOnce)
+    monkeypatch.setattr(Client, "_pause", lambda client, time_s: kept.append(time_s))
+    monkeypatch.setattr(AsyncClient, "_pause", awaited)
     return kept

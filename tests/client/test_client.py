@@ -23,7 +23,8 @@ def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
 
     assert calls(Client) == calls(AsyncClient)
     assert {"submit", "wait", "run", "jobs", "result", "compare", "events", "cancel"} <= calls(Client).keys()
-    assert all(inspect.getdoc(getattr(Client, name)) for name in calls(Client) if name != "close")
+    for kind in (Client, AsyncClient):
+        assert all(inspect.getdoc(getattr(kind, name)) for name in calls(kind) if name != "close")
 
 
 def test_a_refusal_names_every_wrong_field(through: Through) -> None:

@@ -7,11 +7,9 @@ from email.utils import formatdate
 from time import time
 from typing import Any
 
-import httpx
 import pytest
 
 from dyno.client import AsyncClient, Client, JobNotSucceeded, Refused, ServerUnreachable, http_transport, streams
-from dyno.client.client import wait_for_job
 from dyno.models.event import AnyEvent
 from dyno.models.job import Job, Status
 from tests.asking import Ask, Through
@@ -162,10 +160,9 @@ def test_a_response_without_events_is_not_followed(through: Through, payload: by
     assert len(Handler.seen) == 1
 
 
-def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after() -> None:
+def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after(through: Through, pauses: list[float]) -> None:
     """Otherwise it would poll without a pause for as long as the service has too many waiting requests."""
-    call = wait_for_job("job_1", None)
-    next(call)
-    call.send(httpx.Response(200, content=canceled().replace(b'"done":true', b'"done":false')))
-    assert call.send(httpx.Response(304, headers={"Retry-After": "2"})) == http_transport.Pause(2.0)
-    assert isinstance(next(call), http_transport.ApiRequest)
+    running = canceled().replace(b'"done":true', b'"done":false')
+    Handler.answers = [(200, running), (304, b"", {"Retry-After": "2"}), (200, canceled())]
+    assert through(lambda client: client.wait("job_1")).status is Status.CANCELED
+    assert (["wait=" in request["path"] for request in Handler.seen], pauses) == ([False, True, True], [2.0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset
+from dyno.frameworks.interface import Dataset
 from dyno.frameworks.tensorflow import TensorFlow
 
 SAMPLES, CLASSES, BATCH = 70, 3, 16

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset, divisible_size, full_batch
+from dyno.frameworks.interface import Dataset, divisible_size, full_batch
 from dyno.frameworks.jax_trainer import JaxTrainer
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset, Trainer
+from dyno.frameworks.interface import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.frameworks.tensorflow_trainer import kept_as
 

@@ -14,7 +14,7 @@ from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import Phases, Reference, Result, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
-from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
+from dyno.workloads.contract import Estimate, MetricSpec, Params, ResolvedSpec, Workload
 
 MakeRecord = Callable[..., RunRecord]
 
@@ -122,6 +122,6 @@ def result(record: MakeRecord, device: Device) -> Callable[..., Result]:
             if records is not None
             else [record([time_s] * 20, amounts={"execution": 1000.0}) for time_s in (0.5, 1.0, 2.0)]
         )
-        return assemble("job_1", spec or Spec(workload="some"), WORKLOAD, SomeParams(**params), on, runs)
+        return assemble("job_1", ResolvedSpec(spec or Spec(workload="some"), WORKLOAD, SomeParams(**params)), on, runs)
 
     return build

@@ -15,7 +15,7 @@ from dyno.measure.assemble import assemble
 from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, ProgressFrame, RunRequest
 from dyno.models.spec import Measure, Spec
-from dyno.workloads import validate_params, workload
+from dyno.workloads import resolve
 
 CORES = sorted(os.sched_getaffinity(0))
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
@@ -51,8 +51,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
         frames_file.seek(0)
         frames = [FRAME.validate_json(line) for line in frames_file]
     assert isinstance(frames[-1], DoneFrame), frames[-1]
-    matmul = workload("matmul")
-    result = assemble("job_1", spec, matmul, validate_params(matmul, PARAMS), DEVICE, [frames[-1].record])
+    result = assemble("job_1", resolve(spec), DEVICE, [frames[-1].record])
     return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]
 
 

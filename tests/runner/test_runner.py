@@ -205,10 +205,10 @@ def test_params_that_the_workload_rejects_fail_as_unsupported() -> None:
 def test_an_unforeseen_error_is_the_workloads_and_leaves_its_traceback_in_the_log(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def unforeseen(name: str) -> None:
-        raise ZeroDivisionError(name)
+    def unforeseen(spec: Spec) -> None:
+        raise ZeroDivisionError(spec)
 
-    monkeypatch.setattr(run, "workload", unforeseen)
+    monkeypatch.setattr(run, "resolve", unforeseen)
     failure = failure_of(in_process(_request()))
     assert (failure.failure_class, failure.reason) == ("benchmark", "workload_error")
     assert "Traceback" in capfd.readouterr().err

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frameworks.contract import Dataset, JitCompile
+from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.sampling import HostClock
 from dyno.models.result import DataOrigin, Result

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.client import AsyncClient, Client, Refused, http_transport
+from dyno.client import AsyncClient, Client, Refused, endpoints
 from dyno.devices.device import Device
 from dyno.models.inventory import AwayDevice, Cordon, WorkerRecord
 from dyno.models.result import Artifact
@@ -80,7 +80,7 @@ def test_events_of_a_job_never_include_those_of_others(http: httpx.Client, submi
 def test_jobs_are_listed_over_the_requested_pages(
     through: Through, submitted: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_transport, "_MOST", 2)
+    monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 2)
     ids = [submitted(labels={"test": label}) for _ in range(5)][::-1]
 
     def found(**filters: Any) -> list[str]:
@@ -99,7 +99,7 @@ def test_jobs_are_listed_over_the_requested_pages(
 def test_result_rows_are_listed_over_the_requested_pages(
     through: Through, finished: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_transport, "_MOST", 1)
+    monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 1)
     ids = [finished(spec={"labels": {"test": label}}) for _ in range(3)][::-1]
 
     def found(**filters: Any) -> list[Any]:

@@ -92,4 +92,4 @@ def test_a_job_that_fits_no_live_device_has_no_eta(
 
 def test_the_schema_describes_the_eta(http: httpx.Client) -> None:
     field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
-    assert "Seconds until" in field["description"]
+    assert "seconds until" in field["description"]

@@ -28,10 +28,10 @@ from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import async_client, sync_client
-from dyno.workloads import normalise, registry
+from dyno.workloads import registry, resolve
 from tests.cores import CORE, HERE
 from tests.numpy_runners import ON_NUMPY
-from workers.heartbeat import WorkerContext
+from workers.attempt import WorkerContext
 from workers.launcher import Launcher, RunnerProcess
 from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.supervisor import Supervisor
@@ -41,7 +41,7 @@ def tiny(**fields: object) -> Spec:
     """The smallest possible job: one run, one sample."""
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}  # type: ignore[dict-item]
     body = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": measure}
-    return normalise(Spec.model_validate(body | fields))
+    return resolve(Spec.model_validate(body | fields)).spec
 
 
 def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True) -> InterleavedSpec:

@@ -27,8 +27,8 @@ from dyno.workloads import registry
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny, until_gone
 from tests.workers.looking import runner_of
+from workers.attempt import WorkerContext
 from workers.health_check import device_loss
-from workers.heartbeat import WorkerContext
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 

@@ -97,7 +97,7 @@ def test_the_last_output_also_waits_for_redis(
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
         _, leases, claim = claimed(settings)
-        heartbeat = Heartbeat(claim, leases, 60, time.monotonic)
+        heartbeat = Heartbeat(claim, leases, 60, time.monotonic, StopSwitch())
         heartbeat.log.add(b"the last words\n")
         kill_once_written(server)
         telling = background.submit(

@@ -142,7 +142,7 @@ def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(sp
     aside.write_bytes(bytes(2 * size))
     assert keep(Outbox(folder, "dyno", 3 * size), "job_two").exists()
     assert not aside.exists()
-    with pytest.raises(OSError, match="may hold"):
+    with pytest.raises(OSError, match="spool is full"):
         keep(Outbox(folder, "dyno", 2 * size), "job_six")
     assert waiting.exists()
 
@@ -161,7 +161,7 @@ def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_t
     assert [path.exists() for path in paths] == [False, True, True]
     keep(Outbox(folder, "dyno", 4 * size), "job_ten")
     assert [path.exists() for path in paths] == [False, False, True]
-    with pytest.raises(OSError, match="may hold"):
+    with pytest.raises(OSError, match="spool is full"):
         keep(Outbox(folder, "dyno", 4 * size), "job_six")
 
 

@@ -26,7 +26,6 @@ from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of
 from workers.artifact_upload import JobFiles
-from workers.heartbeat import WorkerContext
 from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
 from workers.variants import variants_of
@@ -72,11 +71,8 @@ def test_the_runs_take_turns_and_every_other_round_goes_backwards(
     assert store.job(job_id).spec == BOTH
 
 
-def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(
-    quick: Settings, client: redis.Redis, here: Device, forking: Launcher
-) -> None:
-    context = WorkerContext(here, Leases(client, quick), forking, quick, registry())
-    first, second, control = variants_of(BOTH, context, lambda: cast(JobFiles, None))
+def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(here: Device) -> None:
+    first, second, control = variants_of(BOTH, here, registry(), lambda: cast(JobFiles, None))
     assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
     for arm, chosen in ((first, True), (second, False), (control, False)):
         arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads.contract import BuildContext
 

@@ -13,7 +13,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.frameworks.contract import FedStep
+from dyno.frameworks.interface import FedStep
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, HasCases, Verification

@@ -11,7 +11,7 @@ from PIL import Image
 from dyno.datasets import mnist
 from dyno.devices.device import Device
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset, Trainer
+from dyno.frameworks.interface import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import Training
 from dyno.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from dyno.errors import InvalidSpec, UnknownWorkload
 from dyno.models.spec import Spec
-from dyno.workloads import normalise, registry, validate_params, workload
+from dyno.workloads import registry, resolve, validate_params, workload
 
 
 def _pointers(name: str, params: dict[str, Any]) -> list[str]:
@@ -79,25 +79,25 @@ def test_valid_params_are_accepted(params: dict[str, Any]) -> None:
 
 
 def test_defaults_match_the_reference() -> None:
-    matmul, mnist = (normalise(Spec(workload=name)).params for name in ("matmul", "mnist_cnn"))
+    matmul, mnist = (resolve(Spec(workload=name)).spec.params for name in ("matmul", "mnist_cnn"))
     assert (matmul["n"], matmul["repeats"], matmul["dtype"], matmul["mode"]) == (4096, 100, "float32", "chain")
     assert (mnist["batch_size"], mnist["epochs"], mnist["learning_rate"]) == (1024, 10, 1e-3)
 
 
 @pytest.mark.parametrize("name", list(registry()))
-def test_normalising_twice_changes_nothing(name: str) -> None:
-    once = normalise(Spec(workload=name))
-    assert normalise(once) == once
+def test_resolving_twice_changes_nothing(name: str) -> None:
+    once = resolve(Spec(workload=name)).spec
+    assert resolve(once).spec == once
 
 
 def test_a_normalised_square_with_three_sides_stays_valid() -> None:
-    once = normalise(Spec(workload="matmul", params={"m": 8, "k": 8, "n": 8}))
-    assert normalise(once) == once
+    once = resolve(Spec(workload="matmul", params={"m": 8, "k": 8, "n": 8})).spec
+    assert resolve(once).spec == once
 
 
-def test_normalising_an_unknown_workload_fails() -> None:
+def test_resolving_an_unknown_workload_fails() -> None:
     with pytest.raises(UnknownWorkload):
-        normalise(Spec(workload="nothing"))
+        resolve(Spec(workload="nothing"))
 
 
 @pytest.mark.parametrize("name", list(registry()))
@@ -131,13 +131,13 @@ def test_of_a_training_where_it_starts_its_length_and_what_is_done_after_it_are_
 
 def _errors(workload: str, replicas: int, **params: object) -> dict[str, str]:
     with pytest.raises(InvalidSpec) as invalid:
-        normalise(Spec.model_validate({"workload": workload, "params": params, "replicas": replicas}))
+        resolve(Spec.model_validate({"workload": workload, "params": params, "replicas": replicas}))
     return {error.pointer: error.detail for error in invalid.value.errors}
 
 
 def test_a_batch_that_divides_is_taken_and_any_is_for_one_replica() -> None:
     for replicas, batch_size in ((8, 1024), (3, 999), (1, 1023)):
-        normalise(
+        resolve(
             Spec.model_validate({"workload": "mnist_cnn", "params": {"batch_size": batch_size}, "replicas": replicas})
         )
 

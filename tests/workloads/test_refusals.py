@@ -9,7 +9,7 @@ import pytest
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
 from dyno.models.spec import Spec
-from dyno.workloads import normalise, workload
+from dyno.workloads import resolve, workload
 
 JAX, TORCH = {"framework": "jax"}, {"framework": "torch"}
 WEIGHTS = {"job": "job_1", "name": "model.weights.h5"}
@@ -17,7 +17,7 @@ WEIGHTS = {"job": "job_1", "name": "model.weights.h5"}
 
 def _refused(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidSpec) as invalid:
-        normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+        resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
     return [(error.pointer, error.code) for error in invalid.value.errors]
 
 
@@ -78,10 +78,10 @@ def test_a_batch_larger_than_the_requested_samples(
     name: str, params: dict[str, Any], envelope: dict[str, Any], most: int
 ) -> None:
     with pytest.raises(InvalidSpec, match=f"at most {most}$") as raised:
-        normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+        resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
     assert [(each.pointer, each.code) for each in raised.value.errors] == [("/params/batch_size", "batch-too-large")]
     largest = {"workload": name, "params": params | {"batch_size": most}} | envelope
-    assert normalise(Spec.model_validate(largest)).params["batch_size"] == most
+    assert resolve(Spec.model_validate(largest)).spec.params["batch_size"] == most
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_batch_larger_than_the_requested_samples(
 def test_the_default_batch_shrinks_to_the_samples_and_is_recorded(
     name: str, params: dict[str, Any], envelope: dict[str, Any], batch_size: int
 ) -> None:
-    spec = normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+    spec = resolve(Spec.model_validate({"workload": name, "params": params} | envelope)).spec
     assert spec.params["batch_size"] == batch_size
-    assert normalise(spec) == spec
+    assert resolve(spec).spec == spec
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_sample_of_a_data_set_without_one(name: str, params: dict[str, Any]) -
     ],
 )
 def test_limit_values_are_accepted(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> None:
-    normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+    resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
 
 
 def test_litert_is_for_devices_that_are_driven_as_a_cpu(device: Device) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset, Trainer
+from dyno.frameworks.interface import Dataset, Trainer
 from dyno.models.result import CallbackEvent, Epoch
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.training.evaluation import evaluate

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset, Trainer
+from dyno.frameworks.interface import Dataset, Trainer
 from dyno.measure.statistics import Interval, mean_interval
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, JsonValue
 from dyno.datasets.image_sets import Images
 from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName

@@ -24,7 +24,7 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer, full_batch
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
 from dyno.measure.result_checks import loss_nonfinite
 from dyno.measure.statistics import mean_interval, median
 from dyno.models.result import DataOrigin, Epoch, Training, Trial

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from dyno.errors import FieldError
-from dyno.frameworks.contract import JitCompile, divisible_size
+from dyno.frameworks.interface import JitCompile, divisible_size
 from dyno.models.spec import FrameworkName, WeightsRef
 from dyno.workloads.contract import Params
 from dyno.workloads.training.checkpoints import Export

@@ -92,7 +92,7 @@ def plot_forecast(
     _save(figure, folder / name)
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float], layout: str | None = "constrained") -> tuple[Any, Any]:
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
     """A figure without pyplot, which would keep global state and look for a display. `size` in inches."""
     from matplotlib.figure import Figure
 

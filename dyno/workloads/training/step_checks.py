@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from dyno.frameworks.contract import Dataset, FedStep, Trainer
+from dyno.frameworks.interface import Dataset, FedStep, Trainer
 from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
 from dyno.measure.correctness import (
     MIN_COMPARED,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.frameworks.contract import Trainer
+from dyno.frameworks.interface import Trainer
 from dyno.models.result import Epoch, Reference, ResultWarning
 from dyno.models.spec import FrameworkName
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Smoke, Workload

@@ -32,12 +32,12 @@ class Asset(NamedTuple):
     etag: str
 
 
-_OURS, _BUNDLED = files(__name__), files("fastapi_offline") / "static"  # this package bundles Swagger UI
+_OURS, _SWAGGER_UI = files(__name__), files(__name__) / "swagger-ui"
 _ASSETS = {
     "page.js": (_OURS, "text/javascript"),
     "page.css": (_OURS, "text/css"),
-    "swagger-ui-bundle.js": (_BUNDLED, "text/javascript"),
-    "swagger-ui.css": (_BUNDLED, "text/css"),
+    "swagger-ui-bundle.js": (_SWAGGER_UI, "text/javascript"),
+    "swagger-ui.css": (_SWAGGER_UI, "text/css"),
 }
 
 

@@ -1,6 +1,6 @@
 """Cases that every framework must pass. These run on TensorFlow; `make verify` runs them on the others.
 
-A process can hold only one Keras backend, so the others come in processes of their own (test_contract.py), named by
+A process can hold only one Keras backend, so the others come in processes of their own (test_interface.py), named by
 the environment.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dyno.frameworks import framework as framework_named
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 
 CLASSES = 3
 

@@ -14,8 +14,8 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.sensors import NoSensors
-from dyno.frameworks.contract import Dataset as Data
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Dataset as Data
+from dyno.frameworks.interface import Framework
 from dyno.measure.execution_checks import unit_mismatch
 from dyno.measure.sampling import SamplingResult
 from dyno.models.result import Sensors

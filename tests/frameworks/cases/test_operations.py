@@ -8,7 +8,7 @@ import pytest
 
 from dyno.errors import DeviceUnavailable
 from dyno.frameworks import framework as framework_named
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 
 RANDOM = np.random.default_rng(0)
 

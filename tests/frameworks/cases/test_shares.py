@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Dataset, Framework, Trainer
+from dyno.frameworks.interface import Dataset, Framework, Trainer
 
 SAMPLES, CLASSES, WINDOW = 10, 3, 4
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10

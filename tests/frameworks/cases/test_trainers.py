@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Dataset, Framework
+from dyno.frameworks.interface import Dataset, Framework
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10

@@ -84,7 +84,7 @@ def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api: Run) 
         assert api.http.get("/v1/jobs").status_code == 200
         assert resource.prlimit(api.pid, resource.RLIMIT_NOFILE) == (most, most)
         assert api.ended()["made_room"] >= IDLE - MOST
-        assert f"at most {MOST} connections" in api.log.read_text()
+        assert f"allows {MOST} connections" in api.log.read_text()
     with run_api(files=(50, 1000), max_connections="300") as api:
         assert resource.prlimit(api.pid, resource.RLIMIT_NOFILE) == (600, 1000)
         assert api.log.read_text() == ""

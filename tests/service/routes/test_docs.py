@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from service.openapi import TAGS
+from service.routes import docs
 from service.routes.docs import PAGE_POLICY, assets
 from tests.browser import shown
 
@@ -62,6 +64,16 @@ def test_the_page_loads_only_local_files_and_has_no_inline_script(http: httpx.Cl
         assert http.get(f"/{url}", headers={"If-None-Match": answer.headers["etag"].strip('"')}).status_code == 200
         if url.endswith("css"):
             assert not re.search(r"(@import|url\(\s*[\"']?(https?:|//))", answer.text)
+
+
+SOURCE = Path(docs.__file__).parent / "swagger-ui" / "SOURCE.md"
+
+
+def test_swagger_ui_is_the_published_one() -> None:
+    listed = dict(re.findall(r"^\| `(.+?)` \| [\d,]+ \| `([0-9a-f]{64})` \|$", SOURCE.read_text(), re.MULTILINE))
+    files = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in SOURCE.parent.iterdir()}
+    assert listed == {name: digest for name, digest in files.items() if name != SOURCE.name}
+    assert {"swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE"} <= listed.keys()
 
 
 def test_the_policy_restricts_the_page_to_its_origin() -> None:

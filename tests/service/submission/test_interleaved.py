@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 from dyno.cli import app as command
 from dyno.client import Client, ComparisonNotMade
-from dyno.client import client as client_module
-from dyno.client.http_transport import Steps
 from dyno.devices.device import Device
 from dyno.models.comparison import Comparative, UnfinishedComparison
 from dyno.models.job import Job, WorkerRef
@@ -235,14 +233,14 @@ def test_the_command_takes_files_with_specs(
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file, spec in zip(files, (ONE, TWO), strict=True):
         file.write_text(json.dumps(spec))
-    began = client_module.begun_comparison
+    began = Client.begin_comparison
 
-    def begin(*asked: Any) -> Steps[UnfinishedComparison]:
-        begun = yield from began(*asked)
+    def begin(*asked: Any, **options: Any) -> UnfinishedComparison:
+        begun = began(*asked, **options)
         end(0.5)
         return begun
 
-    monkeypatch.setattr(client_module, "begun_comparison", begin)
+    monkeypatch.setattr(Client, "begin_comparison", begin)
     asked = ["compare", *map(str, files), "--pairs", "4", "--url", str(http.base_url)]
     told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
     assert told.exit_code == 5, told.output
@@ -250,4 +248,4 @@ def test_the_command_takes_files_with_specs(
         assert words in told.output
     wrong = CliRunner().invoke(command, ["compare", str(files[0]), str(tmp_path / "none.json")], env={"COLUMNS": "250"})
     assert wrong.exit_code == 2
-    assert "neither a job nor a file" in wrong.output
+    assert "is neither a job id nor a readable" in wrong.output

@@ -21,7 +21,7 @@ LIMITS = Settings(max_body_bytes=1500, body_timeout_s=0.01)
     [
         ({"Content-Type": "text/plain"}, "text/plain"),
         ({"Content-Type": "application/x-www-form-urlencoded"}, "application/x-www-form-urlencoded"),
-        ({"Content-Type": ""}, "nothing"),
+        ({"Content-Type": ""}, "missing"),
         ({"Content-Type": "application/json; charset=latin-1"}, "latin-1"),
         (JSON | {"Content-Encoding": "gzip"}, "gzip"),
     ],

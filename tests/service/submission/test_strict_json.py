@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.problems import MalformedBody, pointer
+from service.problems import MalformedBody
 from service.validation import MAX_DEPTH, MAX_PARTS, parse_json
 
 JSON = st.recursive(
@@ -111,10 +111,6 @@ def test_a_lone_surrogate_is_named_with_a_pointer_that_can_be_sent() -> None:
     assert [(f.pointer, f.code) for f in faults] == [("/a", "lone-surrogate"), ("/\\udfff", "lone-surrogate")]
     for fault in faults:
         fault.pointer.encode("utf-8")
-
-
-def test_a_pointer_is_escaped_by_rfc_6901() -> None:
-    assert pointer(pointer("", "a/b~c"), 0) == "/a~1b~0c/0"
 
 
 @pytest.mark.parametrize(

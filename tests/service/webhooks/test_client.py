@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app as command
-from dyno.client import AsyncClient, Client, Refused, http_transport
+from dyno.client import AsyncClient, Client, Refused, endpoints
 from tests.asking import asked
 from tests.inbox import Inbox
 
@@ -25,7 +25,7 @@ def test_a_delivery_is_found_and_redelivered(
     delivery: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_transport, "_MOST", 1)
+    monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 1)
     url = str(http.base_url)
     jobs = [canceled(inbox.url) for _ in range(2)]
     for job in jobs:

@@ -17,10 +17,11 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
-from dyno.workloads import normalise, registry, validate_params
+from dyno.workloads import registry, resolve, validate_params
 from tests.workers.conftest import Store
 from workers.artifact_upload import JobFiles
-from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext
+from workers.attempt import WorkerContext
+from workers.heartbeat import AttemptEnded, Heartbeat
 from workers.launcher import Launcher
 from workers.outcome import Ending, Failed
 
@@ -28,7 +29,7 @@ TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
 
 
 def training(**params: Any) -> Spec:
-    return normalise(Spec.model_validate(TRAINING | {"params": params}))
+    return resolve(Spec.model_validate(TRAINING | {"params": params})).spec
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ class Attempted:
         assert claim is not None
         self.claim: Claim = claim
         self.context = WorkerContext(here, self.leases, Launcher("spawn", here.cores), settings, registry())
-        heartbeat = Heartbeat(claim, self.leases, settings.heartbeat_s, self.context.clock)
-        self.files = JobFiles(claim, heartbeat, self.context)
+        heartbeat = Heartbeat(claim, self.leases, settings.heartbeat_s, self.context.clock, self.context.stop)
+        self.files = JobFiles(claim, heartbeat, self.leases, settings)
         self.params = validate_params(registry()[spec.workload], spec.params)
 
 

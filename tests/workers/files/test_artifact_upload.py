@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -141,8 +140,9 @@ def test_while_redis_is_away_no_file_is_given_up(
     """The result couldn't be written either, so waiting costs nothing."""
     made = attempt(by_api)
     away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
-    heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.context.clock)
-    with JobFiles(made.claim, heartbeat, replace(made.context, settings=away)) as files:
+    leases = Leases(sync_client(away), away)
+    heartbeat = Heartbeat(made.claim, leases, away.heartbeat_s, made.context.clock, made.context.stop)
+    with JobFiles(made.claim, heartbeat, made.leases, away) as files:
         (files.empty() / "a.txt").touch()
         delivering = background.submit(files.deliver, 0)
         eventually(lambda: not heartbeat.heard)
@@ -197,9 +197,10 @@ def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
     hanging = HangingOnce(artifact_transport(made.context.settings, made.leases))
     monkeypatch.setattr(artifact_upload, "artifact_transport", lambda *_: hanging)
     away = shared.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}/0"})
-    heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), shared.heartbeat_s, made.context.clock)
+    leases = Leases(sync_client(away), away)
+    heartbeat = Heartbeat(made.claim, leases, shared.heartbeat_s, made.context.clock, made.context.stop)
     heartbeat.beat(None, 0)
-    with JobFiles(made.claim, heartbeat, made.context) as files:
+    with JobFiles(made.claim, heartbeat, made.leases, made.context.settings) as files:
         (files.empty() / "a.txt").write_text("the weights")
         kept = files.deliver(0)
     assert [artifact.name for artifact in kept.artifacts] == ["a.txt"], kept.not_stored

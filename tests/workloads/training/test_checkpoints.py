@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset
+from dyno.frameworks.interface import Dataset
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin
 from dyno.workloads.contract import BuildContext

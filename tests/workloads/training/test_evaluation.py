@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Dataset
+from dyno.frameworks.interface import Dataset
 from dyno.workloads.training.evaluation import MAX_BLOCKS, MIN_BLOCKS, Margin, held_out_count, hold_out, margins
 
 NUMBERED = Dataset(np.arange(40)[:, np.newaxis], np.arange(40))

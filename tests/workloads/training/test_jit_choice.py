@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin
 from dyno.workloads.contract import BuildContext

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload

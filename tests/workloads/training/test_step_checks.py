@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Dataset, JitCompile
+from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome

@@ -124,7 +124,7 @@ def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(
 
 def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(with_room: Context, device: Device) -> None:
     found = _trained("mnist_cnn", replace(with_room(), device=device.model_copy(update={"memory_bytes": 1 << 20})))
-    assert found.unchecked[CODE].endswith("GB of memory; there are 0.0 GB")
+    assert found.unchecked[CODE].endswith("GB of memory; the limit is 0.0 GB")
     assert "plain_step" not in found.details
 
 

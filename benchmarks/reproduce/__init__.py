@@ -1,1 +1,0 @@
-"""The experiments of the reference articles, as near to their size as the machine allows."""

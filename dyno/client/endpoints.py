@@ -1,0 +1,238 @@
+"""The API's endpoints, as requests: method, path, params, body, and how to read the response.
+
+Ids are quoted, so each stays one segment of a path.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import Field, JsonValue, RootModel
+
+from dyno.client.exceptions import ComparisonNotMade
+from dyno.client.http_transport import (
+    PATIENT,
+    SUBMIT,
+    M,
+    Request,
+    check_status,
+    check_stream,
+    read_model,
+    read_text,
+    retry_after_s,
+)
+from dyno.models.api_key import CreatedKey, KeyList, Me
+from dyno.models.comparison import Comparison, UnfinishedComparison
+from dyno.models.inventory import AwayDevice, Cordon, DeviceList, WorkerList, WorkloadEntry, WorkloadList
+from dyno.models.job import Job, Stored, Validation
+from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
+from dyno.models.spec import Spec
+from dyno.models.webhook import Delivery
+
+ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
+LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
+SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
+UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
+LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
+OCTETS = {"Content-Type": "application/octet-stream"}
+DEFAULT_LIMIT = 50
+MAX_PAGE_SIZE = 200  # the API's limit for a page
+
+T = TypeVar("T")
+AnySpec = Spec | Mapping[str, JsonValue]
+Filter = str | datetime | None
+
+
+def path_segment(name: str) -> str:
+    """Quote `name` as one path segment. HTTPX resolves `..`, so a name of dots only has its dots quoted too."""
+    quoted = quote(name, safe="")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
+
+
+class Endpoint(Generic[T]):
+    """Call it with the ids in its path to get a Request."""
+
+    def __init__(self, method: str, path: str, read: Callable[[httpx.Response], T], **options: Any) -> None:
+        self._template = Request(method, path, read, **options)
+
+    def __call__(self, *ids: str, **options: Any) -> Request[T]:
+        return replace(self._template, path=self._template.path.format(*map(path_segment, ids)), **options)
+
+
+def returns(model: type[M]) -> Callable[[httpx.Response], M]:
+    return partial(read_model, model)
+
+
+class ListPage(Stored, Generic[M]):
+    """One page of a list. `next_cursor` is null on the last page."""
+
+    data: list[M]
+    next_cursor: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How much of the list's limit the page uses."""
+        return len(self.data)
+
+
+class RowPage(ListPage[ResultRow]):
+    """A page of the table of results. The limit counts jobs, not rows."""
+
+    @property
+    def size(self) -> int:
+        return len({row.job for row in self.data})
+
+
+class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field(discriminator="status")]]):
+    """A comparison, finished or not."""
+
+
+def _read_rows(response: httpx.Response) -> RowPage:
+    """The rows, and the cursor in the Link header."""
+    following = httpx.URL(response.links.get("next", {}).get("url", ""))
+    return RowPage(data=read_model(ResultRows, response).root, next_cursor=following.params.get("cursor"))
+
+
+def _read_comparison(response: httpx.Response) -> Comparison:
+    found = read_model(AnyComparison, response).root
+    if isinstance(found, UnfinishedComparison):
+        raise ComparisonNotMade(found)
+    return found
+
+
+def _read_cordoned_away(response: httpx.Response) -> list[AwayDevice]:
+    names = (name.partition("@") for name in read_model(DeviceList, response).cordoned_away)
+    return [AwayDevice(id=device, host=host) for device, _, host in names]
+
+
+job = Endpoint("GET", "/v1/jobs/{}", returns(Job))
+cancel = Endpoint("POST", "/v1/jobs/{}/cancel", returns(Job))
+delete = Endpoint("DELETE", "/v1/jobs/{}", check_status)
+result = Endpoint("GET", "/v1/jobs/{}/result", returns(Result))
+samples = Endpoint("GET", "/v1/jobs/{}/samples", returns(SampleList))
+logs = Endpoint("GET", "/v1/jobs/{}/logs", read_text)
+follow_logs = Endpoint("GET", "/v1/jobs/{}/logs", check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT)
+artifacts = Endpoint("GET", "/v1/jobs/{}/artifacts", returns(ArtifactList))
+artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", check_status)
+upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
+compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
+comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
+bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", read_text)
+workloads = Endpoint("GET", "/v1/workloads", returns(WorkloadList))
+workload = Endpoint("GET", "/v1/workloads/{}", returns(WorkloadEntry))
+devices = Endpoint("GET", "/v1/devices", returns(DeviceList))
+cordoned_away = Endpoint("GET", "/v1/devices", _read_cordoned_away)
+workers = Endpoint("GET", "/v1/workers", returns(WorkerList))
+cordon = Endpoint("POST", "/v1/devices/{}/cordon", returns(Cordon))
+uncordon = Endpoint("POST", "/v1/devices/{}/uncordon", returns(Cordon))
+me = Endpoint("GET", "/v1/me", returns(Me))
+keys = Endpoint("GET", "/v1/keys", returns(KeyList))
+create_key = Endpoint("POST", "/v1/keys", returns(CreatedKey))
+revoke_key = Endpoint("DELETE", "/v1/keys/{}", check_status)
+redeliver = Endpoint("POST", "/v1/webhook-deliveries/{}/redeliver", returns(Delivery))
+alive = Endpoint("GET", "/livez", lambda response: response.status_code == 200, timeout=ALIVE_S, authenticate=False)
+ready = Endpoint("GET", "/readyz", check_status)
+
+
+def submit(spec: AnySpec, key: str | None) -> Request[Job]:
+    return _once(Job, "/v1/jobs", key)(json=_spec_document(spec))
+
+
+def rerun(job_id: str, key: str | None) -> Request[Job]:
+    return _once(Job, "/v1/jobs/{}/rerun", key)(job_id)
+
+
+def begin_comparison(
+    first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
+) -> Request[UnfinishedComparison]:
+    """The second spec takes the fields that it omits from the first."""
+    specs: list[JsonValue] = [_spec_document(each, exclude_unset=True) for each in (first, second)]
+    return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
+
+
+def _once(model: type[M], path: str, key: str | None) -> Endpoint[M]:
+    """A POST under one idempotency key, so that it may be sent again."""
+    headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
+    return Endpoint("POST", path, returns(model), headers=headers, retry=SUBMIT)
+
+
+def validate(spec: AnySpec) -> Request[Validation]:
+    return Request("POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=_spec_document(spec))
+
+
+def _spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
+    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
+
+
+class Poll(NamedTuple):
+    """What a long poll found: the job, None if a proxy ended the request, and the pause that the service asks for."""
+
+    job: Job | None
+    pause_s: float = 0.0
+
+
+def next_version(now: Job) -> Request[Poll]:
+    """The job at its next version, or after the long poll."""
+
+    def read(response: httpx.Response) -> Poll:
+        if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
+            return Poll(None)
+        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, response)
+        return Poll(changed, retry_after_s(response) or 0.0)
+
+    known, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
+    timeout_s = LONG_POLL_S + 10
+    return Request("GET", job(now.id).path, read, wait, headers=known, timeout=timeout_s, retry=PATIENT)
+
+
+def events(job_id: str | None, after: str | None) -> Request[None]:
+    ids, path = ([], "/v1/events") if job_id is None else ([job_id], "/v1/jobs/{}/events")
+    headers = {"Last-Event-ID": after} if after else None
+    return Endpoint("GET", path, check_stream, headers=headers, timeout=SILENT_S)(*ids)
+
+
+def jobs(**filters: Filter) -> Request[ListPage[Job]]:
+    return Request("GET", "/v1/jobs", returns(ListPage[Job]), params=_params(filters))
+
+
+def deliveries(**filters: Filter) -> Request[ListPage[Delivery]]:
+    return Request("GET", "/v1/webhook-deliveries", returns(ListPage[Delivery]), params=_params(filters))
+
+
+def results(**filters: Filter) -> Request[RowPage]:
+    return Request("GET", "/v1/results", _read_rows, params=_params(filters))
+
+
+def _params(filters: Mapping[str, Filter]) -> dict[str, str]:
+    given = {name: value for name, value in filters.items() if value is not None}
+    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in given.items()}
+
+
+class Listing(Generic[M]):
+    """The first `limit` items (None: all), over as many pages as necessary. Any page may be short.
+
+    `request` asks for the next page, and is None after the last one.
+    """
+
+    def __init__(self, first: Request[ListPage[M]], limit: int | None) -> None:
+        self.items: list[M] = []
+        self._first, self._left = first, limit
+        self.request: Request[ListPage[M]] | None = self._page()
+
+    def add(self, page: ListPage[M]) -> None:
+        self.items += page.data
+        if self._left is not None:
+            self._left -= page.size
+        is_last = page.next_cursor is None or (self._left is not None and self._left <= 0)
+        self.request = None if is_last else self._page(cursor=page.next_cursor)
+
+    def _page(self, **cursor: str | None) -> Request[ListPage[M]]:
+        size = MAX_PAGE_SIZE if self._left is None else min(MAX_PAGE_SIZE, self._left)
+        return replace(self._first, params={**(self._first.params or {}), **cursor, "limit": size})

@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify
 
-.PHONY: help install demo test verify matrix lint bench method workloads reproduce load chaos fuzz openapi lock clean
+.PHONY: help install demo test verify matrix lint bench method workloads reproduce load chaos fuzz docs openapi lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -77,6 +77,9 @@ chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a lo
 
 fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows, and what it doesn't (make fuzz SEED=7)
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+
+docs: install  # write the parts of README.md and docs/ that the code declares
+	$(BIN)/python -m docs.generate
 
 openapi: install  # write docs/openapi.json, the reviewed snapshot
 	$(BIN)/python -m service.openapi

@@ -163,6 +163,7 @@ def test_samples_in_an_unknown_format_are_refused(api: Any, finished: dict[str, 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
 
 
+@pytest.mark.provokes("INSUFFICIENT_SAMPLES")
 def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:
     assert result["verdict"] in ("indicative", "untrusted")
     assert "INSUFFICIENT_SAMPLES" in {warning["code"] for warning in result["warnings"]}

@@ -10,7 +10,7 @@ from benchmarks.files import Spec
 from benchmarks.jobs import QUIET, KeptJobs, clock_spread, made_here, run_all
 from benchmarks.pairs import share
 from benchmarks.report import prose, table, write
-from dyno.measure.warnings import CODES
+from dyno.measure.warning_codes import CODES
 from dyno.models.result import Result
 
 STATE = Path("build") / "alarms"
@@ -23,7 +23,7 @@ CASES: dict[str, Spec] = {
 }
 FEWER = {"mnist_cnn to 1 %": 8}
 AIM = {"A": 0.0, "B": 0.05}
-_OF = {severity: {code for code, (of, _) in CODES.items() if of == severity} for severity in "ABC"}
+_OF = {severity: {code for code, row in CODES.items() if row.severity == severity} for severity in "ABC"}
 _TRUE = {"NOISY", "NOISY_NEIGHBOUR"}  # the interval says the first too, the host's own counters the second
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - _TRUE, "any of C": _OF["C"]}
 
@@ -80,7 +80,7 @@ def _by_class(name: str, results: Sequence[Result]) -> list[list[object]]:
 def _by_code(results: Sequence[Result]) -> list[list[str]]:
     """In the order of the table of codes, the gravest first."""
     raised = {warning.code for result in results for warning in result.warnings}
-    return [[f"`{code}`", CODES[code][0], _raised(results, {code})] for code in CODES if code in raised]
+    return [[f"`{code}`", CODES[code].severity, _raised(results, {code})] for code in CODES if code in raised]
 
 
 def _raised(results: Sequence[Result], codes: Collection[str]) -> str:

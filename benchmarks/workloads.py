@@ -20,20 +20,7 @@ from dyno.workloads import registry
 
 STATE = Path("build") / "workloads"
 MEASURE: dict[str, JsonValue] = {"processes": 3, "max_s": 20}
-# Large enough for a stable time per sample and an accuracy above chance, small enough for minutes on two cores.
-PARAMS: dict[str, dict[str, JsonValue]] = {
-    "matmul": {"n": 2048, "repeats": 5},
-    "mnist_cnn": {"train_samples": 8192, "epochs": 3, "batch_size": 256},
-    "fashion_mnist_cnn": {"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 128},
-    "cifar10_cnn": {"train_samples": 4096, "test_samples": 1000, "epochs": 3, "batch_size": 128},
-    "imdb_lstm": {"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 64},
-    "weather_gru": {"window": 336, "units": 128, "batch_size": 64, "epochs": 3},
-    "shakespeare_lstm": {"units": 256, "embedding": 128, "batch_size": 64, "epochs": 3, "steps_per_epoch": 50},
-    "resnet50": {"image_size": 128, "batch_size": 16},
-    "quantized_inference": {"train_samples": 8192},
-    "device_info": {},
-    "input_pipeline": {"source": "png", "file_scale": 4, "train_samples": 4096},
-}
+PARAMS = {name: dict(workload.bench) for name, workload in registry().items()}
 
 
 def main(workloads: Iterable[str]) -> None:

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyno.measure.statistics import mad, median, student_t
-from dyno.measure.warnings import CODES, sorted_warnings, warning
+from dyno.measure.warning_codes import CODES
+from dyno.measure.warnings import sorted_warnings, warning
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Params

@@ -24,6 +24,7 @@ from dyno.workloads.training.images import (
     DROPOUT_RATES,
     FILTERS,
     IMAGE_METRICS,
+    IMAGE_OPTIONS,
     RECOGNISE,
     Channels,
     Convolution,
@@ -33,7 +34,7 @@ from dyno.workloads.training.images import (
     SizedNetwork,
     Units,
 )
-from dyno.workloads.training.workload import training_workload
+from dyno.workloads.training.workload import training_smoke, training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
 _AIRPLANE = 3  # index of the first airplane in the test set
@@ -124,4 +125,11 @@ WORKLOAD = training_workload(
         LABORATORY.figure("CPU (Colab), weights from the TPU", "recognised_probability", 0.9817, "1", _IMAGE),
     ),
     IMAGE_METRICS,
+    smoke=training_smoke(
+        {"batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "synthetic"},
+        {"wrong_images", "recognised"},
+        {"wrong.png"},
+    ),
+    bench={"train_samples": 4096, "test_samples": 1000, "epochs": 3, "batch_size": 128},
+    options=IMAGE_OPTIONS,
 )

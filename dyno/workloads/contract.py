@@ -213,6 +213,17 @@ class Linter(Protocol):
 
 
 @dataclass(frozen=True)
+class Smoke:
+    """A job of about a second, which tests run, and what its result has at least."""
+
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    on_jax: Mapping[str, JsonValue] = field(default_factory=dict)  # params that differ on JAX
+    details: frozenset[str] = frozenset()  # keys
+    artifacts: frozenset[str] = frozenset()  # names
+    warnings: frozenset[str] = frozenset()  # codes
+
+
+@dataclass(frozen=True)
 class Workload:
     """One kind of benchmark. `flops(params)` is per execution; the workload's docstring has its formula."""
 
@@ -232,6 +243,10 @@ class Workload:
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the params decide what is measured
     cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases; see `HasCases`
+    smoke: Smoke = field(default_factory=Smoke)
+    # Params for `make workloads`: minutes on two cores, for a stable time and an accuracy above chance.
+    bench: Mapping[str, JsonValue] = field(default_factory=dict)
+    options: str = ""  # its options and outputs, for the table in docs/workloads.md
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
         """The metrics of a job with these params; names as in `metrics`."""

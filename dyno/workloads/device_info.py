@@ -24,7 +24,7 @@ from dyno.frameworks.visible_devices import query_visible_devices
 from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Verification, Workload
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Smoke, Verification, Workload
 from dyno.workloads.estimates import runtime_bytes
 from dyno.workloads.references import LABORATORY, TPU_V2
 
@@ -197,4 +197,10 @@ WORKLOAD = Workload(
     build=build,
     references=(LABORATORY.figure(TPU_V2, "cores", 8.0, "cores", _CORES),),
     executions=lambda params: "all facts about the host's devices read once",
+    smoke=Smoke(
+        {"ask_frameworks": False},
+        details=frozenset({"cpu", "frameworks", "listing"}),
+        artifacts=frozenset({"device.txt"}),
+    ),
+    options="a readable list, `device.txt`",
 )

@@ -23,6 +23,7 @@ from dyno.workloads.training.images import (
     DROPOUT_RATES,
     FILTERS,
     IMAGE_METRICS,
+    IMAGE_OPTIONS,
     Channels,
     Convolution,
     ImageParams,
@@ -31,7 +32,7 @@ from dyno.workloads.training.images import (
     SizedNetwork,
     Units,
 )
-from dyno.workloads.training.workload import training_workload
+from dyno.workloads.training.workload import training_smoke, training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference's
 
@@ -103,4 +104,9 @@ WORKLOAD = training_workload(
         STEPS.figure(TPU, "epoch_time", 7.0, "s", _DOUBT),
     ),
     IMAGE_METRICS,
+    smoke=training_smoke(
+        {"batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "sample"}, {"wrong_images"}, {"wrong.png"}
+    ),
+    bench={"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 128},
+    options=IMAGE_OPTIONS,
 )

@@ -37,7 +37,7 @@ from dyno.workloads.training.recurrent import (
     rnn_kernel,
 )
 from dyno.workloads.training.schedule import schedule_epochs
-from dyno.workloads.training.workload import training_workload
+from dyno.workloads.training.workload import training_smoke, training_workload
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
 _SHOWN = 6  # not divisible by 8 replicas; the reference's prediction failed on such a number
@@ -204,4 +204,18 @@ WORKLOAD = training_workload(
     ImdbLstmParams,
     "imdb",
     REFERENCES,
+    smoke=training_smoke(
+        {
+            "batch_size": 32,
+            "train_samples": 64,
+            "test_samples": 32,
+            "words": 100,
+            "length": 10,
+            "units": 8,
+            "data": "synthetic",
+        },
+        {"rnn_kernel", "predicted_samples"},
+    ),
+    bench={"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 64},
+    options="accuracy, the predictions for some reviews",
 )

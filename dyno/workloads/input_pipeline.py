@@ -40,7 +40,17 @@ from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Params, Verification, Workload
+from dyno.workloads.contract import (
+    BuildContext,
+    Built,
+    Case,
+    Estimate,
+    MetricSpec,
+    Params,
+    Smoke,
+    Verification,
+    Workload,
+)
 from dyno.workloads.estimates import batch_warnings, data_warnings, held_bytes, sampling_s, step_warnings
 from dyno.workloads.mnist_cnn import DIGITS
 from dyno.workloads.training.images import ImageParams, Network
@@ -512,4 +522,11 @@ WORKLOAD = Workload(
     datasets=("mnist", "cifar10"),
     cases_of=lambda params: ("fed", RESIDENT),
     executions=lambda params: f"a training step on a full batch of {params.batch_size} images",
+    smoke=Smoke(
+        {"batch_size": 8, "train_samples": 32, "file_scale": 32, "prefetch": 0, "data": "sample"},
+        details=frozenset({"source", "file_scale", "input_threads", "prefetch", "held_bytes", "data"}),
+        warnings=frozenset({"INPUT_BOUND"}),
+    ),
+    bench={"source": "png", "file_scale": 4, "train_samples": 4096},
+    options="image files, or images in memory; a number of threads; how long the step waits for its input",
 )

@@ -57,6 +57,7 @@ from dyno.workloads.contract import (
     Growable,
     MetricSpec,
     Params,
+    Smoke,
     Verification,
     Workload,
 )
@@ -710,4 +711,7 @@ WORKLOAD = Workload(
     metrics_of=metrics_of,
     cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
     executions=lambda params: f"{params.repeats} products; the sum of the last one is read back",
+    smoke=Smoke({"n": 64, "repeats": 4}),
+    bench={"n": 2048, "repeats": 5},
+    options="float32, tf32, bfloat16, float16 or int8; chained or dispatched; one size or a list of sizes",
 )

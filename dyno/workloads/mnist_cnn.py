@@ -25,6 +25,7 @@ from dyno.workloads.training.images import (
     DROPOUT_RATES,
     FILTERS,
     IMAGE_METRICS,
+    IMAGE_OPTIONS,
     Channels,
     Convolution,
     ImageParams,
@@ -33,7 +34,7 @@ from dyno.workloads.training.images import (
     SizedNetwork,
     Units,
 )
-from dyno.workloads.training.workload import training_workload
+from dyno.workloads.training.workload import training_smoke, training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 32), 256, (0.3, 0.3, 0.5)  # the reference's
 
@@ -115,4 +116,11 @@ WORKLOAD = training_workload(
         STEPS.figure(TPU, "wrong", 168.0, "digits of 10,000", _WRONG),
     ),
     IMAGE_METRICS,
+    smoke=training_smoke(
+        {"batch_size": 128, "train_samples": 256, "test_samples": 128, "data": "sample"},
+        {"wrong_digits"},
+        {"wrong.png"},
+    ),
+    bench={"train_samples": 8192, "epochs": 3, "batch_size": 256},
+    options=IMAGE_OPTIONS,
 )

@@ -34,7 +34,7 @@ from dyno.models.result import DataOrigin, Precision, ResultWarning, Training
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Verification, Workload
+from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Smoke, Verification, Workload
 from dyno.workloads.estimates import data_warnings
 from dyno.workloads.mnist_cnn import DIGITS
 from dyno.workloads.references import INTRODUCTION
@@ -437,4 +437,10 @@ WORKLOAD = Workload(
         f"{name}_batch_{size}" for size in (params.batch_size, 1) for name in ("int8", "float32")
     ),
     executions=lambda params: f"the outputs of the int8 model for a batch of {params.batch_size} images",
+    smoke=Smoke(
+        {"epochs": 1, "batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "sample"},
+        details=frozenset({"engine", "int8"}),
+    ),
+    bench={"train_samples": 8192},
+    options="a network trained here, or from another job's `weights`; the class of one image (`recognise`)",
 )

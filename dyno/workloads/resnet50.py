@@ -24,7 +24,7 @@ from dyno.measure.result_checks import constant_data, output_nonfinite, result_i
 from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Verification, Workload
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Smoke, Verification, Workload
 from dyno.workloads.estimates import batch_warnings, step_warnings
 from dyno.workloads.references import ELSEWHERE, LABORATORY
 from dyno.workloads.training.checkpoints import load_weights
@@ -316,4 +316,18 @@ WORKLOAD = Workload(
         LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
     ),
     replicable=True,
+    smoke=Smoke(
+        {
+            "epochs": 1,
+            "jit_compile": False,
+            "batch_size": 2,
+            "image_size": 32,
+            "classes": 10,
+            "images": 4,
+            "mode": "train",
+        },
+        on_jax={"mode": "inference"},  # XLA compiles its training for half a minute
+    ),
+    bench={"image_size": 128, "batch_size": 16},
+    options="training or inference, in single or mixed precision",
 )

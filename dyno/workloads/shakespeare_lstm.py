@@ -47,7 +47,7 @@ from dyno.workloads.training.recurrent import (
     rnn_kernel,
 )
 from dyno.workloads.training.schedule import schedule_steps
-from dyno.workloads.training.workload import TRAINING_METRICS, training_workload
+from dyno.workloads.training.workload import TRAINING_METRICS, training_smoke, training_workload
 
 ALPHABET = 256  # characters are bytes
 
@@ -312,4 +312,19 @@ WORKLOAD = training_workload(
     ShakespeareLstmParams,
     "shakespeare",
     metrics=_METRICS,
+    smoke=training_smoke(
+        {
+            "batch_size": 8,
+            "steps_per_epoch": 2,
+            "window": 10,
+            "units": 8,
+            "embedding": 8,
+            "test_samples": 20,
+            "generate": 20,
+        },
+        {"rnn_kernel", "generated"},
+        {"generated.txt"},
+    ),
+    bench={"units": 256, "embedding": 128, "batch_size": 64, "epochs": 3, "steps_per_epoch": 50},
+    options="the passage that it writes",
 )

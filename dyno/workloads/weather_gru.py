@@ -45,7 +45,7 @@ from dyno.workloads.training.recurrent import (
     rnn_kernel,
 )
 from dyno.workloads.training.schedule import schedule_steps
-from dyno.workloads.training.workload import training_workload
+from dyno.workloads.training.workload import training_smoke, training_workload
 
 QUANTITIES = {"temp": "°C", "wind_speed": "m/s", "pressure": "hPa"}  # forecast quantities and their units
 _PLOTTED = 1000  # hours, as in the reference
@@ -328,4 +328,11 @@ WORKLOAD = training_workload(
     WeatherGruParams,
     "weather",
     REFERENCES,
+    smoke=training_smoke(
+        {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8, "data": "sample"},
+        {"rnn_kernel", "signals"},
+        {"forecast_temp.png", "forecast_wind_speed.png", "forecast_pressure.png"},
+    ),
+    bench={"window": 336, "units": 128, "batch_size": 64, "epochs": 3},
+    options="eight weeks of hourly weather at a time; plots the forecasts beside the real weather",
 )

@@ -18,10 +18,9 @@ def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
     assert resolve(Spec.model_validate(SPECS[name], strict=True)).spec.workload in registry()
 
 
-def test_no_workload_is_left_out() -> None:
-    assert workloads.PARAMS.keys() == registry().keys()
-    of_no_article = {"input_pipeline"}
-    assert {experiment.spec["workload"] for experiment in EXPERIMENTS.values()} == registry().keys() - of_no_article
+def test_every_workload_of_an_article_has_an_experiment() -> None:
+    of_articles = {name for name, workload in registry().items() if workload.references}
+    assert of_articles <= {experiment.spec["workload"] for experiment in EXPERIMENTS.values()}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

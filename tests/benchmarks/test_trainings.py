@@ -52,11 +52,6 @@ def test_an_epoch_of_each_workload_is_that_many_full_batches(name: str) -> None:
     assert (samples or params.batch_size * getattr(params, "steps_per_epoch", 0)) == setup.samples
 
 
-def test_no_workload_that_trains_is_left_out() -> None:
-    trains = {name for name, workload in registry().items() if issubclass(workload.params, TrainingParams)}
-    assert trains - {"quantized_inference"} == SETUPS.keys()
-
-
 @pytest.mark.verify
 def test_both_are_timed_in_turns_on_the_same_work(tensorflow: TensorFlow) -> None:
     from benchmarks.model_fit import side_by_side

@@ -274,6 +274,8 @@ def reaching(share: float | None, factor: float = 1.0) -> ComparisonEntry:
     return an_entry(times(factor), peak=Peak(value=1e12, fraction=share))
 
 
+@pytest.mark.provokes("WEAK_BASELINE", how="made")
+@pytest.mark.silent("WEAK_BASELINE")
 @pytest.mark.parametrize(
     ("first", "other", "factor", "raised"),
     [
@@ -316,6 +318,7 @@ def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(
     assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
 
 
+@pytest.mark.silent("CHERRY_PICK_RISK")
 @pytest.mark.parametrize(
     ("place", "others", "raised"),
     [

@@ -121,6 +121,7 @@ def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
     return found_reasons
 
 
+@pytest.mark.silent("SLOW_PATH")
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch"])
 @pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
 def test_a_plain_environment_is_not_a_slow_path(reasons: Callable[..., list[str]], framework: str, kind: str) -> None:

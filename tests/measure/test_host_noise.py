@@ -152,6 +152,7 @@ def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.silent("NOISY_NEIGHBOUR")
 @pytest.mark.alone
 @pytest.mark.verify
 def test_a_core_used_only_by_this_process_is_quiet() -> None:
@@ -160,6 +161,7 @@ def test_a_core_used_only_by_this_process_is_quiet() -> None:
     assert eventually(lambda: _kept_busy(core, 0.6) is None, what="the core is free of other processes")
 
 
+@pytest.mark.provokes("NOISY_NEIGHBOUR")
 def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:
     core = max(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(core)], stdout=subprocess.PIPE) as hog:

@@ -81,6 +81,8 @@ def _seen_in(group: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.provokes("CPU_QUOTA")
+@pytest.mark.silent("CPU_QUOTA")
 @pytest.mark.parametrize(("quota_us", "raises"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
 def test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota(
     group: Path,

@@ -37,6 +37,7 @@ def code(raised: ResultWarning | None) -> str | None:
     return raised.code if raised else None
 
 
+@pytest.mark.silent("INSUFFICIENT_SAMPLES")
 def test_twenty_samples_of_a_tenth_of_a_second_are_sufficient(record: MakeRecord) -> None:
     assert stability.insufficient_samples(record([0.001] * 20, executions_per_sample=100), "cpu") is None
 
@@ -203,12 +204,14 @@ QUIET_GPU = Sensors(looks=21, throttle_reasons=[], throttled_share=0.0, other_pr
 CLEAN = [3.00e9, 3.02e9, 2.98e9, 3.01e9, 3.00e9]
 
 
+@pytest.mark.silent("THROTTLED", "DEVICE_SHARED")
 @pytest.mark.parametrize("quiet", [None, Sensors(), QUIET_CPU, QUIET_GPU])
 def test_a_clean_run_raises_nothing(quiet: Sensors | None) -> None:
     assert throttled(quiet) is None
     assert device_shared(quiet) is None
 
 
+@pytest.mark.provokes("THROTTLED", how="recorded")
 def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evidence() -> None:
     seen = {"throttle_reasons": ["power cap"], "throttled_share": 0.5, "temperature_c": 83.0}
     capped = throttled(QUIET_GPU.model_copy(update=seen))
@@ -221,6 +224,7 @@ def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evi
     assert counted.evidence["events"] == 7
 
 
+@pytest.mark.provokes("DEVICE_SHARED", how="recorded")
 def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
     shared = device_shared(QUIET_GPU.model_copy(update={"other_processes": 1}))
     assert shared is not None
@@ -228,6 +232,7 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
     assert shared.evidence == {"other_processes": 1, "utilisation": 0.98}
 
 
+@pytest.mark.provokes("CLOCK_DRIFT", how="recorded")
 @pytest.mark.parametrize(
     ("clocks", "drifts"),
     [
@@ -244,6 +249,7 @@ def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequenc
     assert (raised is not None and raised.code == "CLOCK_DRIFT") is drifts
 
 
+@pytest.mark.silent("CLOCK_DRIFT")
 @pytest.mark.verify
 def test_the_measured_clock_of_this_machine_does_not_drift() -> None:
     """Holds unless other users draw on the machine's turbo in all of eight pairs of readings."""

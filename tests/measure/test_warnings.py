@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dyno
+from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import (
-    CODES,
     OUTPUT_CODES,
     merged_warnings,
     sorted_warnings,
@@ -38,8 +38,13 @@ def nodes() -> list[ast.AST]:
 
 
 def test_every_class_a_or_b_code_is_checked_somewhere() -> None:
-    grave = {code for code, (severity, _) in CODES.items() if severity in "AB"}
+    grave = {code for code, row in CODES.items() if row.severity in "AB"}
     assert grave <= raised_somewhere() <= CODES.keys()
+
+
+def test_the_table_has_the_gravest_codes_first() -> None:
+    severities = [row.severity for row in CODES.values()]
+    assert severities == sorted(severities)
 
 
 def test_every_check_is_called_outside_the_tests() -> None:
@@ -58,7 +63,7 @@ def test_every_check_is_called_outside_the_tests() -> None:
 
 
 def test_a_warning_has_the_class_and_sentence_of_its_code_and_keeps_its_evidence() -> None:
-    assert (A.severity, A.message) == ("A", CODES["RESULT_INCORRECT"][1])
+    assert (A.severity, A.message) == ("A", CODES["RESULT_INCORRECT"].sentence)
     assert (B.severity, B.message, B.evidence) == ("B", "too wide", {"rel_half_width": 0.2})
     with pytest.raises(KeyError):
         warning("NO_SUCH_CODE")

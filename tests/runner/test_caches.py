@@ -47,6 +47,7 @@ def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_
     assert str(tmp_path) not in raised.model_dump_json()
 
 
+@pytest.mark.silent("WARM_CACHE")
 def test_an_empty_or_missing_cache_is_cold(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         assert warm_caches({"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={place}"}) is None

@@ -67,6 +67,7 @@ def test_a_job_of_two_sizes_has_results_for_both(ran: tuple[Result, list[Progres
     assert json.loads(result.model_dump_json())["details"]["sizes"].keys() == table.keys()
 
 
+@pytest.mark.provokes("WARM_CACHE", "SLOW_PATH")
 def test_a_filled_cache_and_disabled_kernels_raise_warnings(
     ran: tuple[Result, list[ProgressFrame]],
 ) -> None:

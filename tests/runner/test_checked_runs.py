@@ -11,7 +11,7 @@ import pytest
 from dyno.devices.cpu_speed import measure_cpu_peaks
 from dyno.devices.device import Device, PeakFigure
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure.warnings import CODES
+from dyno.measure.warning_codes import CODES
 from dyno.models.result import Result, Verdict
 from dyno.models.spec import Measure, Spec
 from dyno.workloads import workload
@@ -69,6 +69,7 @@ def device() -> Device:
     return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=peaks)
 
 
+@pytest.mark.provokes(*WRONG)
 @pytest.mark.parametrize("code", WRONG)
 def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
     code: str, device: Device, tensorflow: TensorFlow
@@ -77,7 +78,7 @@ def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
     with in_the_background(tensorflow) if code == "ASYNC_TIMING" else nullcontext():
         found = eventually(lambda: _caught(code, device), what=f"{code} is raised")
     assert found is not None
-    if CODES[code][0] == "A":
+    if CODES[code].severity == "A":
         assert found.verdict is Verdict.UNTRUSTED
 
 
@@ -86,12 +87,14 @@ def _caught(code: str, device: Device) -> Result | None:
     return found if code in codes(found) else None
 
 
+@pytest.mark.silent(*WRONG, "ABOVE_PEAK", "EMULATED_DEVICE", "OVERHEAD_BOUND")
 def test_the_correct_workload_raises_none_of_these_warnings(device: Device, tensorflow: TensorFlow) -> None:
     found = job_of(HONEST, LARGE, device)
-    grave = {code for code, (severity, _) in CODES.items() if severity == "A"}
+    grave = {code for code, row in CODES.items() if row.severity == "A"}
     assert not codes(found) & {*WRONG, *grave, "OVERHEAD_BOUND"}
 
 
+@pytest.mark.provokes("ABOVE_PEAK")
 def test_a_figure_above_the_stated_peak_raises_above_peak(device: Device, tensorflow: TensorFlow) -> None:
     slow = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e6, provenance="datasheet")}})
     found = job_of(HONEST, SPEC, slow)
@@ -131,6 +134,7 @@ def test_a_figure_beyond_the_device_is_above_every_measured_peak(
     assert "ABOVE_PEAK" in codes(job_of(thousandfold, SPEC, on))
 
 
+@pytest.mark.provokes("OVERHEAD_BOUND")
 def test_products_of_two_by_two_matrices_are_overhead_bound(device: Device, tensorflow: TensorFlow) -> None:
     tiny = SPEC.model_copy(update={"params": {"n": 2, "repeats": 1}})
     assert "OVERHEAD_BOUND" in codes(job_of(HONEST, tiny, device))

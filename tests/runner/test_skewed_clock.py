@@ -40,6 +40,8 @@ print(jumps, *(raised.code for raised in taken.disturbances if raised.code == "C
 """
 
 
+@pytest.mark.provokes("CLOCK_SKEW")
+@pytest.mark.silent("CLOCK_SKEW")
 @pytest.mark.parametrize(("does", "printed"), [("jumps", "False CLOCK_SKEW"), ("stays", "False")])
 def test_only_a_wall_clock_that_jumps_in_a_sample_raises_clock_skew(does: str, printed: str, tmp_path: Path) -> None:
     clock = JumpingClock(tmp_path)

@@ -89,17 +89,20 @@ def result_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     return result
 
 
+@pytest.mark.provokes("NO_STEADY_STATE")
 def test_work_that_grows_has_no_steady_state(result_of: Callable[..., Result]) -> None:
     """The time suffices for more samples than a steady state needs."""
     found = result_of(lambda run, calls: 1 + 0.05 * calls, 1, min_samples=200, max_s=0.8)
     assert "NO_STEADY_STATE" in codes(found)
 
 
+@pytest.mark.provokes("NOISY", "MULTIMODAL")
 def test_runs_of_which_some_take_three_times_as_long_are_noisy_and_multimodal(result_of: Callable[..., Result]) -> None:
     found = result_of(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06)
     assert {"NOISY", "MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
 
 
+@pytest.mark.silent("NOISY", "MULTIMODAL", "NO_STEADY_STATE")
 def test_runs_of_equal_duration_are_neither_and_each_is_steady(result_of: Callable[..., Result]) -> None:
     found = result_of(lambda run, calls: 1.0 + 0.001 * ((7 * calls + run) % 3), 5)
     assert not {"NOISY", "MULTIMODAL", "NO_STEADY_STATE"} & codes(found)
@@ -120,6 +123,8 @@ def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:
     )
 
 
+@pytest.mark.provokes("LOSS_RISING")
+@pytest.mark.silent("LOSS_RISING")
 @pytest.mark.parametrize(("learning_rate", "rises"), [(1.05, True), (0.1, False)])
 def test_a_learning_rate_that_is_too_high_raises_the_loss(
     learning_rate: float, rises: bool, tensorflow: TensorFlow

@@ -87,6 +87,8 @@ def test_a_damaged_series_leaves_the_check_unmade(params: Params, client: redis.
     assert found.unchecked == ["METRIC_OUT_OF_BAND"]
 
 
+@pytest.mark.provokes("METRIC_OUT_OF_BAND")
+@pytest.mark.silent("METRIC_OUT_OF_BAND")
 def test_measured_results_make_the_series_that_the_next_one_is_held_against(
     quick: Settings,
     store: Store,

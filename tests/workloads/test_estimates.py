@@ -91,12 +91,14 @@ def tpu(device: Device) -> Device:
     return device.model_copy(update={"kind": "tpu", "last_cache_bytes": None})
 
 
+@pytest.mark.provokes("BATCH_UNEVEN")
 @pytest.mark.parametrize("name", ["mnist_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
 def test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8(name: str) -> None:
     assert "BATCH_UNEVEN" not in _told(name, {"batch_size": 96}, replicas=4)
     assert _told(name, {"batch_size": 96}, replicas=8)["BATCH_UNEVEN"] == {"batch_size_per_replica": 12, "multiple": 8}
 
 
+@pytest.mark.provokes("WIDTH_UNEVEN")
 def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(device: Device, tpu: Device) -> None:
     asked = {"batch_size": 1024, "units": 300, "embedding": 256}
     assert _told("imdb_lstm", asked, tpu)["WIDTH_UNEVEN"] == {"widths": {"units": 300}, "multiple": 128}
@@ -106,6 +108,7 @@ def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(devi
     assert "WIDTH_UNEVEN" not in _told("matmul", {"n": 1024}, tpu)
 
 
+@pytest.mark.provokes("BATCH_SMALL")
 @pytest.mark.parametrize(("name", "small", "large"), [("mnist_cnn", 1, 64), ("imdb_lstm", 1, 1024)])
 def test_a_batch_is_small_where_starting_its_step_outweighs_its_work(
     device: Device, name: str, small: int, large: int
@@ -125,6 +128,7 @@ def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device: 
     assert "CACHE_RESIDENT" not in _told("mnist_cnn", few, device.model_copy(update={"last_cache_bytes": None}))
 
 
+@pytest.mark.silent("BATCH_UNEVEN", "BATCH_SMALL", "WIDTH_UNEVEN", "SYNTHETIC_DATA")
 @pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm"])
 def test_the_references_params_raise_no_warning(name: str, device: Device) -> None:
     assert _told(name, AUTO, device.model_copy(update={"last_cache_bytes": 32 << 20})) == {}

@@ -76,6 +76,7 @@ def _codes(found: Verification) -> set[str]:
     return {raised.code for raised in found.warnings}
 
 
+@pytest.mark.provokes("INPUT_BOUND")
 def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Context) -> None:
     found = _run(context(), **STARVED).verify()
     [raised] = [each for each in found.warnings if each.code == "INPUT_BOUND"]
@@ -93,6 +94,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
     }
 
 
+@pytest.mark.silent("INPUT_BOUND")
 def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
     """A single delay on the host can outlast several of these steps."""
 

@@ -201,6 +201,8 @@ def test_bfloat16_is_expected_to_be_slow_on_a_core_without_its_instructions(devi
     assert estimate(params, device).time_s > 2 * estimate(params, able).time_s
 
 
+@pytest.mark.provokes("POW2_ONLY", "CACHE_RESIDENT")
+@pytest.mark.silent("POW2_ONLY", "CACHE_RESIDENT")
 @pytest.mark.parametrize(
     ("params", "codes"),
     [

@@ -202,6 +202,7 @@ def test_the_details_describe_one_execution_as_timed(
     assert (found.details["execution"], found.flops) == (words, MNIST.flops(asked))
 
 
+@pytest.mark.provokes("SYNTHETIC_DATA")
 def test_the_linter_warns_when_accuracy_is_not_comparable() -> None:
     assert [raised.code for raised in MNIST.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
     assert MNIST.lint(_params(data="auto")) == []

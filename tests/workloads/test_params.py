@@ -101,6 +101,13 @@ def test_resolving_an_unknown_workload_fails() -> None:
 
 
 @pytest.mark.parametrize("name", list(registry()))
+def test_the_declared_jobs_are_valid(name: str) -> None:
+    smoke = registry()[name].smoke
+    for params in (smoke.params, {**smoke.params, **smoke.on_jax}, registry()[name].bench):
+        resolve(Spec.model_validate({"workload": name, "params": params}, strict=True))
+
+
+@pytest.mark.parametrize("name", list(registry()))
 def test_params_have_a_json_schema_with_defaults(name: str) -> None:
     schema = workload(name).params.model_json_schema()
     assert all("default" in field for field in schema["properties"].values())

@@ -40,11 +40,9 @@ def _faults(folder: Path) -> str:
     return fault.value.detail
 
 
-def test_the_registry_has_these_workloads() -> None:
-    assert list(registry()) == [
-        *("cifar10_cnn", "device_info", "fashion_mnist_cnn", "imdb_lstm", "input_pipeline", "matmul"),
-        *("mnist_cnn", "quantized_inference", "resnet50", "shakespeare_lstm", "weather_gru"),
-    ]
+def test_the_registry_has_the_workloads_by_name() -> None:
+    assert {"matmul", "mnist_cnn", "device_info"} <= registry().keys()
+    assert list(registry()) == sorted(registry())
     assert all(workload(name).name == name for name in registry())
 
 

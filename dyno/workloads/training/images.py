@@ -272,6 +272,7 @@ class SizedNetwork:
         return self.of(params).build(params, context)
 
 
+IMAGE_OPTIONS = "accuracy, a picture of the wrong images, the class of one image (`recognise`)"
 IMAGE_METRICS = (
     *TRAINING_METRICS,
     MetricSpec(

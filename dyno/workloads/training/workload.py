@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -11,7 +11,7 @@ from dyno.devices.device import Device
 from dyno.frameworks.interface import Trainer
 from dyno.models.result import Epoch, Reference, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Smoke, Workload
 from dyno.workloads.training.params import TrainingParams
 
 TRAINING_METRICS = (
@@ -92,6 +92,10 @@ def training_workload(
     dataset: str,
     references: Sequence[Reference] = (),
     metrics: Sequence[MetricSpec] = TRAINING_METRICS,
+    *,
+    smoke: Smoke,
+    bench: Mapping[str, JsonValue],
+    options: str,
 ) -> Workload:
     """The `Workload` of a training. `dataset` is the module in `dyno.datasets`."""
     return Workload(
@@ -106,4 +110,18 @@ def training_workload(
         references=tuple(references),
         datasets=(dataset,),
         replicable=True,
+        smoke=smoke,
+        bench=bench,
+        options=options,
+    )
+
+
+def training_smoke(
+    params: Mapping[str, JsonValue], details: Collection[str] = (), artifacts: Collection[str] = ()
+) -> Smoke:
+    """A training of one epoch without XLA, which would compile for most of the time. It leaves what every one does."""
+    return Smoke(
+        params={"epochs": 1, "jit_compile": False, **params},
+        details=frozenset({"batch_size", "batch_size_per_replica", "replicas", "jit_compile", "weights", *details}),
+        artifacts=frozenset({"training.png", "model.weights.h5", "model.keras", *artifacts}),
     )

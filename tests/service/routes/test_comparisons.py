@@ -140,6 +140,7 @@ def test_an_unknown_comparison_is_a_404(http: httpx.Client, name: str) -> None:
         assert http.get(path).status_code == 404
 
 
+@pytest.mark.provokes("CHERRY_PICK_RISK", how="made")
 def test_the_best_of_several_results_of_the_same_work_is_a_risk(http: httpx.Client, finished: Finished) -> None:
     work = {"params": {"n": 77}}
     worse = [finished(times(factor), work, hardware_id="hw_2") for factor in (0.8, 0.9)]

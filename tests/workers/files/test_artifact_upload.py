@@ -73,6 +73,7 @@ def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_r
     assert "model.keras" in raised.message
 
 
+@pytest.mark.provokes("ARTIFACTS_NOT_STORED")
 def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(
     shared: Settings, attempt: Callable[..., Attempted]
 ) -> None:
@@ -209,5 +210,6 @@ def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
         assert stored.read() == b"the weights"
 
 
+@pytest.mark.silent("ARTIFACTS_NOT_STORED")
 def test_without_files_there_is_no_warning() -> None:
     assert UploadedArtifacts().warnings == []

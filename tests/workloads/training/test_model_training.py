@@ -257,6 +257,8 @@ def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTrai
     return training
 
 
+@pytest.mark.provokes("LOSS_NONFINITE")
+@pytest.mark.silent("LOSS_NONFINITE")
 def test_a_finished_training_survives_a_nonfinite_loss_in_the_timing(context: Context) -> None:
     training = _exploding(context())
     training.execute(1)

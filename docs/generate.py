@@ -1,0 +1,100 @@
+"""Write the parts of the docs that the code declares: `make docs`. tests/test_docs.py fails where they differ."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dyno.measure.warning_codes import CODES, WarningCode
+from dyno.workloads import registry
+
+ROOT = Path(__file__).parents[1]
+CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
+# `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.measure.stability.DRIFT_LIMIT in per cent.
+CONSTANT = re.compile(r"\{([a-z_.]+)\.([A-Z_]+)(?:\[([^]]+)\])?(?::(.+?))?\}")
+UNITS: dict[str | None, Callable[[Any], str]] = {
+    None: lambda value: f"{value:g}",
+    "%": lambda share: f"{100 * share:g} %",
+    "/": lambda ratio: str(Fraction(ratio).limit_denominator(9)),
+    "e": lambda small: re.sub(r"(\.0)?e-0", "e-", f"{small:.1e}"),
+    "ms": lambda seconds: f"{1e3 * seconds:g} ms",
+    "days": lambda seconds: f"{seconds / 86400:g} days",
+}
+
+
+def warnings() -> str:
+    """A section for each warning, by class."""
+    return "\n".join(
+        f"## {severity}: {title}\n\n" + "\n".join(_section(row) for row in CODES.values() if row.severity == severity)
+        for severity, title in CLASSES.items()
+    )
+
+
+def _section(row: WarningCode) -> str:
+    parts = (f"**Means.** {row.means}", f"**Found.** {row.found}", f"**Do.** {row.do}")
+    return "\n\n".join([f"### {row.code}", *map(_wrapped, parts)]) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    """The text's paragraphs and lists in lines of 120 characters, with the values of constants."""
+    text = CONSTANT.sub(_value, inspect.cleandoc(text))
+    blocks = [re.split(r"\n(?=- )", block) for block in text.split("\n\n")]
+    return "\n\n".join("\n".join(map(_filled, block)) for block in blocks)
+
+
+def _filled(item: str) -> str:
+    indent = "  " if item.startswith("- ") else ""
+    words = " ".join(item.split())
+    return textwrap.fill(words, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _value(constant: re.Match[str]) -> str:
+    module, name, key, unit = constant.groups()
+    value = getattr(import_module(f"dyno.{module}"), name)
+    if key:
+        value = value[int(key) if key.isdigit() else " ".join(key.split())]
+    return UNITS[unit](value)
+
+
+def workloads_in_short() -> str:
+    """The table of README.md."""
+    rows = ((f"`{name}`", found.description) for name, found in registry().items())
+    return _table(("workload", "what it measures"), *rows)
+
+
+def workloads() -> str:
+    """The table of docs/workloads.md."""
+    rows = ((f"`{name}`", found.description, found.options) for name, found in registry().items())
+    return _table(("workload", "what it measures", "options and outputs"), *rows)
+
+
+def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
+TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
+# Page -> the part of it that is generated, and what generates it.
+GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
+    "README.md": (TABLE, workloads_in_short),
+    "docs/workloads.md": (TABLE, workloads),
+    "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
+}
+
+
+def generated(page: str) -> str:
+    """The whole page with its generated part anew."""
+    part, make = GENERATED[page]
+    text, count = part.subn(lambda _: make(), (ROOT / page).read_text())
+    assert count == 1, f"{page} has no place for its generated part"
+    return text
+
+
+if __name__ == "__main__":
+    for _page in GENERATED:
+        (ROOT / _page).write_text(generated(_page))

@@ -203,16 +203,11 @@ def _unusable(cert: Path, key: Path) -> str | None:
         context.load_verify_locations(cert)
     except ssl.SSLError:
         return f"{_CERT}: {cert} has no certificate in PEM"
-    passwords: list[str] = []  # asked for: without a callback OpenSSL asks on the terminal
-
-    def password() -> str:
-        passwords.append("")
-        return ""
-
+    passwords = iter([""])  # without a callback OpenSSL asks on the terminal
     try:
-        context.load_cert_chain(cert, key, password)
+        context.load_cert_chain(cert, key, lambda: next(passwords, ""))
     except ssl.SSLError as error:
-        if passwords:
+        if not list(passwords):
             return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"
         if error.reason in _OF_ANOTHER:
             return f"{_KEY}: {key} is not the key of {cert}"

@@ -104,7 +104,7 @@ def test_resolving_an_unknown_workload_fails() -> None:
 def test_the_declared_jobs_are_valid(name: str) -> None:
     smoke = registry()[name].smoke
     for params in (smoke.params, {**smoke.params, **smoke.on_jax}, registry()[name].bench):
-        normalise(Spec.model_validate({"workload": name, "params": params}, strict=True))
+        resolve(Spec.model_validate({"workload": name, "params": params}, strict=True))
 
 
 @pytest.mark.parametrize("name", list(registry()))

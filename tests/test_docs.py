@@ -14,7 +14,7 @@ from dyno.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-MOST_LINES = 140  # without the table of workloads
+MOST_LINES = 141  # without the table of workloads
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
 
 

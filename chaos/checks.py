@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import httpx
 
@@ -24,21 +24,15 @@ SUCCEEDED, FAILED, CANCELED = "succeeded", "failed", "canceled"
 STATUSES: Final = (QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED)
 DONE: Final = frozenset({SUCCEEDED, FAILED, CANCELED})
 MOST_ATTEMPTS: Final = 2
-# (status, event) -> status; any other transition is a violation. None: no record yet.
-TRANSITIONS: Final[Mapping[tuple[str | None, str], str]] = {
-    (None, "submit"): QUEUED,
-    (QUEUED, "claim"): RUNNING,
-    (QUEUED, "pass_over"): QUEUED,
-    (QUEUED, "cancel"): CANCELED,
-    (RUNNING, "heartbeat"): RUNNING,
-    (RUNNING, "cancel"): RUNNING,
-    (RUNNING, "succeed"): SUCCEEDED,
-    (RUNNING, "fail"): FAILED,
-    (RUNNING, "stop"): CANCELED,
-    (RUNNING, "requeue"): QUEUED,
-    (RUNNING, "expire"): QUEUED,
-    (RUNNING, "exhaust"): FAILED,
-    (CANCELED, "cancel"): CANCELED,
+# status -> event -> next status; any other transition is a violation. None: no record yet.
+TRANSITIONS: Final[Mapping[str | None, Mapping[str, str]]] = {
+    None: {"submit": QUEUED},
+    QUEUED: {"claim": RUNNING, "pass_over": QUEUED, "cancel": CANCELED},
+    RUNNING: {
+        **{"heartbeat": RUNNING, "cancel": RUNNING, "requeue": QUEUED, "expire": QUEUED},
+        **{"succeed": SUCCEEDED, "fail": FAILED, "stop": CANCELED, "exhaust": FAILED},
+    },
+    CANCELED: {"cancel": CANCELED},
 }
 _HANDS_BACK: Final = frozenset({"requeue", "expire"})
 ENDS_ATTEMPT: Final = _HANDS_BACK | {"succeed", "fail", "stop", "exhaust"}
@@ -57,33 +51,26 @@ CAUSES: Final[Mapping[str, Collection[FaultKind]]] = {
 }
 
 
-class Observations(NamedTuple):
-    """What was seen outside of Redis.
+def all_violations(
+    snapshot: Snapshot,
+    responses: Responses,
+    views: Mapping[str, JobView],
+    jobs: Sequence[PlannedJob],
+    faults: Sequence[tuple[FaultKind, Span]],
+) -> list[Violation]:
+    """Call this when all parts have ended: a job without an end is lost, and no device may be leased.
 
-    `kinds`: the kinds of faults that occurred. `faults`: when, each including the time for which it has an effect.
+    `faults`: those that occurred, with the time for which each had an effect.
     """
-
-    responses: Responses
-    views: Mapping[str, JobView]
-    jobs: Sequence[PlannedJob]
-    kinds: Collection[FaultKind]
-    faults: Sequence[Span]
-
-
-def all_violations(snapshot: Snapshot, seen: Observations) -> list[Violation]:
-    """Call this when all parts have ended: a job without an end is lost, and no device may be leased."""
-    by_job, responses = snapshot.streams.by_job, seen.responses
-    short = [responses.accepted.get(job.key, set()) for job in seen.jobs if job.size == "failing"]
+    by_job, leases = snapshot.streams.by_job, snapshot.leases.items()
+    short = [responses.accepted.get(job.key, set()) for job in jobs if job.size == "failing"]
     return [
         *stream_violations(responses.accepted, responses.canceling, snapshot.streams),
-        *unexplained_failures(by_job, seen.kinds, set().union(*short)),
+        *unexplained_failures(by_job, {kind for kind, _ in faults}, set().union(*short)),
         *state_violations(snapshot),
-        *view_violations(seen.views, by_job),
-        *cancel_violations(responses.cancels, by_job, seen.faults),
-        *(
-            Violation(ViolationKind.HELD, f"{device} is leased for {lease.get('job')}")
-            for device, lease in snapshot.leases.items()
-        ),
+        *view_violations(views, by_job),
+        *cancel_violations(responses.cancels, by_job, [span for _, span in faults]),
+        *(Violation(ViolationKind.HELD, f"{device} is leased for {lease.get('job')}") for device, lease in leases),
         *(Violation(ViolationKind.STRANGE, what) for what in responses.unexpected),
     ]
 
@@ -120,7 +107,7 @@ def _transitions(job: str, events: Sequence[Event], canceling: Collection[str]) 
         if before in DONE:
             kind = ViolationKind.TWICE if event.status in DONE else ViolationKind.ILLEGAL
             yield Violation(kind, f"{job}: {event.event} to {event.status} after it was {before}")
-        elif TRANSITIONS.get((before, event.event)) != event.status:
+        elif TRANSITIONS.get(before, {}).get(event.event) != event.status:
             yield Violation(ViolationKind.ILLEGAL, f"{job}: {event.event} from {before or 'nothing'} to {event.status}")
         if event.version != count:
             yield Violation(ViolationKind.ILLEGAL, f"{job}: event {count} has version {event.version}")

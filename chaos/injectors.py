@@ -78,28 +78,25 @@ class Proxy:
             return
         self._clients.add(to_client)
         try:
-            await asyncio.gather(self._requests(from_client, to_redis), self._replies(from_redis, to_client))
+            await asyncio.gather(
+                self._forward(from_client, to_redis, False), self._forward(from_redis, to_client, True)
+            )
         finally:
             self._clients.discard(to_client)
             for writer in (to_redis, to_client):
                 writer.close()
 
-    async def _requests(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        await self._forward(source, target, is_reply=False)
-        target.close()
-
-    async def _replies(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        await self._forward(source, target, is_reply=True)
-        _reset(target)
-
     async def _forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_reply: bool) -> None:
         with suppress(OSError):
             while chunk := await source.read(_CHUNK_BYTES):
-                if is_reply:
-                    await asyncio.sleep(self.reply_delay_s)
+                await asyncio.sleep(self.reply_delay_s if is_reply else 0)
                 await self._forwarding.wait()
                 target.write(chunk)
                 await target.drain()
+        if is_reply:
+            _reset(target)
+        else:
+            target.close()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -91,13 +91,16 @@ class Rig:
 
     async def not_idle(self, within_s: float) -> list[str]:
         """Wait until all workers are idle. Returns those that aren't after the timeout."""
-        deadline_s = time.monotonic() + within_s
+        deadline_s, busy = time.monotonic() + within_s, set(WORKERS)
         async with httpx.AsyncClient(base_url=self.url) as http:
-            while busy := set(WORKERS) - await _idle(http):
-                if time.monotonic() > deadline_s:
-                    break
+            while True:
+                with suppress(httpx.HTTPError):
+                    if (response := await http.get("/v1/workers")).status_code == httpx.codes.OK:
+                        idle = {each["id"] for each in response.json()["data"] if each["state"] == "idle"}
+                        busy = set(WORKERS) - idle
+                if not busy or time.monotonic() > deadline_s:
+                    return sorted(busy)
                 await asyncio.sleep(_POLL_S)
-        return sorted(busy)
 
     async def restart_dead_parts(self) -> None:
         """Forever, except those that a fault keeps down."""
@@ -154,14 +157,6 @@ class Rig:
                     self.send(name, signal.SIGKILL)
                 deadline_s = time.monotonic() + _STOP_S
             await asyncio.sleep(_POLL_S)
-
-
-async def _idle(http: httpx.AsyncClient) -> set[str]:
-    with suppress(httpx.HTTPError):
-        response = await http.get("/v1/workers")
-        if response.status_code == httpx.codes.OK:
-            return {each["id"] for each in response.json()["data"] if each["state"] == "idle"}
-    return set()
 
 
 def _ended(part: ManagedProcess) -> bool:

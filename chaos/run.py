@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 
 from chaos import clients, leaks
-from chaos.checks import QUEUED, RUNNING, Observations, all_violations
+from chaos.checks import QUEUED, RUNNING, all_violations
 from chaos.clients import Responses
 from chaos.faults import FaultInjector
 from chaos.plan import FaultKind, PlannedJob, Span, plan_faults, plan_jobs
@@ -75,9 +75,8 @@ async def run(config: RunConfig, folder: Path) -> RunRecord:
         await rig.close_parts()
         with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
             snapshot = read(client, KEYS)
-        affected = [Span(span.from_s, span.to_s + _AFTER_S) for _, span in faults.spans]
-        kinds = {fault.kind for fault, _ in faults.spans}
-        found += all_violations(snapshot, Observations(responses, views, jobs, kinds, affected))
+        effects = [(fault.kind, Span(span.from_s, span.to_s + _AFTER_S)) for fault, span in faults.spans]
+        found += all_violations(snapshot, responses, views, jobs, effects)
         found += [Violation(ViolationKind.HELD, f"{path.name} is locked") for path in leaks.locked(rig.run_dir)]
     finally:
         await rig.close_parts()

@@ -17,7 +17,6 @@ from chaos.checks import (
     MOST_ATTEMPTS,
     STATUSES,
     TRANSITIONS,
-    Observations,
     all_violations,
     cancel_violations,
     state_violations,
@@ -216,8 +215,8 @@ def test_a_claim_by_nobody_is_found() -> None:
 
 
 def test_its_own_table_is_that_of_the_product() -> None:
-    theirs = product.TRANSITIONS.items()
-    assert {(before, event.value): after.value for (before, event), after in theirs} == TRANSITIONS
+    ours = {(before, event): after for before, events in TRANSITIONS.items() for event, after in events.items()}
+    assert {(before, event.value): after.value for (before, event), after in product.TRANSITIONS.items()} == ours
     assert tuple(product.Status) == STATUSES
     assert product.DONE == DONE
     assert product.MAX_ATTEMPTS == MOST_ATTEMPTS
@@ -426,7 +425,7 @@ def test_after_real_lives_all_checks_pass_except_for_jobs_that_have_not_ended(li
         responses.accepted[job].add(job)
     failing = PlannedJob(ids[1], 0.0, "failing", {}, twice=False, cancel_after_s=None)
     snapshot = read(lives.client, lives.keys)
-    found = all_violations(snapshot, Observations(responses, {}, [failing], set(), []))
+    found = all_violations(snapshot, responses, {}, [failing], [])
     assert [violation.what.split()[0] for violation in found] == [*sorted(ids[2:4]), DEVICES[1], "a"]
     assert [violation.kind for violation in found] == [
         *[ViolationKind.LOST] * 2,

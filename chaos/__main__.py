@@ -15,10 +15,10 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from chaos import summary
+from chaos import report
 from chaos.rig import say
-from chaos.run import Asked, Shaken, run
-from chaos.streams import MOST_JOBS
+from chaos.run import RunConfig, RunRecord, run
+from chaos.snapshot import MOST_JOBS
 from dyno.processes import STOP_SIGNALS
 
 SHORT = Path("build") / "chaos"  # results of runs that are too short to be recorded
@@ -28,7 +28,7 @@ FULL_MINUTES, FULL_JOBS = 10.0, 1250  # of which five in six are tiny
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, help="of faults and jobs; drawn, and printed, without it")
+    parser.add_argument("--seed", type=int, help="of faults and jobs; random by default")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES)
     parser.add_argument("--jobs", type=int, default=FULL_JOBS, help=f"at most {MOST_JOBS}")
     parser.add_argument("--durability", choices=["everysec", "always"], default="everysec", help="of Redis' file")
@@ -37,24 +37,27 @@ def main() -> int:
     if not 0 < given.jobs <= MOST_JOBS or given.minutes <= 0:
         parser.error(f"--jobs is 1 to {MOST_JOBS}, --minutes above 0")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    asked = Asked(seed, given.minutes, given.jobs, given.durability, given.patience)
-    say(f"seed {seed}, {asked.minutes:g} minutes, {asked.jobs} jobs, AOF {asked.durability}")
+    config = RunConfig(seed, given.minutes, given.jobs, given.durability, given.patience)
+    say(f"seed {seed}, {config.minutes:g} minutes, {config.jobs} jobs, AOF {config.durability}")
     folder = Path(tempfile.mkdtemp(prefix="dyno-chaos-"))
     try:
-        shaken = asyncio.run(_until_ended(asked, folder))
-        return _told(shaken, folder)
+        code = _report(asyncio.run(_run_until_signal(config, folder)))
     except asyncio.CancelledError:
-        say("ended by a signal; nothing is kept")
-        shutil.rmtree(folder, ignore_errors=True)
-        return SIGNALED
+        say("ended by a signal; the results are deleted")
+        code = SIGNALED
     except Exception:  # noqa: BLE001 - an error of the run must not look like a violation
         traceback.print_exc()
-        say(f"seed {seed}: the run itself failed, so it proves nothing; its files are in {folder}")
-        return BROKE
+        say(f"seed {seed}: the run itself failed, so it proves nothing")
+        code = BROKE
+    if code in (VIOLATED, BROKE):
+        say(f"the run's files are in {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
 
 
-async def _until_ended(asked: Asked, folder: Path) -> Shaken:
-    """Run until the end; the first signal stops the run cleanly, and further ones are ignored."""
+async def _run_until_signal(config: RunConfig, folder: Path) -> RunRecord:
+    """The first signal stops the run cleanly, and further ones are ignored."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
 
@@ -65,23 +68,19 @@ async def _until_ended(asked: Asked, folder: Path) -> Shaken:
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, end)
-    return await run(asked, folder)
+    return await run(config, folder)
 
 
-def _told(shaken: Shaken, folder: Path) -> int:
-    found, seed = summary.summary(shaken), shaken.asked.seed
-    counts = shaken.asked.minutes >= FULL_MINUTES and shaken.asked.jobs >= FULL_JOBS
-    summary.keep(seed, found, summary.RECORDED if counts else SHORT)
-    if counts:
-        summary.publish()
+def _report(record: RunRecord) -> int:
+    found, config = report.summary(record), record.config
+    is_full = config.minutes >= FULL_MINUTES and config.jobs >= FULL_JOBS
+    report.keep(config.seed, found, report.RECORDED if is_full else SHORT)
+    if is_full:
+        report.publish()
     print(json.dumps(found, indent=1))
-    violated = summary.violated(found)
-    if violated:
-        say(f"seed {seed}: {violated} violations; the run's files are in {folder}")
-        return VIOLATED
-    say(f"seed {seed}: every 202 ended exactly once")
-    shutil.rmtree(folder, ignore_errors=True)
-    return HELD
+    count = report.violation_count(found)
+    say(f"seed {config.seed}: {f'{count} violations' if count else 'every accepted job ended exactly once'}")
+    return VIOLATED if count else HELD
 
 
 if __name__ == "__main__":

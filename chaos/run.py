@@ -10,27 +10,23 @@ from pathlib import Path
 
 import redis
 
-from chaos import api_keys, remains, views
-from chaos.api_keys import ApiKey
-from chaos.breach import Breach, Violation
-from chaos.calls import Answers, Callers
-from chaos.faults import Faults
-from chaos.judge import Heard, judged
-from chaos.orders import Order, orders, takers
+from chaos import clients, leaks
+from chaos.checks import QUEUED, RUNNING, all_violations
+from chaos.clients import Responses
+from chaos.faults import FaultInjector
+from chaos.plan import FaultKind, PlannedJob, Span, plan_faults, plan_jobs
 from chaos.rig import LEASE_S, READY_S, Rig, say
-from chaos.schedule import Kind, schedule
-from chaos.spans import Span
-from chaos.streams import Streams
-from chaos.table import QUEUED, RUNNING
+from chaos.snapshot import Streams, read
+from chaos.violations import Violation, ViolationKind
 from dyno.settings import Durability, Settings
 from dyno.store.redis import Keys
 
 KEYS = Keys(Settings.model_fields["namespace"].default)
-_LINGERS_S = LEASE_S + 5  # a fault has an effect until the last lease has run out and was taken
+_AFTER_S = LEASE_S + 5  # a fault has an effect until the last lease has run out and was taken
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunConfig:
     """`patience_s`: after the faults, the time limit for responses and for the jobs to end."""
 
     seed: int
@@ -38,93 +34,85 @@ class Asked:
     jobs: int
     durability: Durability
     patience_s: float
-    kinds: Collection[Kind] = frozenset(Kind)
-
-    @property
-    def duration_s(self) -> float:
-        return 60 * self.minutes
+    kinds: Collection[FaultKind] = frozenset(FaultKind)
 
 
 @dataclass(frozen=True)
-class Shaken:
-    """The outcome of a run. `takers`: the workers that each job fits."""
+class RunRecord:
+    """The outcome of a run. `workers`: those that each job fits."""
 
-    asked: Asked
-    answers: Answers
-    faults: Faults
+    config: RunConfig
+    responses: Responses
+    faults: FaultInjector
     streams: Streams
-    takers: Mapping[str, Collection[str]]
-    violations: list[Violation]
+    workers: Mapping[str, Collection[str]]
+    violations: Sequence[Violation]
     took_s: float
 
 
-async def run(asked: Asked, folder: Path) -> Shaken:
+async def run(config: RunConfig, folder: Path) -> RunRecord:
     """Run with all files in `folder`. All processes of the rig are ended in any case."""
-    rig, answers = Rig(folder, asked.durability), Answers()
-    placed, faults = orders(asked.seed, asked.jobs, asked.duration_s, rig.cores), Faults(rig)
+    rig, responses = Rig(folder, config.durability), Responses()
+    jobs, faults = plan_jobs(config.seed, config.jobs, 60 * config.minutes, rig.cores), FaultInjector(rig)
     try:
         await rig.open()
-        callers = Callers(rig.url, answers, _made_keys(rig))
-        say(f"open; what the parts say is in {rig.log}")
+        say(f"open; the output of the parts is in {rig.log}")
         begun_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            minding = group.create_task(rig.mind())
-            await _shake(faults, asked, placed, callers, answers, begun_s)
-            await rig.mend()
-            broken = await _rest(rig, asked.patience_s)
+            restarting = group.create_task(rig.restart_dead_parts())
+            within_s = 60 * config.minutes + config.patience_s
+            planned = plan_faults(config.seed, 60 * config.minutes, config.kinds)
+            async with asyncio.TaskGroup() as shaking:
+                shaking.create_task(faults.inject_all(planned, begun_s))
+                shaking.create_task(_submit(rig, jobs, begun_s, within_s, responses))
+            found = await _at_rest(rig, config.patience_s)
             say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
-            broken += await remains.at_rest(rig, READY_S)
-            say(f"{time.monotonic() - begun_s:6.1f} s  looked at what is left over")
-            seen = await views.look(rig.url, answers.ids, asked.patience_s)
-            minding.cancel()
+            found += await leaks.at_rest(rig, READY_S)
+            say(f"{time.monotonic() - begun_s:6.1f} s  looked for leftovers")
+            views = await clients.read_jobs(rig.url, responses.ids, config.patience_s)
+            restarting.cancel()
         took_s = time.monotonic() - begun_s
         await rig.close_parts()
         with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
-            found, more = judged(client, KEYS, Heard(answers, seen, placed, faults.kinds, _felt(faults)))
-        more += [Violation(Breach.HELD, f"{path.name} is locked") for path in remains.locked(rig.run_dir)]
+            snapshot = read(client, KEYS)
+        effects = [(fault.kind, Span(span.from_s, span.to_s + _AFTER_S)) for fault, span in faults.spans]
+        found += all_violations(snapshot, responses, views, jobs, effects)
+        found += [Violation(ViolationKind.HELD, f"{path.name} is locked") for path in leaks.locked(rig.run_dir)]
     finally:
         await rig.close_parts()
         rig.close()
-        left = await remains.in_the_end(rig)
-    told = [*broken, *more, *left]
-    told += [Violation(Breach.ORPHAN, what) for what in faults.survivors]
-    told += [Violation(Breach.DIED, what) for what in [*rig.died, *rig.stuck]]
-    return Shaken(asked, answers, faults, found, takers(placed, answers.accepted, rig.devices), told, took_s)
+        left = await leaks.in_the_end(rig)
+    found += [*left, *(Violation(ViolationKind.ORPHAN, what) for what in faults.survivors)]
+    found += [Violation(ViolationKind.DIED, what) for what in [*rig.died, *rig.stuck]]
+    workers = {job: _fitting(rig, planned) for planned in jobs for job in responses.accepted.get(planned.key, ())}
+    return RunRecord(config, responses, faults, snapshot.streams, workers, found, took_s)
 
 
-def _made_keys(rig: Rig) -> list[ApiKey]:
+def _fitting(rig: Rig, job: PlannedJob) -> Collection[str]:
+    return [worker for worker, device in rig.devices.items() if job.body["device"] in ("cpu", device)]
+
+
+async def _submit(rig: Rig, jobs: Sequence[PlannedJob], begun_s: float, within_s: float, responses: Responses) -> None:
     with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
-        return api_keys.make(client, KEYS)
-
-
-async def _shake(
-    faults: Faults, asked: Asked, placed: Sequence[Order], callers: Callers, answers: Answers, begun_s: float
-) -> None:
-    planned = schedule(asked.seed, asked.duration_s, asked.kinds)
+        keys = clients.make_api_keys(client, KEYS)
     try:
-        async with asyncio.timeout(asked.duration_s + asked.patience_s), asyncio.TaskGroup() as group:
-            group.create_task(faults.carry_out(planned, begun_s))
-            group.create_task(callers.place(placed, begun_s))
+        async with asyncio.timeout(within_s):
+            await clients.submit_all(rig.url, jobs, begun_s, responses, keys)
     except TimeoutError:
-        unanswered = len(placed) - len(answers.accepted)
-        answers.strange.append(f"in the end {unanswered} callers were not answered, or faults were not over")
+        responses.unexpected.append(f"{len(jobs) - len(responses.accepted)} jobs had no response at the timeout")
 
 
-def _felt(faults: Faults) -> list[Span]:
-    return [Span(span.from_s, span.to_s + _LINGERS_S) for _, span in faults.spans]
-
-
-async def _rest(rig: Rig, within_s: float) -> list[Violation]:
+async def _at_rest(rig: Rig, within_s: float) -> list[Violation]:
     """Wait until no job waits or runs; jobs that still do at the timeout are lost. No device is leased then."""
     deadline_s = time.monotonic() + within_s
     with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
         while time.monotonic() < deadline_s:
             with client.pipeline() as pipeline:
-                for status in (QUEUED, RUNNING):
-                    pipeline.zcard(KEYS.jobs_with_status(status))
+                pipeline.zcard(KEYS.jobs_with_status(QUEUED))
+                pipeline.zcard(KEYS.jobs_with_status(RUNNING))
                 pipeline.zrange(KEYS.leases, 0, -1)
                 *unfinished, leased = pipeline.execute()
             if not any(unfinished):
-                return [Violation(Breach.HELD, f"{device} was leased at rest") for device in leased]
+                return [Violation(ViolationKind.HELD, f"{device} is leased at rest") for device in leased]
             await asyncio.sleep(0.1)
     return []

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from types import TracebackType
 
-from chaos.proxy import Proxy
+from chaos.injectors import Proxy
 
 _OWN_WITHIN_S = 10
 
@@ -29,11 +29,11 @@ class Network:
 
     @property
     def delay_s(self) -> float:
-        return self._proxy.replies_late_by_s
+        return self._proxy.reply_delay_s
 
     @delay_s.setter
     def delay_s(self, delay_s: float) -> None:
-        self._proxy.replies_late_by_s = delay_s
+        self._proxy.reply_delay_s = delay_s
 
     def reset(self) -> None:
         async def reset() -> int:

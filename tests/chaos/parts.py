@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos import kin
+from chaos import processes
 from chaos.rig import Rig
 from dyno.processes import ManagedProcess
 
@@ -16,7 +16,7 @@ SLEEPS = "time.sleep(600)"
 
 def part(code: str = SLEEPS, says_to: int | None = None) -> ManagedProcess:
     """Runs `code`, with the time module at hand."""
-    env = {name: value for name, value in os.environ.items() if name != kin.MARK}
+    env = {name: value for name, value in os.environ.items() if name != processes.MARK}
     return ManagedProcess("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
 
 

@@ -16,6 +16,7 @@ from tests.chaos.parts import SLEEPS, part, pid_of, state_of, until
 
 pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
 
+
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEPS}"
 
 
@@ -27,7 +28,7 @@ def with_parts(folder: Path, parts: dict[str, ManagedProcess], shaken: Callable[
     async def run() -> None:
         for one in parts.values():
             one.start()
-        minding = asyncio.create_task(rig.mind())
+        minding = asyncio.create_task(rig.restart_dead_parts())
         try:
             async with asyncio.timeout(30):
                 await shaken(rig)
@@ -68,7 +69,7 @@ def test_a_part_that_was_ended_stays_down_until_it_is_started_and_died_of_nothin
 
 def test_a_stopped_part_is_ended_with_the_others(tmp_path: Path) -> None:
     async def shaken(rig: Rig) -> None:
-        rig.stop("one")
+        rig.send("one", signal.SIGSTOP)
         await until(lambda: state_of(rig, "one") == "T")
 
     assert with_parts(tmp_path, {"one": part()}, shaken).stuck == []
@@ -86,3 +87,32 @@ def test_a_part_that_hears_no_term_is_killed_in_the_end_and_told_of(
     with heard.open("w") as words:
         rig = with_parts(tmp_path, {"deaf": part(DEAF, words.fileno()), "other": part()}, shaken)
     assert [each.split()[0] for each in rig.stuck] == ["deaf"]
+
+
+def test_a_part_that_a_fault_starts_while_it_is_about_to_be_restarted_runs_once(tmp_path: Path) -> None:
+    async def shaken(rig: Rig) -> None:
+        rig.send("one", signal.SIGKILL)
+        await until(lambda: rig.died)
+        rig.end("one", signal.SIGKILL)
+        await rig.start("one")
+        started, other = pid_of(rig, "one"), pid_of(rig, "other")
+        rig.send("other", signal.SIGKILL)
+        await until(lambda: pid_of(rig, "other") != other)  # by then the rig has looked at the first one
+        assert pid_of(rig, "one") == started
+
+    rig = with_parts(tmp_path, {"one": part(), "other": part()}, shaken)
+    assert [each.split()[0] for each in rig.died] == ["one", "other"]
+
+
+def test_two_faults_that_end_the_same_part_start_it_once(tmp_path: Path) -> None:
+    async def shaken(rig: Rig) -> None:
+        first = pid_of(rig, "one")
+        rig.end("one", signal.SIGKILL)
+        rig.end("one", signal.SIGTERM)
+        await rig.start("one")
+        started = pid_of(rig, "one")
+        assert started != first
+        await rig.start("one")
+        assert pid_of(rig, "one") == started
+
+    assert with_parts(tmp_path, {"one": part()}, shaken).stuck == []

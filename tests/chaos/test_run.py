@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import chaos.__main__ as command
-from chaos import kin, remains, summary, views
-from chaos.breach import Breach, Violation
+from chaos import clients, leaks, processes, report
+from chaos.plan import FaultKind
 from chaos.rig import Rig
-from chaos.run import Asked, run
-from chaos.schedule import Kind
+from chaos.run import RunConfig, run
+from chaos.violations import Violation, ViolationKind
 from tests.numpy_runners import ON_NUMPY
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,37 +49,37 @@ def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(
             break
     assert said[0].startswith("seed 882,")
     assert "STOP/CONT" in said[-1], f"it ended before any part was stopped: {said}"
-    family = kin.below(running.pid)
+    family = processes.below(running.pid)
     for part in PARTS:
         assert any(part in each.command for each in family), f"{part} is not among {family}"
     assert any(re.search(r"(redis|valkey)-server", each.command) for each in family)
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)  # whoever is impatient changes nothing
     assert running.wait(60) == command.SIGNALED
-    assert kin.alive(family) == set()
+    assert processes.alive(family) == set()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
-    """Something left over at rest, with all parts up, and an answer that isn't true; both looks are real otherwise."""
-    made = [Violation(Breach.ORPHAN, "planted")]
-    at_rest, look = remains.at_rest, views.look
+    """Something left over at rest, with all parts up, and an answer that isn't true; both checks are real otherwise."""
+    made = [Violation(ViolationKind.ORPHAN, "planted")]
+    at_rest, read_jobs = leaks.at_rest, clients.read_jobs
 
     async def with_an_orphan(rig: Rig, idle_within_s: float) -> list[Violation]:
         assert all(part.process is not None and part.process.poll() is None for part in rig.parts.values())
         return [*await at_rest(rig, idle_within_s), made[0]]
 
-    async def with_a_lie(url: str, ids: Collection[str], within_s: float) -> dict[str, views.View]:
-        found = await look(url, ids, within_s)
+    async def with_a_lie(url: str, ids: Collection[str], within_s: float) -> dict[str, clients.JobView]:
+        found = await read_jobs(url, ids, within_s)
         assert found.keys() == set(ids)
         assert len({view.job["owner"] for view in found.values()}) == 3
         job = min(found)
-        made.append(Violation(Breach.VIEW, f"{job}: GET is answered 404"))
+        made.append(Violation(ViolationKind.VIEW, f"{job}: GET returned 404"))
         return {**found, job: found[job]._replace(code=404)}
 
-    monkeypatch.setattr(remains, "at_rest", with_an_orphan)
-    monkeypatch.setattr(views, "look", with_a_lie)
+    monkeypatch.setattr(leaks, "at_rest", with_an_orphan)
+    monkeypatch.setattr(clients, "read_jobs", with_a_lie)
     return made
 
 
@@ -88,12 +88,12 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
 def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
     planted: list[Violation], tmp_path: Path
 ) -> None:
-    kinds = {Kind.KILL, Kind.RESET}
-    asked = Asked(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
-    shaken = asyncio.run(run(asked, tmp_path))
-    assert sorted(shaken.violations) == sorted(planted)
-    assert shaken.faults.done == dict.fromkeys(kinds, 1)
-    found: dict[str, Any] = summary.summary(shaken)
+    kinds = {FaultKind.KILL, FaultKind.RESET}
+    config = RunConfig(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
+    record = asyncio.run(run(config, tmp_path))
+    assert sorted(record.violations) == sorted(planted)
+    assert record.faults.done == dict.fromkeys(kinds, 1)
+    found: dict[str, Any] = report.summary(record)
     assert found["jobs"] == sum(found["ends"].values()) == 24
     assert found["ends"]["succeeded"] > 15
 

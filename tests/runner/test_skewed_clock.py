@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clock import JumpingClock
+from chaos.injectors import JumpingClock
 from tests.waiting import eventually
 
 # Jumps an hour, if at all, in a sample after warm-up, which ends within half of `max_s`.

@@ -14,7 +14,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from chaos.proxy import end_with_reset
+from chaos.injectors import end_with_reset
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from chaos import indexes
+from chaos.checks import state_violations
+from chaos.snapshot import read
 from dyno.errors import JobExpired, JobLive, UnknownJob
 from dyno.models.api_key import Viewer
 from dyno.models.job import FinishEvent, new_job_id
@@ -43,7 +44,7 @@ async def test_a_done_job_is_deleted_from_every_key_and_index_and_no_other_is(
         assert leases.finish(each, outcome, result=result, samples=result and [])
     await jobs.delete(gone.job_id)
     assert traces(client, keys, gone.job_id) == []
-    assert indexes.mismatches(indexes.look(client, keys)) == []
+    assert list(state_violations(read(client, keys))) == []
     assert (await jobs.get(kept.job_id)).done
     with pytest.raises(UnknownJob):
         await jobs.delete(gone.job_id)

@@ -17,7 +17,8 @@ import anyio
 import pytest
 import redis
 
-from chaos.indexes import look, mismatches
+from chaos.checks import state_violations
+from chaos.snapshot import read
 from dyno.errors import ServerUnavailable, StoreUnavailable
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -175,7 +176,7 @@ async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
         killer.join()
     with EmbeddedServer(tmp_path) as server, sync_client(there.model_copy(update={"redis_url": server.url})) as client:
         keys = Keys(settings.namespace)
-        seen = look(client, keys)
+        seen = read(client, keys)
         assert set(acknowledged) <= set(seen.jobs)
-        assert mismatches(seen) == []
+        assert list(state_violations(seen)) == []
         assert {kept.record["status"] for kept in seen.jobs.values()} == {"queued"}

@@ -9,7 +9,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from chaos import indexes
+from chaos.checks import state_violations
+from chaos.snapshot import read
 from dyno.errors import UnknownDelivery
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
@@ -48,7 +49,7 @@ async def test_each_end_of_a_job_with_a_webhook_makes_one_delivery(
         assert leases.finish(attempt, outcome, result=result, samples=result and [])
     assert (await taken(outbox)).job_id == attempt.job_id
     assert await outbox.take() is None
-    assert indexes.mismatches(indexes.look(client, keys)) == []
+    assert list(state_violations(read(client, keys))) == []
 
 
 async def test_a_lost_job_makes_a_delivery_when_no_attempt_is_left(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clock import JumpingClock
+from chaos.injectors import JumpingClock
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE

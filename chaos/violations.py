@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Breach(StrEnum):
-    """The kinds of violations. Each is a column of the page on chaos runs."""
+class ViolationKind(StrEnum):
+    """The values are keys of recorded results."""
 
     LOST = "lost jobs"
     TWICE = "double finishes"
@@ -29,5 +29,5 @@ class Breach(StrEnum):
 
 
 class Violation(NamedTuple):
-    breach: Breach
+    kind: ViolationKind
     what: str

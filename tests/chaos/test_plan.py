@@ -9,7 +9,7 @@ import pytest
 
 from chaos.plan import API, WORKERS, Fault, FaultKind, plan_faults, plan_jobs
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 
 LANES = (
     {FaultKind.KILL, FaultKind.STOP, FaultKind.TERM},
@@ -78,6 +78,6 @@ def test_jobs_are_spread_over_the_run_a_thousand_of_them_tiny_and_one_in_ten_lon
 
 def test_every_order_is_a_spec_that_a_workload_takes() -> None:
     for order in plan_jobs(7, 200, 600, (0, 1)):
-        spec = normalise(Spec.model_validate(order.body))
+        spec = resolve(Spec.model_validate(order.body)).spec
         assert spec.queue_if_absent
         assert spec.device.kind == "cpu"

@@ -111,10 +111,20 @@ def _is_no_timeout(error: Exception) -> bool:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading."""
+    """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading.
+
+    A missing script is temporary, too: redis-py loads it and calls it again, and a server that restarts in between has
+    forgotten it.
+    """
     try:
         yield
-    except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, redis.OutOfMemoryError) as error:
+    except (
+        redis.ConnectionError,
+        redis.TimeoutError,
+        redis.ReadOnlyError,
+        redis.OutOfMemoryError,
+        redis.exceptions.NoScriptError,
+    ) as error:
         raise StoreUnavailable(f"Redis can't be used now: {error}") from error
     except redis.ResponseError as error:
         if str(error).startswith(_TRANSIENT_ERRORS):

@@ -152,3 +152,8 @@ async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Se
         [connection] = client.connection_pool._available_connections
         connection._writer.transport.abort()
         assert await client.ping()
+
+
+def test_a_script_that_the_server_has_forgotten_is_a_temporary_error(client: redis.Redis) -> None:
+    with pytest.raises(StoreUnavailable, match="No matching script"), store_errors():
+        client.evalsha("0" * 40, 0)

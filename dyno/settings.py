@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     allow_unauthenticated: bool = False  # let the API bind other addresses than loopback while there are no keys
-    require_keys: bool = False  # every request needs a key, even while there are none
+    require_keys: bool = False  # every request needs a key, even before the first key is made
     allowed_hosts: Annotated[
         tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # accepted Host names besides loopback's while no key is needed, without a port: "dyno.lan,api"

@@ -108,7 +108,7 @@ def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> Out
 
 
 def _release(version: str) -> list[int]:
-    """The release as numbers: [1, 2] for "1.2.dev3"; [] if there is none."""
+    """The release as numbers: [1, 2] for "1.2.dev3"; [] if the text doesn't begin with one."""
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in found[0].split(".")] if found else []
 

@@ -131,7 +131,7 @@ class Retries:
         self._deadline_s = time.monotonic() + PATIENCE_S
 
     def pause_s(self, error: Refused | ServerUnreachable) -> float:
-        """The pause before the next try. Raises the error if there is none."""
+        """The pause before the next try. Raises the error after the last try."""
         self._tries -= 1
         pause_s = max(min(self._next_pause_s, self._longest_pause_s), error.retry_after_s or 0.0)
         if not self._is_retryable(error) or self._tries <= 0 or time.monotonic() + pause_s > self._deadline_s:

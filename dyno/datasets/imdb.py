@@ -52,7 +52,7 @@ class ReviewPart:
         return cls(np.concatenate(reviews), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels)
 
     def complaint(self) -> str | None:
-        """The first deviation from the published data; None if there is none."""
+        """The first deviation from the published data, or None."""
         ends_fit = len(self.offsets) == REVIEWS + 1 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ranks)
         if not ends_fit or (np.diff(self.offsets) < 0).any():
             return f"the offsets don't split {len(self.ranks)} words into {REVIEWS} reviews"
@@ -140,7 +140,7 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged."""
+    """Read the first of the three forms in `folder`, or None. Raises DatasetDamaged."""
     return (
         read_sequences(folder / "imdb_sequences.npz")
         or read_keras(folder / "imdb.npz")

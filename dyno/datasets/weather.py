@@ -115,7 +115,7 @@ FoundWeather = tuple[NDArray[np.float32], dict[str, str]]  # values (hours, 20),
 
 
 def read_folder(folder: Path) -> FoundWeather | None:
-    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged with a file name."""
+    """Read the first of the three forms in `folder`, or None. Raises DatasetDamaged with a file name."""
     if (folder / COMBINED).exists():
         return _combined(folder / COMBINED)
     loose = {path: _content(path) for path in sorted(folder.rglob("PRSA_Data_*.csv")) if _station(path)}

@@ -200,7 +200,7 @@ class _Sampler:
         return False
 
     def _cut_late_warm_up(self) -> bool:
-        """Separate late warm-up. False if there is none, or no time for as many samples again."""
+        """Separate late warm-up. False if there is no late warm-up, or no time for as many samples again."""
         change = self._change(LATE_P, LATE_SHARE) if self._elapsed_s() < self._rule.max_s / 2 else None
         if change is None:
             return False

@@ -50,7 +50,7 @@ class DeliveryQueue:
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
 
     async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
-        """Lease a due delivery, except for these `receivers` and of these `owners`. None if there is none.
+        """Lease a due delivery, except for these `receivers` and of these `owners`. None if no delivery is due.
 
         Owners take turns: the one served longest ago comes first, and so do each owner's receivers. An attempt that is
         never settled counts as well; the next one follows once its lease is over.

@@ -7,18 +7,16 @@ POST to result, of a `matmul` on a Dyno that the checkout's own code serves.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
-import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
+from dyno.client import Client, Refused, ServerUnreachable
 from dyno.preflight import free_port
 
 PRODUCT = ("dyno", "service", "workers")
@@ -127,39 +125,32 @@ def _crossed(root: Path) -> set[str]:
         env = {**os.environ, **places, "PYTHONPATH": f"{home}{os.pathsep}{root}", "HOME": folder}
         start = "from dyno.cli import main; main()"
         command = [sys.executable, "-P", "-c", start, "up", "--port", str(port), "--data-dir", str(home / "data")]
-        with (home / "output").open("w") as output:
+        with (home / "output").open("w") as output, Client(f"http://127.0.0.1:{port}") as client:
             dyno = subprocess.Popen(command, cwd=root, env=env, stdout=output, stderr=output)
             try:
-                _until(lambda: _asked(port, "/v1/devices")["data"][0]["state"] == "idle")
+                _wait_idle(client)
                 marker.touch()
-                job = _asked(port, "/v1/jobs", JOB)
-                _until(lambda: _asked(port, f"/v1/jobs/{job['id']}")["done"])
-                assert _asked(port, f"/v1/jobs/{job['id']}/result")["metrics"]
+                assert client.run(JOB).metrics
                 marker.unlink()
             finally:
                 dyno.terminate()
                 dyno.wait()
-        return set(log.read_text().split())
+        return set(log.read_text().split()) & set(map(str, _files(root, PRODUCT)))  # an environment may lie in it
 
 
-def _asked(port: int, path: str, body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
-def _until(holds: Callable[[], Any], within_s: float = 180) -> None:
+def _wait_idle(client: Client, within_s: float = 180) -> None:
     end_s = time.monotonic() + within_s
-    while True:
-        try:
-            if holds():
-                return
-        except (OSError, LookupError):
-            pass
+    while not _is_idle(client):
         if time.monotonic() > end_s:
-            raise TimeoutError("Dyno did not answer in time")
-        time.sleep(0.2)
+            raise TimeoutError(f"no device was idle within {within_s:g} s")
+        time.sleep(0.2)  # before it is up, Dyno can't hold a request until it is
+
+
+def _is_idle(client: Client) -> bool:
+    try:
+        return any(device.state == "idle" for device in client.devices())
+    except (Refused, ServerUnreachable):
+        return False
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdi
     assert again["reproduce"] == result["reproduce"]
 
 
+@pytest.mark.verify
 def test_a_met_verdict_succeeds(api: Any, url: str, asked: dict[str, Any]) -> None:
     result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
     done = _run(result, url, "--require", "untrusted")

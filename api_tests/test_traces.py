@@ -96,6 +96,7 @@ def facts(of: Any) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in of.attributes}
 
 
+@pytest.mark.verify
 @two_cores
 def test_an_unreachable_collector_fails_no_job(house: House | None) -> None:
     if house is None:

@@ -23,8 +23,10 @@ TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if frame
 
 
 def marked(test: tuple[str, str, int]) -> Any:
-    """`make test` has `matmul` on every framework, the others on the default one; `resnet50` compiles for 30 s."""
-    quick = test[0] == "matmul" or (test[1] == "tensorflow" and test[0] != "resnet50")
+    """`make test` has `matmul` on every framework, the others on the default one and without replicas.
+
+    `resnet50` compiles for 30 s."""
+    quick = test[0] == "matmul" or (test[1:] == ("tensorflow", 1) and test[0] != "resnet50")
     return test if quick else pytest.param(test, marks=pytest.mark.verify)
 
 

@@ -55,10 +55,10 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
     running.assert_nothing_left()
 
 
-SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "phase")]
+SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "API on", "phase")]
 
 
-@pytest.mark.parametrize("moment", ["", "API on", "running", *SECOND])
+@pytest.mark.parametrize("moment", ["", "running", *SECOND])
 def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
     running = command("demo", **ON_NUMPY)
     running.says(moment)

@@ -28,7 +28,6 @@ def automatic(here: Device) -> Iterator[Launcher]:
         yield launcher
 
 
-@pytest.mark.on_tensorflow
 def test_a_cold_start_is_spawned_and_pays_for_the_import(
     forking: Launcher, request_for: Callable[..., RunRequest]
 ) -> None:

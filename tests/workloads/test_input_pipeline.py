@@ -162,6 +162,7 @@ def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
     assert "RESULT_INCORRECT" not in _run(with_room(run=1)).verify().verified
 
 
+@pytest.mark.verify
 def test_labels_of_other_images_are_detected(with_room: Context, tensorflow: TensorFlow) -> None:
     assert "RESULT_INCORRECT" in _codes(_run(with_room(framework=Mislabelled(tensorflow))).verify())
 

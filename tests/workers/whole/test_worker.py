@@ -36,7 +36,7 @@ from tests.workers.whole.looking import (
 
 @two_cores
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.verify)])
 def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings: Settings, many: int) -> None:
     for device in (HERE, THERE):
         start_worker(device, settings)

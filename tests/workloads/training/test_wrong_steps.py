@@ -67,7 +67,9 @@ def test_the_right_step_agrees_with_a_plain_one(name: str, with_room: Context) -
     assert told["compared_weights"] >= 0.5
 
 
-@pytest.mark.parametrize("params", [{"jit_compile": True}, {"steps_per_execution": 3}])
+@pytest.mark.parametrize(
+    "params", [pytest.param({"jit_compile": True}, marks=pytest.mark.verify), {"steps_per_execution": 3}]
+)
 def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropout_included(
     params: dict[str, Any], with_room: Context
 ) -> None:
@@ -83,7 +85,7 @@ def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropo
         pytest.param("weather_gru", on_shuffled_targets, marks=pytest.mark.verify),
         pytest.param("shakespeare_lstm", on_shuffled_targets, marks=pytest.mark.verify),
         pytest.param("resnet50", on_shuffled_targets, marks=pytest.mark.verify),
-        ("mnist_cnn", with_the_last_layer_s_alone),
+        pytest.param("mnist_cnn", with_the_last_layer_s_alone, marks=pytest.mark.verify),
         pytest.param("mnist_cnn", on_targets_shuffled_in_every_step, marks=pytest.mark.verify),
         ("mnist_cnn", on_three_quarters_of_each_batch),
         pytest.param("shakespeare_lstm", on_three_quarters_of_each_batch, marks=pytest.mark.verify),

@@ -1,7 +1,7 @@
 """The table of warning codes: class, sentence, and the section that docs/warnings.md has for each.
 
-To add a warning, add a row and run `make docs`. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the value of that
-constant: docs/generate.py has the units.
+CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the
+value of that constant: docs/generate.py has the units.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class KeyGate:
         self._look: asyncio.Task[None] | None = None
 
     async def closed(self, *, while_away: bool = False) -> bool:
-        """Whether a key is needed, at most one second old. While the store is unreachable, a closed gate stays closed.
+        """Whether a key is needed, at most one second old. A closed gate stays closed while the store is unreachable.
 
         Raises StoreUnavailable if the store hasn't answered yet, or if its last answer was "open" and is older than
         2 s. With `while_away`, "open" counts however old it is.

@@ -193,7 +193,7 @@ MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100  # per response: a body of 64 KiB can have tens of thousands of wrong fields
 RETRY_AFTER_S = 2
 
-_INTERNAL = "the service failed on this request; its log says why"
+_INTERNAL = "the service failed on this request; its log has the reason"
 _TELLING = frozenset({"record-unreadable"})  # codes of status 500 whose detail is for the client
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 

@@ -26,9 +26,9 @@ class Cpu(Stored):
 
 
 class CoreShares(Stored):
-    """What else used a device's cores from the first warm-up to the last sample, as shares of those cores' time.
+    """Other users of a device's cores from the first warm-up to the last sample, as shares of those cores' time.
 
-    `others`: other processes. `stolen`: other machines of the same hypervisor. `beside`: the hyperthreads beside these
+    `others`: other processes. `stolen`: other virtual machines on the host. `beside`: the sibling hyperthreads of these
     cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
@@ -94,7 +94,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the least."""
+        """The order of trust: 0 for `untrusted`."""
         return list(Verdict).index(self)
 
 

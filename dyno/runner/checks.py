@@ -82,7 +82,7 @@ _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
 _UNCOUNTED = "{} can't count the operations of this execution"
 _TOO_LONG = "one execution takes too long to execute twice the work"
-_TOO_SMALL = "the work is too small, beside the call that starts it, to be told from no work"
+_TOO_SMALL = "the work is too small, compared with its call, to distinguish it from eliminated work"
 
 
 @dataclass

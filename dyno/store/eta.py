@@ -3,7 +3,7 @@
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, so its cost doesn't grow with
-their number. Nothing depends on a forecast: if it can't be made, it is empty.
+their number. Forecasts are optional: if one can't be made, it is empty.
 """
 
 from __future__ import annotations

@@ -348,7 +348,7 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     """A note for each untrusted result."""
     grave = {entry.name: [w.code for w in entry.result.warnings if w.severity == "A"] for entry in entries}
     return [
-        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure is wrong, and every ratio with it."
+        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure and all its ratios are wrong."
         for entry in entries
         if entry.result.verdict is Verdict.UNTRUSTED
     ]

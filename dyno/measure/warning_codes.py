@@ -87,14 +87,14 @@ _ROWS = (
           correct rounding and summing cause in this precision and number of products, at most
           {measure.correctness.MAX_TOLERANCE}. If a single product is smaller than the average for random operands, its
           error is relative to that average. Products of int8 must be exact.
-        - Unchecked products: long chains smaller than 16 x 16, whose rounding errors all add up in one direction; and
-          chains of more than 150 products in bfloat16 on a device whose single product shows truncation instead of
-          rounding, such as TensorFlow on a processor without AVX-512. Their result becomes too small to distinguish
+        - Unchecked products: long chains smaller than 16 x 16, whose rounding errors all add up in one direction. Also
+          chains of more than 150 products in bfloat16 if a single product shows that the device truncates instead of
+          rounding, as TensorFlow does on a processor without AVX-512. Their result becomes too small to distinguish
           from a wrong one.
-        - Inference: the probabilities of eight inputs, from the first to the last of the batch, may differ from those
-          of Keras' own call by at most 0.02, and by at most a tenth of the largest, since all are small with a thousand
-          classes. There must be as many outputs as inputs. If they differ by more than a tenth of the distance between
-          different inputs, another input's output could pass, so the code is in `unchecked`.
+        - Inference: Dyno compares the probabilities of eight inputs, spread over the batch, with those of Keras' own
+          call. They may differ by 0.02, and by a tenth of the largest, since all are small with a thousand classes.
+          There must be as many outputs as inputs. If they differ by more than a tenth of the distance between different
+          inputs, another input's output could pass, so the code is in `unchecked`.
         - A pipeline: three consecutive batches are equal, although there are images for two.
         - Training: one step of the compiled training against the same step made operation by operation in float32, from
           the same weights and seeds on the same batch. The change of a weight array may differ by
@@ -348,11 +348,11 @@ _ROWS = (
         means="""The figure is far from those of the same work on devices of this model. This device, its software or
         its load differs from the others.""",
         found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
-        results of the same workload, params that change a sample, framework, replicas, observed precision and method,
-        on devices of the same model (for a CPU: with as many cores), until {store.leases.PEERS_LIFE_S:days} after the
-        last. Emulated devices and untrusted results are left out. With five or more others, a new figure must lie in a
-        band around their median. On a logarithmic scale, the band's half-width is Student's t at
-        {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
+        results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last. The same work means the same
+        workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
+        CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more others, a
+        new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
+        at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
         with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
         devices differ by 8 % on average (Sinha et al. 2022). The false-alarm rate is at most one in a hundred for
         normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten others that scatter by

@@ -2,8 +2,8 @@
 
 An unknown figure is null, never zero, and the field beside it says why.
 
-`RunSamples` holds the raw samples of a run, `ResultRow` is one metric as a row of a flat table, and `Peer` is the
-headline figure of an earlier result of the same work, which Dyno compares new results with.
+`RunSamples` holds the raw samples of a run. `ResultRow` is one metric as a row of a flat table. Dyno compares new
+results of the same work with `Peer`, the headline figure of an earlier one.
 """
 
 from __future__ import annotations
@@ -302,8 +302,7 @@ class Result(Stored):
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that Dyno didn't make, because this version doesn't have them or there "
-        "was nothing to check against. With any of these the verdict is at most indicative.",
+        description="Checks of class A and B that weren't possible. With any of these the verdict is at most indicative.",
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]

@@ -292,7 +292,7 @@ async def new_queue_state(
     try:
         with store_errors():
             running = await _running_jobs(client, keys)
-    except StoreUnavailable:  # the job is queued all the same, and the caller must learn that
+    except StoreUnavailable:  # the job is queued, so the request must succeed
         return QueueState(position)
     return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
 

@@ -357,7 +357,7 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
 
 
 async def _of_disconnect(request: Request, error: Exception) -> Response:
-    """The client disconnected before it sent the whole body: no fault of the service, and no client to respond to."""
+    """The client disconnected before it sent the whole body, so the service isn't at fault and can't respond."""
     return problem("bad-request", "the client disconnected before the end of the body")
 
 

@@ -216,7 +216,7 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution, over the number that takes a fifth of a sample if each does `times` the work."""
+        """Seconds per execution. Times about a fifth of a sample, if each execution does `times` the work."""
         count = max(1, self._count // (5 * times))
         return self._read(count, execute).execution_s / count
 

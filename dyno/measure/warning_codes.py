@@ -369,7 +369,7 @@ _ROWS = (
         "All sizes are powers of two, which may be better or worse than their neighbours.",
         means="""All sizes are powers of two, which may run much faster than neighbouring sizes (tiles fit) or slower
         (addresses collide in caches).""",
-        found="All sizes in the params, except 1, are powers of two.",
+        found="All sizes above 1 in the params are powers of two.",
         do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
     ),
     WarningCode(

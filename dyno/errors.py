@@ -3,7 +3,7 @@
 DynoError
 ├── InvalidSpec        Dyno can't run the spec; lists every wrong field
 │   ├── DoesNotFit     it needs more memory than the devices have; lists the fields to change, with the figures
-│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the same
+│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields likewise
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field

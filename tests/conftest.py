@@ -72,8 +72,8 @@ def client(settings: Settings) -> Iterator[redis.Redis]:
         yield client
 
 
-# Types whose products crash TensorFlow 2.21 under a limit of oneDNN: TensorFlow chooses operations by the processor, but
-# oneDNN can't compute them then. A real processor with only these instructions doesn't get them.
+# Types whose products crash TensorFlow 2.21 under a limit of oneDNN: TensorFlow chooses operations by the processor
+# but oneDNN can't compute them then. A real processor with only these instructions doesn't get them.
 CRASHING = {"AVX2": ("bfloat16", "float16"), "AVX512_CORE": ("float16",)}
 
 

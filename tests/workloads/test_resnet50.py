@@ -67,7 +67,7 @@ def test_the_convolutions_shrink_as_the_images_do(size: int, sides: list[int]) -
 
 @pytest.mark.verify
 def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
-    built = _executed(context(), batch_size=4, validation_share=0.25)  # one of the four images
+    built = _executed(context(), batch_size=3, validation_share=0.25)  # one of the four images
     training = built.complete(1.0, 1.0)
     assert training is not None
     assert training.accuracy is None

@@ -75,7 +75,7 @@ def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
     assert np.isfinite(training.epochs[0].loss)
     found = built.verify()
     assert found.amounts["step"] == built.work == found.details["batch_size"] == 3.0
-    assert found.flops == 3 * flops(_params(images=1))
+    assert found.flops == 3 * flops(_params(images=1, batch_size=1))
     assert {spec.amount for spec in RESNET.metrics if spec.amount} <= found.amounts.keys()
 
 

@@ -4,8 +4,6 @@ The public names of the client library are imported on first use, because every 
 must not pay for them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

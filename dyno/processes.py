@@ -1,7 +1,5 @@
 """Dyno's processes on one host: start them, restart the ones that die, leave none behind."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import selectors

@@ -12,8 +12,6 @@ these threads, in all and per API key, and counts each until its lookup returns.
 keep the process from exiting.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -7,8 +7,6 @@ Exit codes:
 - 3: the address can't be bound.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -3,8 +3,6 @@
 The host name of a webhook's URL is resolved only at each delivery attempt. Files of weights aren't opened here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

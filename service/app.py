@@ -1,7 +1,5 @@
 """Build the application: routes, problems, middleware, and the state that it opens before the first request."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

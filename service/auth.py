@@ -3,8 +3,6 @@
 `authorize` runs before every route. Workers read and store files without a key: their attempt's token names the job.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum

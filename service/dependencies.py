@@ -1,7 +1,5 @@
 """Parameters, headers, conditional requests and pages that routes declare."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -5,8 +5,6 @@ Where no route handles HEAD, the response is that to GET without the body (RFC 9
 named by OpenTelemetry's conventions for HTTP servers, within the client's trace if the client sends one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import platform

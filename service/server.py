@@ -4,8 +4,6 @@ A proxy does the rest (docs/operations.md, deploy/nginx.conf). Routes read bodie
 time (service/validation.py, service/routes/artifacts.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import logging

@@ -4,8 +4,6 @@ The module also limits open streams and long polls, in total and per key, and es
 occupy its device.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ Streams check periodically that their caller may still read, and end when a clie
 the job changes, the time is up, the client disconnects or the service shuts down.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

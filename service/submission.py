@@ -3,8 +3,6 @@
 This module, `admission` and `validation` know neither routes nor callers.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

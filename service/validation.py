@@ -5,8 +5,6 @@ could understand differently: repeated keys, non-finite numbers, lone surrogates
 comparison becomes one spec whose two variants run in turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -5,8 +5,6 @@ So a failing store costs only the files, with a warning, and never the result. T
 before the first run. The next attempt deletes the scratch folders of killed workers.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import logging

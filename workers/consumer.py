@@ -1,7 +1,5 @@
 """The Celery consumer of a worker: it receives wake-ups on its device's queues and calls the supervisor."""
 
-from __future__ import annotations
-
 import logging
 import signal
 from collections.abc import Callable

@@ -5,8 +5,6 @@ hang forever. In the worker, such a call would block all other calls to the driv
 would keep even a killed worker from exiting.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -4,8 +4,6 @@
 cancel takes effect.
 """
 
-from __future__ import annotations
-
 import codecs
 import logging
 import math

@@ -4,8 +4,6 @@ A cancel or a timeout sends TERM, then KILL; other reasons send KILL at once. If
 ended.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import select

@@ -5,8 +5,6 @@ The first line identifies the attempt, the second is the outcome. Damaged files 
 Dyno are left for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Claims jobs for one device and runs each of them to its end. This module never imports a framework."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

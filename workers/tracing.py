@@ -1,7 +1,5 @@
 """Spans of an attempt and its runs, in the trace of the request that made the job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 

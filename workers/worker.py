@@ -1,7 +1,5 @@
 """One worker: one device, a supervisor, the zygotes, and the threads that register it and maintain the store."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

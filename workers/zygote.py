@@ -17,8 +17,6 @@ read.
 Import nothing heavy here, and nothing that starts a thread: only a process with one thread can fork safely.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ctypes

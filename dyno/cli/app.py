@@ -1,7 +1,5 @@
 """What all `dyno` commands share: the Typer app, common options, consoles, and errors as exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import wraps

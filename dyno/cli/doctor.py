@@ -1,7 +1,5 @@
 """`dyno doctor`: check what Dyno needs, as seen from this host, and say how to fix each problem."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

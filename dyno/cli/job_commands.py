@@ -4,8 +4,6 @@
 While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the job goes on.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`dyno keys`: create, list and revoke API keys directly in Redis, without the service."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -3,8 +3,6 @@
 Tables never truncate or split a word, since people copy ids out of them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

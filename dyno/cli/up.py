@@ -4,8 +4,6 @@
 prints their results. `serve` and `worker` replace this process with the API or a worker.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Ids are quoted, so each stays one segment of a path.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -13,8 +13,6 @@ files `auto` is synthetic. Two forms are supported:
   the data set is balanced.
 """
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import tarfile
@@ -234,7 +232,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _pixels(path: Path, digest: hashlib._Hash) -> NDArray[np.uint8]:
+def _pixels(path: Path, digest: "hashlib._Hash") -> NDArray[np.uint8]:
     from PIL import Image
 
     try:

@@ -4,8 +4,6 @@ Search order: the four original files in `<data_dir>/fashion-mnist/`, then in Ke
 damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images

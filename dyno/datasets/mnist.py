@@ -5,8 +5,6 @@ sample. A damaged or incomplete data set is an error and never skipped. So is an
 same names and shapes). Synthetic data is used only on request.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images

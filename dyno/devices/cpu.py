@@ -15,8 +15,6 @@ Topology: /proc/cpuinfo, /proc/meminfo and /sys/devices/system/{cpu,node}, as do
 Documentation/ABI/testing, sysfs-devices-system-cpu and sysfs-devices-node.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

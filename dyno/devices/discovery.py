@@ -7,8 +7,6 @@ An emulated GPU or TPU consists of virtual CPU devices, to test routing, replica
 measures a CPU's speed under another name, so every result has `emulated` set and is untrusted.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from importlib import metadata

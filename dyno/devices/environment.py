@@ -3,8 +3,6 @@
 It leaves out users, paths and all other variables, so that results can be published.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

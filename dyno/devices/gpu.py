@@ -1,7 +1,5 @@
 """GPU devices and their facts, read through NVML: no framework, no CUDA context."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Keras on JAX uses them through libtpu. The authors had no TPU: discovery is test
 virtual devices.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from dataclasses import dataclass

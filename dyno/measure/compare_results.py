@@ -15,8 +15,6 @@ worst one) flatters the comparison. The warning is raised for three or more resu
 ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

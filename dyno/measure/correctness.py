@@ -40,8 +40,6 @@ An array is left out if rounding alone could move its change by half. Examples a
 normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

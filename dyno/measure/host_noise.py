@@ -7,8 +7,6 @@ meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't c
 nothing: a framework with more threads than cores makes itself wait.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

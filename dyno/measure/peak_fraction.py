@@ -1,7 +1,5 @@
 """The fraction of peak: for the used part of the device, in the precision that ran."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -22,8 +22,6 @@ sample remains undetected; its figure repeats, so class B doesn't apply. NOISY_N
 (`dyno.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three, or they stay unchecked.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

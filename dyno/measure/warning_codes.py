@@ -4,8 +4,6 @@ To add a warning, add a row and run `make docs`. `{measure.stability.DRIFT_LIMIT
 constant: docs/generate.py has the units.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Ids are ULIDs (https://github.com/ulid/spec), which sort by creation, even within one millisecond.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -7,8 +7,6 @@ leaves its code in `unchecked`, with a reason.
 If a figure is above a CPU's measured peak, the peak is measured again.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 It also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -3,8 +3,6 @@
 Files that no result lists are deleted soon after the job's end. All other files are deleted with the job's record.
 """
 
-from __future__ import annotations
-
 import hmac
 import math
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ the order in which devices will claim them. All requests share one forecast for 
 their number. Nothing depends on a forecast: if it can't be made, it is empty.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

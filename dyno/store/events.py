@@ -5,8 +5,6 @@ behind the first two events of the entry after that id. So a client that loses i
 with the second. One reader of the stream per process notifies all waiting callers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ A list reads the smallest index that fits and filters its records one by one. Lo
 output, in the pieces that heartbeats delivered. A comparison is kept until the first of its jobs expires or is deleted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy

@@ -4,8 +4,6 @@ Finishing a job also records its headline metric, in one bounded series per kind
 of the same atomic step, so a series holds each result once. If a series is lost, only the check against it is skipped.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ the table of job transitions and the histogram bounds `BOUNDS_S`. The import fai
 namespace.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Every module in this folder is a workload, named after its file. Modules listed 
 with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping

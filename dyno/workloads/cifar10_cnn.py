@@ -9,8 +9,6 @@ and those of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense
 normalisation, pooling, activations and the optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

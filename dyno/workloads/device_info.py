@@ -4,8 +4,6 @@ Times no arithmetic. The result's `details` hold all facts; the artifact `device
 the time to read the facts from /proc, /sys and NVML. Only the first run queries the frameworks.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

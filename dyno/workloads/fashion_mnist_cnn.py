@@ -8,8 +8,6 @@ and those of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense
 normalisation, pooling, activations and the optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 

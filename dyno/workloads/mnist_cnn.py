@@ -6,8 +6,6 @@ activations and the optimiser (2.6 % together). By convention it includes the gr
 although a framework may skip it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 

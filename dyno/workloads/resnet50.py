@@ -6,8 +6,6 @@ much as the forward pass. The comparison with a peak uses these FLOP and the pea
 are random and stay on the device, so the workload measures neither accuracy nor an input pipeline.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ Routes declare their names, summaries, problems and headers in their decorators.
 and errors.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus

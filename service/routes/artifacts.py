@@ -3,8 +3,6 @@
 An upload is written to disk as it arrives, limited in bytes and in the time without data.
 """
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import hashlib

@@ -5,8 +5,6 @@ scripts, style sheets or a background. Text has a contrast of 4.5 with white and
 no information depends on colour alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Server-Sent Events of one job or of all jobs; a client that reconnects continues after its last event."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The fleet: live workers and their devices."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 GET /metrics has counters and gauges of the store, and the requests and connections of this process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

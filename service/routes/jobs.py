@@ -1,7 +1,5 @@
 """Jobs: submit, list, read, wait for, cancel, rerun and delete them; read results; read or follow logs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator

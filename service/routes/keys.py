@@ -1,7 +1,5 @@
 """API keys: the caller's own key, and for admins all keys."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response

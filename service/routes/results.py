@@ -1,7 +1,5 @@
 """Figures of many jobs as one flat table, for dashboards and spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Webhooks: list deliveries, redeliver one, and read the secret that receivers check signatures with."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response

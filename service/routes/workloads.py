@@ -1,7 +1,5 @@
 """The workloads that jobs can run."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from dyno.errors import UnknownWorkload

@@ -3,8 +3,6 @@
 Dyno doesn't use `model.fit`: its epochs include validation, and measured times were bimodal.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Plots in a job's artifacts, drawn without a display. Without an artifacts folder, nothing is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ gradients of the weights, and once more for those of the inputs and states. The 
 activations. The time estimate adds a fixed cost per time step to that of the products.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

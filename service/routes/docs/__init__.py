@@ -1,7 +1,5 @@
 """The API document as a page: Swagger UI, served completely from this host."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

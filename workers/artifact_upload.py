@@ -23,6 +23,7 @@ from typing import Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
+from dyno import errors
 from dyno.artifact_store import (
     PIECE_BYTES,
     ArtifactStore,
@@ -35,14 +36,6 @@ from dyno.artifact_store import (
 )
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
-from dyno.errors import (
-    ArtifactNotFound,
-    ArtifactStoreUnavailable,
-    ArtifactTooLarge,
-    DynoError,
-    StaleToken,
-    StoreUnavailable,
-)
 from dyno.measure.warnings import warning
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact, ResultWarning
@@ -110,7 +103,7 @@ TransientErrors = tuple[type[Exception], ...]
 _PAUSE_S = 0.5
 
 
-class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
+class ArtifactStoreUnreachable(errors.ArtifactStoreUnavailable):
     """The store didn't respond; it may be restarting."""
 
 
@@ -198,7 +191,9 @@ class ApiTransport:
         with self._errors(), self._client(claim) as client:
             kept = client.upload(name, source)
         if kept.sha256 != sha256:
-            raise ArtifactStoreUnavailable(f"{self._url} received {name} with a different SHA-256 than the local file")
+            raise errors.ArtifactStoreUnavailable(
+                f"{self._url} received {name} with a different SHA-256 than the local file"
+            )
 
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         with self._errors(), self._client(claim) as client:
@@ -220,19 +215,19 @@ class ApiTransport:
             raise _error_of(error) from error
 
 
-_ERROR_TYPES: dict[str, type[DynoError]] = {
-    "artifact-not-found": ArtifactNotFound,
-    "artifact-too-large": ArtifactTooLarge,
-    "job-not-found": StaleToken,
-    "no-result": ArtifactNotFound,
-    "result-not-ready": ArtifactNotFound,
-    "stale-token": StaleToken,
+_ERROR_TYPES: dict[str, type[errors.DynoError]] = {
+    "artifact-not-found": errors.ArtifactNotFound,
+    "artifact-too-large": errors.ArtifactTooLarge,
+    "job-not-found": errors.StaleToken,
+    "no-result": errors.ArtifactNotFound,
+    "result-not-ready": errors.ArtifactNotFound,
+    "stale-token": errors.StaleToken,
     "store-unavailable": ArtifactStoreUnreachable,
 }
 
 
-def _error_of(error: Refused) -> DynoError:
-    kind = _ERROR_TYPES.get(str(error.problem.get("code")), ArtifactStoreUnavailable)
+def _error_of(error: Refused) -> errors.DynoError:
+    kind = _ERROR_TYPES.get(str(error.problem.get("code")), errors.ArtifactStoreUnavailable)
     return kind(error.detail)
 
 
@@ -256,9 +251,9 @@ def fetch_weights(
             return _weights_failure(FailureClass.RESOURCE, why)
         path = folder / artifact.name
         transport.get(claim, ref.job, artifact, path)
-    except ArtifactNotFound as error:
+    except errors.ArtifactNotFound as error:
         return _weights_failure(FailureClass.UNSUPPORTED, error.detail)
-    except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:
+    except (errors.ArtifactStoreUnavailable, errors.StoreUnavailable, DownloadDamaged) as error:
         return _weights_failure(FailureClass.INFRASTRUCTURE, error.detail)
     refused = unsafe_weights_reason(path, max_bytes)
     return path if refused is None else _weights_failure(FailureClass.UNSUPPORTED, refused)
@@ -283,7 +278,7 @@ def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
 MAX_FILES = 100  # per job: its result lists all of them
 UPLOAD_PHASE = "artifacts"  # the phase in progress reports
 
-_TRANSIENT_ERRORS = (ArtifactStoreUnavailable, StoreUnavailable)
+_TRANSIENT_ERRORS = (errors.ArtifactStoreUnavailable, errors.StoreUnavailable)
 _SLOWEST_BYTES_PER_S = 2**20  # slower transfers count as hanging
 _LEAST_S = 60.0
 _NAMED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
@@ -355,14 +350,14 @@ class ArtifactUpload:
         """Store one file; returns None, or why it failed."""
         try:
             self._kept.artifacts.append(self._send(path))
-        except StaleToken as error:
+        except errors.StaleToken as error:
             raise AttemptEnded(Dropped()) from error
         except AttemptEnded as early:
             if not isinstance(early.ending, HandedBack):
                 raise
             self._given_up = "the worker shut down before the upload finished"
             return self._given_up
-        except ArtifactTooLarge as error:
+        except errors.ArtifactTooLarge as error:
             return error.detail
         except CallTimedOut as error:
             self._given_up = f"the artifact store doesn't respond: {error}"
@@ -379,7 +374,7 @@ class ArtifactUpload:
     def _send(self, path: Path) -> Artifact:
         size_bytes, limit = path.stat().st_size, self._settings.artifact_max_bytes
         if size_bytes > limit:
-            raise ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
+            raise errors.ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
         patience_s = self._patience_s
         while True:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
@@ -501,7 +496,7 @@ class JobFiles:
         source = self._folder / _PROBE
         source.write_bytes(bytes(min(_PROBE_BYTES, self._settings.artifact_max_bytes)))
         patience_s = min(_PROBE_PATIENCE_S, self._settings.artifact_patience_s)
-        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, StoreUnavailable), abandoned)
+        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, errors.StoreUnavailable), abandoned)
 
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
@@ -528,9 +523,9 @@ class JobFiles:
     def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
         try:
             return background_call(work, _PREPARE_PHASE, 0, self._heartbeat)
-        except StaleToken as error:
+        except errors.StaleToken as error:
             raise AttemptEnded(Dropped()) from error
-        except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:
+        except (errors.ArtifactStoreUnavailable, errors.ArtifactTooLarge, errors.StoreUnavailable) as error:
             detail = f"the job's files can't be stored: {error.detail}"
             raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
 

@@ -25,15 +25,7 @@ from typing import Literal
 
 from dyno.devices.device import Device
 from dyno.devices.discovery import installed_frameworks
-from dyno.models.runner_protocol import (
-    FRAME,
-    DoneFrame,
-    FailedFrame,
-    FirstOpFrame,
-    ProgressFrame,
-    RunRequest,
-    StartedFrame,
-)
+from dyno.models import runner_protocol
 from workers.limits import Cgroup
 from workers.log import event
 from workers.zygote import FRAMES_FD, REQUEST_FD
@@ -168,7 +160,13 @@ def _environment(framework: str | None) -> dict[str, str]:
     return environment
 
 
-AnyFrame = StartedFrame | FirstOpFrame | ProgressFrame | DoneFrame | FailedFrame
+AnyFrame = (
+    runner_protocol.StartedFrame
+    | runner_protocol.FirstOpFrame
+    | runner_protocol.ProgressFrame
+    | runner_protocol.DoneFrame
+    | runner_protocol.FailedFrame
+)
 
 _LINE_BYTES = 64 * 1024 * 1024  # a record with 100,000 samples takes 10 MB
 
@@ -266,7 +264,7 @@ class RunnerProcess:
 
 def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
     try:
-        return FRAME.validate_json(line)
+        return runner_protocol.FRAME.validate_json(line)
     except ValueError:
         return None
 
@@ -331,7 +329,7 @@ class Launcher:
         """Start the zygote, so that the first job doesn't have to wait for the import. Returns before it has loaded."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
-    def start(self, request: RunRequest) -> RunnerProcess:
+    def start(self, request: runner_protocol.RunRequest) -> RunnerProcess:
         """Start a runner for the request. Its status reports when it has started, or why it hasn't.
 
         Returns at once, unless the framework has to be proven first.

@@ -15,11 +15,7 @@ from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.settings import WrongSettings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 error_console = Console(stderr=True)
 USAGE = 2

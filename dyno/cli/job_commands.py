@@ -33,12 +33,11 @@ from dyno.cli.app import (
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.measure.warnings import MIN_PROCESSES
+from dyno.models import inventory, webhook
 from dyno.models.comparison import PAIRS, Comparative, Comparison
-from dyno.models.inventory import WorkloadEntry
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Measure
-from dyno.models.webhook import DeliveryStatus
 from dyno.workloads import registry
 
 _WORDS = "dyno.words"
@@ -75,7 +74,7 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
     return values
 
 
-def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
+def parse_workload_options(workload: inventory.WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
     """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params."""
     known: dict[str, Any] = workload.params.get("properties", {})
     values: dict[str, JsonValue] = {}
@@ -447,7 +446,7 @@ app.add_typer(webhooks, name="webhooks")
 @webhooks.command()
 @exit_codes
 def deliveries(
-    status: Annotated[DeliveryStatus | None, typer.Option(help="Only deliveries with this status.")] = None,
+    status: Annotated[webhook.DeliveryStatus | None, typer.Option(help="Only deliveries with this status.")] = None,
     job: Annotated[str | None, typer.Option(help="Only the delivery of this job.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 50,
     url: Url = DEFAULT_URL,

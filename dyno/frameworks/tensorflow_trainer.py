@@ -245,14 +245,7 @@ class TensorFlowTrainer:
     """See `dyno.frameworks.interface.Trainer`. `strategy`: the one under whose scope the model was made."""
 
     def __init__(
-        self,
-        tf: Any,
-        strategy: Any,
-        model: Any,
-        samples: Dataset,
-        batch_size: int,
-        seed: int,
-        steps_per_execution: int,
+        self, tf: Any, strategy: Any, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
         self.replicas: int = strategy.num_replicas_in_sync

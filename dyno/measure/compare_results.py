@@ -23,9 +23,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
-from dyno.measure.result_metrics import COLD
-from dyno.measure.statistics import mean_interval, median
+from dyno.measure import ratios, result_metrics, statistics
 from dyno.measure.warnings import sorted_warnings, warning
 from dyno.models.comparison import (
     Comparative,
@@ -222,7 +220,7 @@ def _picks(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> It
         values = [found.value for other in sound if (found := metric_named(other, metric)) and found.value is not None]
         if own is None or own.value is None or len(values) + 1 < MIN_RESULTS:
             continue
-        middle = median([own.value, *values])
+        middle = statistics.median([own.value, *values])
         if _flatters(own, own.value, values, first=place == 0) and abs(own.value - middle) > margin * middle:
             yield {"job": entry.job.id, "results": len(values) + 1, "value": own.value, "median": middle}
 
@@ -238,7 +236,7 @@ _APART = (
 )
 
 
-Estimator = Callable[[Sequence[float], Sequence[float], float], RatioEstimate]
+Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEstimate]
 
 
 def compare(
@@ -246,7 +244,7 @@ def compare(
     entries: Sequence[ComparisonEntry],
     untimed: Collection[str],
     created_at: datetime,
-    estimator: Estimator = ratio_of_means,
+    estimator: Estimator = ratios.ratio_of_means,
 ) -> Comparison:
     """Compare `entries`, in the requested order; `untimed` is as in `dyno.workloads.contract.Params`.
 
@@ -289,7 +287,7 @@ def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -
         return Ratio(verdict=Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason)
     found = estimator(over.by_run, under.by_run, how.confidence)
     return Ratio(
-        verdict=comparative_verdict(found.interval, how.margin),
+        verdict=ratios.comparative_verdict(found.interval, how.margin),
         value=found.interval.value,
         low=_not_below_zero(found.interval.low),
         high=found.interval.high,
@@ -301,7 +299,7 @@ def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -
 
 def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confidence: float) -> Compared:
     result, device = entry.result, entry.result.device
-    interval = mean_interval(metric.by_run, confidence) if metric.by_run else None
+    interval = statistics.mean_interval(metric.by_run, confidence) if metric.by_run else None
     return Compared(
         job=entry.job.id,
         arm=entry.arm,
@@ -324,7 +322,7 @@ def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confi
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
     """The fraction of peak of the metric's work: for a case its own, for a first execution unknown."""
-    if metric.startswith(COLD):
+    if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")
     cases = table.items() if isinstance(table, dict) else ()
@@ -373,7 +371,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, free, job.created_at, paired_ratio)
+    found = compare(how, entries, free, job.created_at, ratios.paired_ratio)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (Comparative.FASTER, Comparative.SLOWER)
     comparison_id = comparison_of(job.id)
@@ -391,7 +389,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
 
 
 def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio:
-    return ratio(_same_metric(first, how), _same_metric(again, how), how, paired_ratio)
+    return ratio(_same_metric(first, how), _same_metric(again, how), how, ratios.paired_ratio)
 
 
 def _unsteady_control(confidence: float) -> str:

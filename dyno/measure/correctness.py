@@ -110,14 +110,7 @@ def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int
 
 
 def freivalds_chain(
-    x: Any,
-    apply_q: Callable[[Float64], Float64],
-    y: Any,
-    products: int,
-    *,
-    dtype: str,
-    repeats: int = 8,
-    seed: int = 0,
+    x: Any, apply_q: Callable[[Float64], Float64], y: Any, products: int, *, dtype: str, repeats: int = 8, seed: int = 0
 ) -> ProductCheck:
     """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
 

@@ -44,8 +44,7 @@ class Limits(Model):
 
     queued_jobs: Limit | None = Field(None, description="Maximum number of the key's queued jobs")
     device_s_per_day: Limit | None = Field(
-        None,
-        description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs",
+        None, description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs"
     )
     requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
 

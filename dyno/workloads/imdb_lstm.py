@@ -15,16 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from dyno.datasets import imdb
-from dyno.datasets.loading import UNSAMPLED, UnsampledKind
+from dyno.datasets import imdb, loading
 from dyno.errors import FieldError
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, INTRODUCTION, TPU
-from dyno.workloads.training.evaluation import MAJORITY
-from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training import evaluation, model_training, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, new_optimizer
 from dyno.workloads.training.recurrent import (
     RecurrentCost,
@@ -36,8 +34,6 @@ from dyno.workloads.training.recurrent import (
     lstm_flops,
     rnn_kernel,
 )
-from dyno.workloads.training.schedule import schedule_epochs
-from dyno.workloads.training.workload import training_smoke, training_workload
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
 _SHOWN = 6  # not divisible by 8 replicas; the reference's prediction failed on such a number
@@ -63,7 +59,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
     return model
 
 
-def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
+def plan(params: ImdbLstmParams, context: BuildContext) -> model_training.Plan:
     """Train on the training reviews and evaluate on the test set."""
     with context.phase("data"):
         settings = Settings(data_dir=context.data_dir)
@@ -71,7 +67,7 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
         train = _samples(data.train, data.train_labels, params.train_samples)
         test = _samples(data.test, data.test_labels, params.test_samples)
     keras = context.framework.keras
-    return Plan(
+    return model_training.Plan(
         make=lambda jit_compile: review_model(keras, params, jit_compile),
         train=train,
         data=data.origin.model_copy(update={"train_samples": len(train), "test_samples": len(test)}),
@@ -85,7 +81,9 @@ def _samples(reviews: NDArray[np.int32], labels: NDArray[np.uint8], count: int |
     return Dataset(reviews[:count], labels[:count, np.newaxis].astype(np.float32))
 
 
-def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: BuildContext) -> TrainingOutcome:
+def _judged(
+    params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: BuildContext
+) -> model_training.TrainingOutcome:
     context.report("evaluation", 0, len(test), "samples")
     batch_size = _EVALUATION_BATCH * trainer.replicas
     positive = trainer.predict(test.inputs, batch_size).reshape(-1)
@@ -98,7 +96,7 @@ def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: Bu
         "accuracy_high": accuracy.high,
         "wrong": len(label) - right,
         "test": {"loss": _cross_entropy(label, positive)},
-        "baselines": {MAJORITY: float(max(label.mean(), 1 - label.mean()))},
+        "baselines": {evaluation.MAJORITY: float(max(label.mean(), 1 - label.mean()))},
     }
     few = trainer.predict(test.inputs[:_SHOWN], batch_size).reshape(-1)
     shown: list[JsonValue] = [
@@ -110,7 +108,7 @@ def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: Bu
         "evaluation_batch_size": batch_size,
         "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return TrainingOutcome(training, details)
+    return model_training.TrainingOutcome(training, details)
 
 
 def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32]) -> float:
@@ -142,7 +140,7 @@ class ImdbLstmParams(RecurrentParams):
         None, description="Maximum test samples; null: all"
     )
 
-    data: UnsampledKind = Field("auto", description=UNSAMPLED)
+    data: loading.UnsampledKind = Field("auto", description=loading.UNSAMPLED)
 
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
@@ -163,7 +161,7 @@ def _cost(params: ImdbLstmParams) -> RecurrentCost:
     recurrent = 4 * params.units * (params.embedding + params.units)
     review_bytes = params.length * 4
     return RecurrentCost(
-        schedule=schedule_epochs(params, train, test),
+        schedule=schedule.schedule_epochs(params, train, test),
         flops_per_sample=flops_per_sample(params),
         steps=params.length,
         units=params.units,
@@ -197,14 +195,14 @@ REFERENCES = (
 )
 
 TRAINING = RecurrentTraining(plan, _cost)
-WORKLOAD = training_workload(
+WORKLOAD = workload.training_workload(
     TRAINING,
     "imdb_lstm",
     "Training an LSTM that classifies film reviews as positive or negative",
     ImdbLstmParams,
     "imdb",
     REFERENCES,
-    smoke=training_smoke(
+    smoke=workload.training_smoke(
         {
             "batch_size": 32,
             "train_samples": 64,

@@ -27,14 +27,12 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
 from dyno.datasets import shakespeare
-from dyno.datasets.shakespeare import CHARACTERS, TRAIN_CHARACTERS
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, MetricSpec
-from dyno.workloads.training.evaluation import batches, held_out_count, margins
-from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training import evaluation, model_training, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
 from dyno.workloads.training.recurrent import (
     RecurrentCost,
@@ -46,8 +44,6 @@ from dyno.workloads.training.recurrent import (
     lstm_flops,
     rnn_kernel,
 )
-from dyno.workloads.training.schedule import schedule_steps
-from dyno.workloads.training.workload import TRAINING_METRICS, training_smoke, training_workload
 
 ALPHABET = 256  # characters are bytes
 
@@ -142,7 +138,7 @@ def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: 
     return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
 
 
-def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
+def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training.Plan:
     """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
@@ -152,7 +148,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
     whole = windows(text, end, len(text.ids), params.window, params.window)
     test = replace(whole, starts=_starts(whole)[: params.test_samples])
     keras = context.framework.keras
-    return Plan(
+    return model_training.Plan(
         make=lambda jit_compile: character_model(keras, params, jit_compile),
         train=train,
         validation=windows(text, kept, end, params.window, params.window) if kept < end else None,
@@ -176,7 +172,7 @@ def _judged(
     model: Any,
     trainer: Trainer,
     context: BuildContext,
-) -> TrainingOutcome:
+) -> model_training.TrainingOutcome:
     context.report("evaluation", 0, len(test), "samples")
     nats, right = _read(test, trainer)
     rows = _starts(test)[:, np.newaxis] + np.arange(params.window)
@@ -194,13 +190,13 @@ def _judged(
         "test_characters": int(rows.size),
         "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return TrainingOutcome(training, details, margins(nats, untrained, _BLOCK))
+    return model_training.TrainingOutcome(training, details, evaluation.margins(nats, untrained, _BLOCK))
 
 
 def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(nats, whether it was the most likely) of each held-out character, in the order of the text."""
     nats, right = [], []
-    for inputs, targets in batches(test, trainer.batch_size):
+    for inputs, targets in evaluation.batches(test, trainer.batch_size):
         chances = trainer.predict(inputs, trainer.batch_size)
         of_targets = np.take_along_axis(chances, targets[..., np.newaxis], axis=-1).reshape(-1)
         nats.append(-np.log(np.clip(of_targets.astype(np.float64), _LEAST, 1.0)))
@@ -265,7 +261,7 @@ class ShakespeareLstmParams(RecurrentParams):
     @property
     def validated_characters(self) -> int:
         """The number of validation characters, taken from the end of the training part."""
-        return held_out_count(TRAIN_CHARACTERS, self.validation_share)
+        return evaluation.held_out_count(shakespeare.TRAIN_CHARACTERS, self.validation_share)
 
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:
@@ -285,34 +281,34 @@ def _layer_weights(params: ShakespeareLstmParams) -> int:
 def _cost(params: ShakespeareLstmParams) -> RecurrentCost:
     """Memory of the text and of one step's states."""
     weights = _layer_weights(params)
-    tested = params.test_samples or (CHARACTERS - TRAIN_CHARACTERS) // params.window
+    tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
     return RecurrentCost(
-        schedule=schedule_steps(params, params.steps_per_epoch, validated, tested),
+        schedule=schedule.schedule_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,
         weights=weights,
         all_weights=_LAYERS * weights + ALPHABET * (params.embedding + params.units),
-        host_bytes=CHARACTERS * (1 + _CHARACTER_BYTES),
-        data_bytes=CHARACTERS * _CHARACTER_BYTES,
+        host_bytes=shakespeare.CHARACTERS * (1 + _CHARACTER_BYTES),
+        data_bytes=shakespeare.CHARACTERS * _CHARACTER_BYTES,
         sample_bytes=params.window * (params.embedding + 2 * ALPHABET) * 4 * 2,
     )
 
 
 _METRICS = (
-    *TRAINING_METRICS,
+    *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
 )
 TRAINING = RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
-WORKLOAD = training_workload(
+WORKLOAD = workload.training_workload(
     TRAINING,
     "shakespeare_lstm",
     "Training two LSTMs on Shakespeare's plays, character by character, and writing a passage",
     ShakespeareLstmParams,
     "shakespeare",
     metrics=_METRICS,
-    smoke=training_smoke(
+    smoke=workload.training_smoke(
         {
             "batch_size": 8,
             "steps_per_epoch": 2,

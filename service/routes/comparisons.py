@@ -32,14 +32,8 @@ from dyno.models.job import Job, Status
 from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons, Jobs
-from service import submission, validation
-from service.auth import OWN, READ, SUBMIT, requires
-from service.dependencies import IdempotencyKey, StateDep, sends
-from service.middleware import SANDBOXED
-from service.problems import documented
+from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
-from service.streaming import POLL_AFTER_S
-from service.validation import ComparisonRequest
 
 CHART_WIDTH, CHART_LEFT, CHART_RIGHT = 960, 270, 270  # widths of the chart, of the names and of the verdicts
 ROW_HEIGHT, CHART_TOP, CHART_BOTTOM, BAR_HEIGHT = 52, 64, 48, 22
@@ -211,7 +205,7 @@ def _body() -> dict[str, Any]:
     return {"application/json": {"schema": {"oneOf": [CompareResults.model_json_schema(), in_turns]}}}
 
 
-async def _asked(request: Request, state: StateDep) -> CompareResults | ComparisonRequest:
+async def _asked(request: Request, state: dependencies.StateDep) -> CompareResults | validation.ComparisonRequest:
     raw = await validation.read_body(request, state.settings)
     document, errors = validation.parse_json(raw)
     if "specs" in document and "jobs" not in document:
@@ -219,11 +213,11 @@ async def _asked(request: Request, state: StateDep) -> CompareResults | Comparis
     return validation.validate_model(CompareResults, document, errors, InvalidComparison)
 
 
-async def _comparisons(state: StateDep) -> Comparisons:
+async def _comparisons(state: dependencies.StateDep) -> Comparisons:
     return Comparisons(state.client, state.settings, state.jobs.viewer)
 
 
-Asked = Annotated[CompareResults | ComparisonRequest, Depends(_asked)]
+Asked = Annotated[CompareResults | validation.ComparisonRequest, Depends(_asked)]
 ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
 
 
@@ -235,13 +229,13 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
     response_model=Comparison,
     openapi_extra={"requestBody": {"required": True, "content": _body()}},
     responses={
-        201: sends("Location"),
+        201: dependencies.sends("Location"),
         202: {
             "model": UnfinishedComparison,
             "description": "The job that runs the two specs is queued",
-            **sends("Location", "RetryAfter", "Replayed"),
+            **dependencies.sends("Location", "RetryAfter", "Replayed"),
         },
-        **documented(
+        **problems.documented(
             *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
             *("not-comparable", "job-expired"),
             *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
@@ -250,19 +244,19 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
         ),
     },
 )
-@requires(SUBMIT, OWN)
+@auth.requires(auth.SUBMIT, auth.OWN)
 async def create(
     asked: Asked,
-    state: StateDep,
+    state: dependencies.StateDep,
     comparisons: ComparisonsDep,
     response: Response,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Comparison | Response:
     """Compare results with the first of them, or run two specs in turns on one device and compare their results.
 
     A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
-    if isinstance(asked, ComparisonRequest):
+    if isinstance(asked, validation.ComparisonRequest):
         return await _begun(asked, state, idempotency_key)
     comparison = (await _made(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
     await comparisons.keep(comparison)
@@ -270,10 +264,10 @@ async def create(
     return comparison
 
 
-async def _begun(asked: ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
+async def _begun(asked: validation.ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
     submitted = await submission.submit(state, asked, idempotency_key)
     begun = submission.unfinished_comparison(submitted.job, asked.spec, submitted.job.failure)
-    headers = {"Location": begun.urls.self, "Retry-After": str(POLL_AFTER_S)}
+    headers = {"Location": begun.urls.self, "Retry-After": str(streaming.POLL_AFTER_S)}
     if submitted.replayed:
         headers["Idempotent-Replayed"] = "true"
     return Response(begun.model_dump_json(by_alias=True), 202, headers, "application/json")
@@ -314,7 +308,9 @@ async def _readable(jobs: Jobs, job: Job) -> Result | None:
     return None
 
 
-async def _found(comparison_id: str, state: StateDep, comparisons: ComparisonsDep) -> Comparison | UnfinishedComparison:
+async def _found(
+    comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
+) -> Comparison | UnfinishedComparison:
     """The stored comparison of results, or that of two specs, made from their job."""
     try:
         return await comparisons.get(comparison_id)
@@ -337,10 +333,10 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
     summary="Read a comparison",
     responses={
         200: {"content": _TITLE},
-        **documented("comparison-not-found", "record-unreadable", "store-unavailable"),
+        **problems.documented("comparison-not-found", "record-unreadable", "store-unavailable"),
     },
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def show(found: Found) -> Comparison | UnfinishedComparison:
     """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
     return found
@@ -353,10 +349,12 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
     response_class=Response,
     responses={
         200: {"description": "A bar for each result, with its interval", "content": _SVG},
-        **documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
+        **problems.documented(
+            "comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
+        ),
     },
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def picture(found: Found) -> Response:
     """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
     if isinstance(found, UnfinishedComparison):
@@ -365,6 +363,6 @@ async def picture(found: Found) -> Response:
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # else a browser would show one key's chart to the next key
-        **SANDBOXED,  # the chart has device names, which are foreign text
+        **middleware.SANDBOXED,  # the chart has device names, which are foreign text
     }
     return Response(bar_chart(found), media_type="image/svg+xml", headers=headers)

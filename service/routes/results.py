@@ -14,9 +14,7 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
 from dyno.models.spec import Spec
 from dyno.store.records import ResultSummary, read_result_summaries
-from service.auth import OWN, READ, requires
-from service.dependencies import StateDep, TimestampOrEpoch, as_parameter_errors, link_next, sends
-from service.problems import documented
+from service import auth, dependencies, problems
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
@@ -32,8 +30,8 @@ class ResultFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: TimestampOrEpoch | None = Field(None, alias="from")
-    until: TimestampOrEpoch | None = Field(None, alias="to")
+    since: dependencies.TimestampOrEpoch | None = Field(None, alias="from")
+    until: dependencies.TimestampOrEpoch | None = Field(None, alias="to")
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="A device kind or id, as for a list of jobs"
@@ -51,19 +49,19 @@ class ResultFilter(BaseModel):
     summary="Read metrics of many jobs",
     response_model=list[ResultRow],
     responses={
-        200: {"content": _TITLE | _CSV, **sends("Link", "Disposition")},
-        **documented("invalid-request", "store-unavailable"),
+        200: {"content": _TITLE | _CSV, **dependencies.sends("Link", "Disposition")},
+        **problems.documented("invalid-request", "store-unavailable"),
     },
 )
-@requires(READ, OWN)
-async def results(state: StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
+@auth.requires(auth.READ, auth.OWN)
+async def results(state: dependencies.StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 
     `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow.
 
     CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
     """
-    with as_parameter_errors():
+    with dependencies.as_parameter_errors():
         page = await state.jobs.list(
             status=Status.SUCCEEDED,
             workload=wanted.workload,
@@ -79,7 +77,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
         row for job, each in zip(page.data, figures, strict=True) if each for row in rows(job, each, wanted.metric)
     ]
     response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
-    link_next(request, response, page.next_cursor)
+    dependencies.link_next(request, response, page.next_cursor)
     return response
 
 
@@ -92,9 +90,7 @@ def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterato
             if metric in (None, each.name):
                 known = each.model_dump(include={"unit", "value", "low", "high", "better"})
                 row = ResultRow(
-                    **{"metric": each.name, "arm": name, "verdict": arm.verdict},
-                    **known,
-                    **_of_job(job, spec, arm),
+                    **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
                 )
                 yield row.model_dump(mode="json")
 

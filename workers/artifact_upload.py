@@ -23,17 +23,7 @@ from typing import Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
-from dyno import errors
-from dyno.artifact_store import (
-    PIECE_BYTES,
-    ArtifactStore,
-    artifact_url,
-    is_artifact_name,
-    is_weights,
-    sha256_of,
-    shared_store,
-    unsafe_weights_reason,
-)
+from dyno import artifact_store, errors
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
 from dyno.measure.warnings import warning
@@ -122,7 +112,7 @@ class ArtifactTransport(Protocol):
 
 def artifact_transport(settings: Settings, leases: Leases) -> ArtifactTransport:
     """The transport to the shared store if one is configured, else to the API. Raises ArtifactStoreUnfit."""
-    store = shared_store(settings)
+    store = artifact_store.shared_store(settings)
     if store is not None:
         return SharedStoreTransport(store, leases)
     return ApiTransport(settings.api_url or f"http://127.0.0.1:{settings.port}")
@@ -142,12 +132,14 @@ class ArtifactSender:
         `passing` errors are retried until `patience_s` after the first failure, then raised; a transfer without errors
         isn't limited. Other errors are raised at once.
         """
-        name, size_bytes, sha256 = source.name, source.stat().st_size, sha256_of(source)
+        name, size_bytes, sha256 = source.name, source.stat().st_size, artifact_store.sha256_of(source)
         deadline_s = math.inf
         while True:
             try:
                 self.transport.put(self.claim, name, sha256, source)
-                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=artifact_url(self.claim.job_id, name))
+                return Artifact(
+                    name=name, bytes=size_bytes, sha256=sha256, url=artifact_store.artifact_url(self.claim.job_id, name)
+                )
             except passing as error:
                 deadline_s = min(deadline_s, self.clock() + patience_s)
                 if abandoned.is_set() or self.clock() + _PAUSE_S >= deadline_s:
@@ -160,7 +152,7 @@ class SharedStoreTransport:
     """Writes directly to the store. It needs no token: stored names derive from the content
     (`dyno.artifact_store.stored_name`)."""
 
-    def __init__(self, store: ArtifactStore, leases: Leases) -> None:
+    def __init__(self, store: artifact_store.ArtifactStore, leases: Leases) -> None:
         self._store, self._leases = store, leases
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
@@ -170,7 +162,7 @@ class SharedStoreTransport:
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         digest = hashlib.sha256()
         with self._store.open(job_id, artifact) as source, to.open("wb") as file:
-            while piece := source.read(PIECE_BYTES):
+            while piece := source.read(artifact_store.PIECE_BYTES):
                 file.write(piece)
                 digest.update(piece)
         if digest.hexdigest() != artifact.sha256:
@@ -255,7 +247,7 @@ def fetch_weights(
         return _weights_failure(FailureClass.UNSUPPORTED, error.detail)
     except (errors.ArtifactStoreUnavailable, errors.StoreUnavailable, DownloadDamaged) as error:
         return _weights_failure(FailureClass.INFRASTRUCTURE, error.detail)
-    refused = unsafe_weights_reason(path, max_bytes)
+    refused = artifact_store.unsafe_weights_reason(path, max_bytes)
     return path if refused is None else _weights_failure(FailureClass.UNSUPPORTED, refused)
 
 
@@ -263,7 +255,7 @@ def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
     """The artifact, or an error message. The referenced job existed at submit, but may have expired since."""
     if listed is None:
         return f"{ref.job} and its files are gone"
-    if not (is_artifact_name(ref.name) and is_weights(ref.name)):
+    if not (artifact_store.is_artifact_name(ref.name) and artifact_store.is_weights(ref.name)):
         return f'"{ref.name}" is not a weights file'
     found = next((artifact for artifact in listed if artifact.name == ref.name), None)
     return found or f"{ref.job} has no file {ref.name}"
@@ -417,7 +409,7 @@ def _entries(folder: Path) -> list[tuple[Path, str | None]]:
 def _refusal(path: Path) -> str | None:
     if not path.is_file() or path.is_symlink():  # a link could lead anywhere on this host
         return "it is not a regular file"
-    if not is_artifact_name(path.name):
+    if not artifact_store.is_artifact_name(path.name):
         return "invalid name: use letters, digits, dot, dash and underscore, beginning with a letter or digit"
     return None
 

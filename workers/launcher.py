@@ -7,8 +7,6 @@ own, which lives as long as the worker.
 Stdout and stderr of a runner go to a pipe, and only the end of the output is kept, so that it can't fill a disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -21,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from dyno.devices.device import Device
 from dyno.devices.discovery import installed_frameworks
@@ -252,7 +250,7 @@ class RunnerProcess:
         if self.exit is None:
             self.kill_zygote()
 
-    def __enter__(self) -> RunnerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """The specs of one attempt: a single one, or A/B variants with an optional A/A control, each with its own runs."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ class Variant(contract.ResolvedSpec):
     name: VariantName | None
     files: JobFiles
     records: list[RunRecord] = field(default_factory=list)
-    repeats: Variant | None = None
+    repeats: "Variant | None" = None
 
     @property
     def enough(self) -> bool:

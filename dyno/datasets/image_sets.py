@@ -5,12 +5,10 @@ folder with none of the four is skipped. A folder with some of them, or with a d
 is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +30,7 @@ class Images:
     classes: tuple[str, ...]
     origin: DataOrigin
 
-    def limited(self, train_samples: int | None, test_samples: int | None) -> Images:
+    def limited(self, train_samples: int | None, test_samples: int | None) -> Self:
         """The first training and test samples, up to the limits. None means all."""
         train, test = self.train_images[:train_samples], self.test_images[:test_samples]
         counts = {"train_samples": len(train), "test_samples": len(test)}

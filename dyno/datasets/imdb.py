@@ -12,15 +12,13 @@ lean to positive or negative. Three forms are supported:
   the apostrophe replaced by blanks. Words outside the index are dropped. The shuffled order is always the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import string
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +42,7 @@ class ReviewPart:
     labels: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, reviews: list[NDArray[np.uint32]], labels: NDArray[np.uint8]) -> ReviewPart:
+    def of(cls, reviews: list[NDArray[np.uint32]], labels: NDArray[np.uint8]) -> Self:
         """Build a part from one array per review."""
         lengths = [len(review) for review in reviews]
         return cls(np.concatenate(reviews), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels)

@@ -1,12 +1,10 @@
 """Assemble the result of a job from the records of its runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -19,9 +17,7 @@ from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_co
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Spec
-
-if TYPE_CHECKING:
-    from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
+from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
 
 T = TypeVar("T")
 # Metrics of references that depend on the training data.

@@ -1,7 +1,5 @@
 """The rule that stops sampling, and the required number of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +42,7 @@ class StoppingRule:
         return effective_rel_ci(self.target_rel_ci)
 
     @classmethod
-    def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:
+    def of(cls, measure: Measure, kind: DeviceKind) -> "StoppingRule":
         """The method's rule for a device of `kind`, with the caller's settings.
 
         If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and samples are

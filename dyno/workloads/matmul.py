@@ -10,12 +10,10 @@ summed in int32, count OP instead of FLOP and are verified bit by bit. Each entr
 are measured in turn and verified one by one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +173,7 @@ class MatmulParams(contract.Params):
         return 4 if self.dtype == "int8" else self.item_bytes
 
     @property
-    def each(self) -> list[MatmulParams]:
+    def each(self) -> list[Self]:
         """These params once for each size."""
         if self.sizes is None:
             return [self]

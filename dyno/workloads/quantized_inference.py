@@ -10,8 +10,6 @@ every framework runs. Only dense layers are int8: their weights are stored as in
 inputs anew.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable
@@ -155,7 +153,7 @@ class QuantizedRun:
     """One execution is one batch through the int8 model. Only run 0 trains and evaluates; timing needs neither."""
 
     def __init__(
-        self, params: QuantizedInferenceParams, network: Network, image_flops: float, context: BuildContext
+        self, params: "QuantizedInferenceParams", network: Network, image_flops: float, context: BuildContext
     ) -> None:
         self._params, self._network, self._context = params, network, context
         self._engine = engine_for(params.engine, context)

@@ -32,18 +32,8 @@ from dyno.errors import FieldError
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, MetricSpec
-from dyno.workloads.training import evaluation, model_training, schedule, workload
+from dyno.workloads.training import evaluation, model_training, recurrent, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
-from dyno.workloads.training.recurrent import (
-    RecurrentCost,
-    RecurrentParams,
-    RecurrentTraining,
-    Width,
-    jit_unmeasured,
-    layer_options,
-    lstm_flops,
-    rnn_kernel,
-)
 
 ALPHABET = 256  # characters are bytes
 
@@ -77,15 +67,13 @@ class CharacterReader:
 
     def __init__(self, model: Any, context: BuildContext) -> None:
         self._framework = context.framework
-        embedding, *recurrent, dense = model.layers
-        self._state = self._framework.array(
-            np.zeros((2 * len(recurrent), 1, recurrent[0].units), np.float32), "float32"
-        )
+        embedding, *cells, dense = model.layers
+        self._state = self._framework.array(np.zeros((2 * len(cells), 1, cells[0].units), np.float32), "float32")
         ops = self._framework.keras.ops
 
         def step(character: Any, states: Any) -> tuple[Any, Any]:
             value, after = embedding(character), []
-            for place, layer in enumerate(recurrent):
+            for place, layer in enumerate(cells):
                 value, states_of_layer = layer.cell(value, [states[2 * place], states[2 * place + 1]])
                 after += states_of_layer
             return dense(value), ops.stack(after)
@@ -110,7 +98,7 @@ _LEAST = 1e-7  # probability at which Keras clips in a loss
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
     """The network, compiled for training."""
-    layers, options = keras.layers, layer_options(params.recurrence)
+    layers, options = keras.layers, recurrent.layer_options(params.recurrence)
     model = keras.Sequential(
         [
             keras.Input((params.window,), dtype="int32"),
@@ -156,7 +144,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         amounts={"character": 1 / params.window},
-        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
+        jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
     )
 
 
@@ -188,7 +176,7 @@ def _judged(
     details: dict[str, JsonValue] = {
         "generated": passage[:_SHOWN],
         "test_characters": int(rows.size),
-        "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
+        "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "lstm"),
     }
     return model_training.TrainingOutcome(training, details, evaluation.margins(nats, untrained, _BLOCK))
 
@@ -224,8 +212,13 @@ _CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
 _READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, without its products
 
 
-class ShakespeareLstmParams(RecurrentParams):
-    untimed: ClassVar[frozenset[str]] = RecurrentParams.untimed | {"generate", "prompt", "temperature", "generate_seed"}
+class ShakespeareLstmParams(recurrent.RecurrentParams):
+    untimed: ClassVar[frozenset[str]] = recurrent.RecurrentParams.untimed | {
+        "generate",
+        "prompt",
+        "temperature",
+        "generate_seed",
+    }
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference"
@@ -235,7 +228,7 @@ class ShakespeareLstmParams(RecurrentParams):
     optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description=LEARNING_RATE)
     window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters per sample")
-    embedding: Width = 512
+    embedding: recurrent.Width = 512
     units: Annotated[int, Field(ge=1, le=8192)] = 512
     test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum test windows; null: all")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
@@ -266,7 +259,7 @@ class ShakespeareLstmParams(RecurrentParams):
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:
     """2.6 GFLOP at the defaults."""
-    layers = lstm_flops(params.embedding, params.units) + lstm_flops(params.units, params.units)
+    layers = recurrent.lstm_flops(params.embedding, params.units) + recurrent.lstm_flops(params.units, params.units)
     return 3.0 * params.window * (layers + 2 * params.units * ALPHABET)
 
 
@@ -278,12 +271,12 @@ def _layer_weights(params: ShakespeareLstmParams) -> int:
     return 4 * params.units * (params.embedding + params.units)
 
 
-def _cost(params: ShakespeareLstmParams) -> RecurrentCost:
+def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
     """Memory of the text and of one step's states."""
     weights = _layer_weights(params)
     tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
-    return RecurrentCost(
+    return recurrent.RecurrentCost(
         schedule=schedule.schedule_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
@@ -300,7 +293,7 @@ _METRICS = (
     *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
 )
-TRAINING = RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
+TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
 WORKLOAD = workload.training_workload(
     TRAINING,
     "shakespeare_lstm",

@@ -16,15 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from dyno.workloads.contract import Workload
 from service import auth, problems
 from service.dependencies import RESPONSE_HEADERS, sends
-from service.openapi.components import (
-    CONNECTION_ERRORS,
-    describe_bodies,
-    describe_events,
-    describe_webhooks,
-    open_response_schemas,
-    share_errors,
-    show_examples,
-)
+from service.openapi import components
 
 TAGS = {
     "jobs": "Submit benchmarks, wait for them, read their results",
@@ -107,7 +99,7 @@ _SCHEMES = {
         "description": "For workers: the token of the attempt that runs the job.",
     },
 }
-_ANYWHERE = ("internal-error", *CONNECTION_ERRORS)
+_ANYWHERE = ("internal-error", *components.CONNECTION_ERRORS)
 _WITH_KEY = (
     *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
     *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed", *_ANYWHERE),
@@ -151,15 +143,15 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     )
     _drop_foreign_errors(document)
     _drop_nulls(document)
-    describe_bodies(document, workloads)
-    describe_events(document)
+    components.describe_bodies(document, workloads)
+    components.describe_events(document)
     _describe_access(document, app.state.rules)
     describe_headers(document)
     _describe_links(document)
-    show_examples(document)
-    share_errors(document)
-    describe_webhooks(document)
-    open_response_schemas(document)
+    components.show_examples(document)
+    components.share_errors(document)
+    components.describe_webhooks(document)
+    components.open_response_schemas(document)
     return document
 
 

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
@@ -35,10 +35,8 @@ class JobList(BaseModel):
     has_more: bool
 
 
-class JobFilter(BaseModel):
+class JobFilter(BaseModel, extra="forbid"):
     """Jobs that match all given conditions."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: Status | None = None
     workload: Annotated[str, Field(max_length=64)] | None = None

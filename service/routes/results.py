@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
@@ -25,10 +25,8 @@ _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 _TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Results V1 Results Get"}}}
 
 
-class ResultFilter(BaseModel):
+class ResultFilter(BaseModel, extra="forbid"):
     """Results that match all given conditions."""
-
-    model_config = ConfigDict(extra="forbid")
 
     since: dependencies.TimestampOrEpoch | None = Field(None, alias="from")
     until: dependencies.TimestampOrEpoch | None = Field(None, alias="to")

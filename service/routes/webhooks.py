@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dyno.logging import audit
 from dyno.models.webhook import Delivery, DeliveryStatus
@@ -23,10 +23,8 @@ class DeliveryList(BaseModel):
     has_more: bool
 
 
-class DeliveryFilter(BaseModel):
+class DeliveryFilter(BaseModel, extra="forbid"):
     """Deliveries that match all given conditions. The times are the ends of the jobs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None

@@ -6,14 +6,12 @@ because steps that are skipped or made on a copy look fast. Run 0 also compares 
 requested one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +40,7 @@ class StepCounter:
     asked: int = 0
 
     @classmethod
-    def of(cls, model: Any) -> StepCounter:
+    def of(cls, model: Any) -> Self:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:

@@ -8,21 +8,15 @@ the optimiser sums the gradients, as in Keras' `fit`.
 FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import divisible_size, full_batch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset
+from dyno.frameworks.interface import Dataset, divisible_size, full_batch
 
 _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}

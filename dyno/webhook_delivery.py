@@ -185,7 +185,8 @@ class WebhookSender:
         url = httpx.URL(
             scheme=receiver.scheme, host=address, port=receiver.port, raw_path=receiver.path.encode("ascii")
         )
-        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": _user_agent()}
+        agent = f"Dyno/{version('tensordyno')}"
+        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": agent}
         limits = httpx.Timeout(self._within_s, connect=CONNECT_WITHIN_S)
         async with (
             httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=limits) as client,
@@ -194,10 +195,6 @@ class WebhookSender:
             ) as answer,
         ):
             return answer.status_code
-
-
-def _user_agent() -> str:
-    return f"Dyno/{version('tensordyno')}"
 
 
 MAX_ATTEMPTS_AT_ONCE = 32

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import redis
 import redis.asyncio
 
 from dyno import celery_app, errors, webhook_delivery

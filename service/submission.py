@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-import anyio
 import anyio.to_thread
 
 from dyno import celery_app

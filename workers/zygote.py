@@ -339,7 +339,10 @@ def _load(name: str) -> str | None:
 
     try:
         framework(name).load()
-        _preload()
+        import dyno.runner.run  # noqa: F401
+        from dyno.workloads import registry
+
+        registry()
     except (DynoError, ImportError) as error:
         return f"{type(error).__name__}: {error}"
     _end_library_threads()
@@ -347,13 +350,6 @@ def _load(name: str) -> str | None:
     gc.collect()
     gc.freeze()
     return None
-
-
-def _preload() -> None:
-    import dyno.runner.run  # noqa: F401
-    from dyno.workloads import registry
-
-    registry()
 
 
 def _end_library_threads() -> None:

@@ -275,12 +275,7 @@ def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Imag
 
 def _real(settings: Settings) -> image_sets.Images | None:
     """Read the first folder that has the data set in any form."""
-    batches, pictures = read_batches, read_pictures
-    places = [(read, folder) for folder in loading.folders(settings, NAME) for read in (batches, pictures)]
-    places += [(batches, folder) for folder in _keras_folders()]
+    places = [(read, folder) for folder in loading.folders(settings, NAME) for read in (read_batches, read_pictures)]
+    unpacked = loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()  # by Keras 3, and before
+    places += [(read_batches, folder) for folder in unpacked]
     return next((found for read, folder in places if (found := read(folder, CLASS_NAMES)) is not None), None)
-
-
-def _keras_folders() -> list[Path]:
-    """The folders where Keras 3 and older versions unpack the archive; the batches are in a subfolder."""
-    return [loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()]

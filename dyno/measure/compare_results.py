@@ -333,7 +333,9 @@ def _not_below_zero(low: float | None) -> float | None:
 
 
 def _notes(entries: Sequence[ComparisonEntry], results: Sequence[comparison.Compared], confidence: float) -> list[str]:
-    return [*untrusted_notes(entries), _APART, *([_many(confidence)] if len(results) > 2 else [])]
+    missed = chance_of_miss(confidence)
+    many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
+    return [*untrusted_notes(entries), _APART, *(many if len(results) > 2 else [])]
 
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
@@ -344,10 +346,6 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
         for entry in entries
         if entry.result.verdict is Verdict.UNTRUSTED
     ]
-
-
-def _many(confidence: float) -> str:
-    return f"The intervals aren't corrected for multiple comparisons: {chance_of_miss(confidence)} misses on average."
 
 
 def chance_of_miss(confidence: float) -> str:

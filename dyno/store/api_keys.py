@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
-import redis
 import redis.asyncio
 
 from dyno.errors import LimitReached, QueueFull, UnknownKey

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import redis
 import redis.asyncio
 from pydantic import ValidationError
 

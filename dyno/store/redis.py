@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff

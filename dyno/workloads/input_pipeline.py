@@ -14,8 +14,6 @@ FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cif
 doesn't count. No article timed this workload, so it has no reference figures.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque
@@ -24,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +89,7 @@ class BatchFeed:
         self._batches: deque[_Batch] = deque()
         self._pool: ThreadPoolExecutor
 
-    def __enter__(self) -> BatchFeed:
+    def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(len(self._parts), thread_name_prefix="feed")
         return self
 
@@ -222,7 +220,7 @@ class FedTraining:
     the model learned: it memorises a resident batch.
     """
 
-    def __init__(self, params: InputPipelineParams, network: Network, context: contract.BuildContext) -> None:
+    def __init__(self, params: "InputPipelineParams", network: Network, context: contract.BuildContext) -> None:
         self._params, self._network, self._context, self._shape = params, network, context, network.shape
         with context.phase("data"):
             self._train, self._origin = _loaded(params, network, context)
@@ -360,7 +358,7 @@ class FedTraining:
 
 
 def _loaded(
-    params: InputPipelineParams, network: Network, context: contract.BuildContext
+    params: "InputPipelineParams", network: Network, context: contract.BuildContext
 ) -> tuple[Dataset, DataOrigin]:
     data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
     if len(data.train_images) < params.batch_size:

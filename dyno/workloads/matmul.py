@@ -403,17 +403,13 @@ def _judged(
         warnings=[raised for raised in warnings if raised is not None],
         verified=OUTPUT_CODES if judged else OUTPUT_CODES - {"RESULT_INCORRECT"},
         unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
-        precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
+        precision=Precision(requested=dtype, observed=observed, rel_error=correctness.finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,
-            "rel_error": _finite(check.rel_error),
+            "rel_error": correctness.finite(check.rel_error),
             "rel_error_tolerance": limit,
         },
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 _LEAST_ODD = 113

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from dyno.datasets import image_sets, mnist
-from dyno.frameworks.interface import JitCompile
 from dyno.models.result import Reference
 from dyno.workloads.references import GPU, NOTEBOOK, STEPS, TPU
 from dyno.workloads.training import images, workload
@@ -53,11 +52,6 @@ def digits(
 
 
 DIGITS = digits()
-
-
-def digit_model(keras: Any, learning_rate: float, jit_compile: JitCompile) -> Any:
-    """The network, compiled for training. Its inputs are the stored images: uint8, 0 to 255."""
-    return DIGITS.model(keras, learning_rate, jit_compile)
 
 
 class MnistCnnParams(images.ImageParams):

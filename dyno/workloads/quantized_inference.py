@@ -220,7 +220,11 @@ class QuantizedRun:
                 **self._details,
             },
             amounts={"call": self.work},
-            figures=self._sizes() | self._figures,
+            figures={
+                "size_float32": float(len(self._float32.file[1])),
+                "size_int8": float(len(self._int8.file[1])),
+                **self._figures,
+            },
         )
 
     def _model(self) -> Any:
@@ -283,9 +287,6 @@ class QuantizedRun:
         starts = range(0, len(self._data.test_images), size)
         batches = (_scaled(self._data.test_images[start : start + size]) for start in starts)
         return np.concatenate([model.predict(batch) for batch in batches])
-
-    def _sizes(self) -> dict[str, float]:
-        return {"size_float32": float(len(self._float32.file[1])), "size_int8": float(len(self._int8.file[1]))}
 
     def _origin(self) -> DataOrigin:
         """The data's origin, with 0 training samples if the run didn't train."""

@@ -19,15 +19,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity
 from dyno.measure.compare_results import ComparisonEntry, check_comparable, compare, same_work
-from dyno.models.comparison import (
-    Compared,
-    CompareResults,
-    CompareSpecs,
-    Comparison,
-    Ratio,
-    UnfinishedComparison,
-    job_of,
-)
+from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.job import Job, Status
 from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
@@ -127,7 +119,7 @@ def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, c
     said_at = CHART_WIDTH - CHART_RIGHT + 16
     verdict = f" {each.ratio.verdict}" if each.ratio else ""
     _text(root, said_at, middle - 3, format_quantity(each.value, unit) + verdict)
-    _text(root, said_at, middle + 13, _said(each.ratio), **{"font-size": "11"})
+    _text(root, said_at, middle + 13, _said(each), **{"font-size": "11"})
     if each.value is None:
         return
     start, end = sorted((axis.place(0.0), axis.place(each.value)))
@@ -162,11 +154,12 @@ def _sentence(comparison: Comparison, each: Compared) -> str:
     if each.low is not None and each.high is not None:
         interval = f" ({format_quantity(each.low, comparison.unit)} to {format_quantity(each.high, comparison.unit)})"
     figure = f"{format_quantity(each.value, comparison.unit)}{interval}"
-    said = f"{_said(each.ratio)}, {each.ratio.verdict}" if each.ratio else _said(None)
+    said = f"{_said(each)}, {each.ratio.verdict}" if each.ratio else _said(each)
     return _printable(f"{_name(each)}, {each.framework}: {figure}; {said}; {each.verdict}.")
 
 
-def _said(ratio: Ratio | None) -> str:
+def _said(each: Compared) -> str:
+    ratio = each.ratio
     if ratio is None:
         return "baseline"
     if ratio.value is None:

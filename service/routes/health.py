@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Literal, get_args
 
-import anyio
 import anyio.to_thread
 import redis
 from fastapi import APIRouter, Request, Response

@@ -1,12 +1,12 @@
 """Artifacts, the files that jobs leave behind: their names, and the stores that keep them.
 
-A store is a folder (<root>/<job>/<digest>-<name>), local or mounted by all hosts, or any URL that fsspec has a driver
-for: s3://bucket/path, gs://…, abfs://…, sftp://…
+A store is a folder (<root>/<job>/<digest>-<name>), local or mounted by all hosts, or any URL with an fsspec driver:
+s3://bucket/path, gs://…, abfs://…, sftp://…
 
 `unsafe_weights_reason` checks weights before Keras loads them. Only `load_weights` reads such a file. From a `.keras`
 archive it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so code in the
 archive (a Lambda layer's) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file or that
-declare a thousand times what they hold.
+declare a thousand times their actual size.
 """
 
 import errno

@@ -22,7 +22,7 @@ def make_folder(folder: Path) -> None:
 
 
 def fsync_path(path: Path) -> None:
-    """Sync a file or a folder. A new file can be lost with the power until its folder is synced too."""
+    """Sync a file or a folder. A power failure can lose a new file until its folder is synced too."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -71,8 +71,8 @@ def celery_queue(queue: str) -> Queue:
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
-    Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker: if
-    Redis crashes during one, kombu counts the message as in progress, reads no more, and never notices that the
+    Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker. If
+    Redis crashes during one, kombu counts the message as in progress, stops reading, and never notices that the
     connection is gone.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):02x}", queue)

@@ -3,7 +3,7 @@
 DynoError
 ├── InvalidSpec        Dyno can't run the spec; lists every wrong field
 │   ├── DoesNotFit     it needs more memory than the devices have; lists the fields to change, with the figures
-│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the same
+│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields likewise
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
@@ -35,7 +35,7 @@ DynoError
 ├── RunFailed          a run ended without a result; carries the failure's class and reason
 └── ServerUnavailable  Dyno could not find or start a Redis-compatible server
 
-Each class has a stable `code` that callers may depend on. The service maps codes to HTTP statuses.
+Each class has a stable `code` that callers may depend on. `service/problems.py` gives each code its HTTP status.
 
 `CommandExit` and `WorkerExit` are the exit codes that scripts and service managers rely on. 0, 1 (failed) and 2 (wrong
 usage) mean the same everywhere.

@@ -36,7 +36,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def bind_error(host: str, port: int) -> str | None:
-    """Why no service can listen there and what to do, or None. Port 0 stands for any free port."""
+    """Why a service can't listen there and what to do, or None. Port 0 stands for any free port."""
     if (error := _listen_error(host, port)) is None:
         return None
     if error.errno != errno.EADDRINUSE:

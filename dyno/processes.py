@@ -1,4 +1,4 @@
-"""Dyno's processes on one host: start them, restart the ones that die, leave none behind."""
+"""Dyno's processes on one host: start, restart and stop them."""
 
 import ctypes
 import os

@@ -81,8 +81,8 @@ class Lookups:
         self._over = asyncio.Event()
 
     async def find(self, host: str, port: int, owner: str) -> Addresses:
-        """Wait for a free thread, then return or raise what `look_up` does. `owner`: an API key, or "" for jobs without
-        an owner, which may use all threads."""
+        """Wait for a free thread, then return the result of `look_up` or raise its error. `owner`: an API key, or ""
+        for jobs without an owner, which may use all threads."""
         while not self._has_room(owner):
             await self._over.wait()
         loop = asyncio.get_running_loop()

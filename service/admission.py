@@ -223,7 +223,7 @@ def _why(reason: errors.DynoError) -> str:
 
 
 def timeout_warning(expected_s: float, timeout_s: float) -> SpecWarning:
-    """For a job that its timeout may stop."""
+    """A warning if the timeout may stop the job."""
     return SpecWarning(
         code="TIMEOUT_TIGHT",
         message=f"the job needs about {expected_s:.3g} s; timeout_s is {timeout_s:.3g}, so it may be stopped",

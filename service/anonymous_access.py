@@ -1,9 +1,9 @@
 """Requests without an API key: whether a key is needed, and which clients are served without one.
 
 If the settings demand a key, it is always needed; otherwise as soon as the first key exists. Until then the API serves
-only clients on its own host. An API on loopback relies on other hosts not reaching it, but a foreign web page can make
-a browser on this host send requests: under a name that resolves to 127.0.0.1 once the page is loaded (DNS rebinding),
-or with a request that takes effect although the page can't read the response. A proxy makes every client look local.
+only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can make a browser on
+this host send requests. It can use a name that resolves to 127.0.0.1 once the page is loaded (DNS rebinding), or a
+request that takes effect although the page can't read the response. A proxy makes every client look local.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class KeyGate:
         self._look: asyncio.Task[None] | None = None
 
     async def closed(self, *, while_away: bool = False) -> bool:
-        """Whether a key is needed, at most one second old. While the store is unreachable, a closed gate stays closed.
+        """Whether a key is needed, at most one second old. A closed gate stays closed while the store is unreachable.
 
         Raises StoreUnavailable if the store hasn't answered yet, or if its last answer was "open" and is older than
         2 s. With `while_away`, "open" counts however old it is.

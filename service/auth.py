@@ -60,7 +60,7 @@ def _weights_of(spec: Spec) -> Iterator[object]:
 class Keyless(Enum):
     """Why a route needs no key."""
 
-    TO_ALL = "it only says whether the service is up"
+    TO_ALL = "it only shows whether the service is up"
     TO_ATTEMPTS = "it needs the token of the attempt that runs the job"
 
 
@@ -68,7 +68,7 @@ class Visibility(Enum):
     """Whose data a route returns. Tests request other keys' data from each route and check the response against it."""
 
     OWN = "jobs and their data: a key gets its own, an admin gets all"
-    EVERYBODYS = "the same for every caller, and nothing about jobs"
+    EVERYBODYS = "the same data for every caller, without jobs"
 
 
 class RouteRule(NamedTuple):
@@ -109,8 +109,8 @@ def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]
 
 CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
-# These need a key even while no other route does. Else the first client could create the first key and lock out all
-# others; `dyno keys create` on the host makes it.
+# These need a key even while no other route does. Otherwise any client could create the first key and lock out all
+# others. `dyno keys create` on the host creates it.
 ALWAYS_NEED_KEY = "/v1/keys"  # prefix
 # While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
 WITHOUT_STORE = ("GET", "/metrics")

@@ -274,7 +274,7 @@ class _Exchange:
 
     @property
     def _route(self) -> str:
-        """The route's template: a path would make unbounded labels, and could put any text into the log."""
+        """The route's template: paths would create unlimited labels, and could put any text into the log."""
         return str(getattr(self._scope.get("route"), "path", UNMATCHED))
 
 

@@ -191,7 +191,7 @@ MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100  # per response: a body of 64 KiB can have tens of thousands of wrong fields
 RETRY_AFTER_S = 2
 
-_INTERNAL = "the service failed on this request; its log says why"
+_INTERNAL = "the service failed on this request; its log has the reason"
 _TELLING = frozenset({"record-unreadable"})  # codes of status 500 whose detail is for the client
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
@@ -355,7 +355,7 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
 
 
 async def _of_disconnect(request: Request, error: Exception) -> Response:
-    """The client disconnected before it sent the whole body: no fault of the service, and no client to respond to."""
+    """The client disconnected before it sent the whole body, so the service isn't at fault and can't respond."""
     return problem("bad-request", "the client disconnected before the end of the body")
 
 

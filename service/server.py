@@ -1,7 +1,7 @@
 """The API process below the application: limits of a connection, TLS files, open files, dead peers.
 
-A proxy does the rest (docs/operations.md, deploy/nginx.conf). Routes read bodies themselves, and limit their size and
-time (service/validation.py, service/routes/artifacts.py).
+A proxy enforces the other limits (docs/operations.md, deploy/nginx.conf). Routes read bodies themselves, and limit
+their size and time (service/validation.py, service/routes/artifacts.py).
 """
 
 import asyncio
@@ -169,7 +169,7 @@ USER_TIMEOUT_MS = 90_000  # longer than a long poll
 def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
     """Accepted connections inherit it: the kernel ends one whose peer has acknowledged nothing for so long.
 
-    Otherwise a client that reads nothing keeps its connection, and its stream, for as long as its host lives.
+    Otherwise a client that stops reading could keep its connection, and its stream, forever.
     """
     for each in listening:
         with socket.fromfd(each.fileno(), each.family, each.type) as own:  # uvloop's objects take no options

@@ -63,7 +63,7 @@ class StreamLimit:
         """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
         are taken.
 
-        Callers without a key share the total: they can't be told apart.
+        Callers without a key share the total, since the service can't distinguish them.
         """
         name = None if key is None else key.id
         if self._has_its_part(name):

@@ -130,7 +130,7 @@ def _check_size(text: str) -> None:
 
 
 def _json_number(text: str) -> int | float:
-    """1.0 and 1e3 as integers: so they are in JSON Schema, and in languages with a single number type."""
+    """Return 1.0 and 1e3 as integers, as JSON Schema and languages with a single number type treat them."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) <= _EXACT else number
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,37 @@ def settings(redis_url: str, namespace: str, tmp_path: Path) -> Settings:
 def client(settings: Settings) -> Iterator[redis.Redis]:
     with sync_client(settings) as client:
         yield client
+
+
+# Types whose products crash TensorFlow 2.21 under a limit of oneDNN: TensorFlow chooses operations by the processor
+# but oneDNN can't compute them then. A real processor with only these instructions doesn't get them.
+CRASHING = {"AVX2": ("bfloat16", "float16"), "AVX512_CORE": ("float16",)}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def skip_products_that_crash() -> Iterator[None]:
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    if limit not in CRASHING:
+        yield
+        return
+    from tensorflow.python.ops import gen_math_ops, gen_nn_ops
+
+    def skipping(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*operands: Any, **options: Any) -> Any:
+            dtypes = {getattr(getattr(each, "dtype", None), "name", "") for each in (*operands, *options.values())}
+            if not dtypes.isdisjoint(CRASHING[limit]):
+                pytest.skip(
+                    f"TensorFlow can't compute {', '.join(sorted(filter(None, dtypes)))} with oneDNN limited to {limit}"
+                )
+            return operation(*operands, **options)
+
+        return guarded
+
+    with pytest.MonkeyPatch.context() as patch:
+        products = ((gen_math_ops, "mat_mul"), (gen_math_ops, "batch_mat_mul_v2"), (gen_math_ops, "batch_mat_mul_v3"))
+        for module, name in (*products, (gen_nn_ops, "conv2d")):
+            patch.setattr(module, name, skipping(getattr(module, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Run the measurement tests under other instruction sets and in other environments, as `make matrix` does.
+"""Run tests under other instruction sets and in other environments, as `make matrix` does.
+
+`avx2` and `avx512` run every test of MEASURING. The next rows run those of them that `make test` has, the rows from
+`no-redis-server` on all of `make test`.
 
     python -m tests.matrix [ROW ...]
 
@@ -22,12 +25,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build" / "matrix"
-TESTS = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
+MEASURING = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
 # Ignored by git, so not copied.
 NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
 USER_ID = 54321  # a uid and gid without an account
-# Two files at a time, so without the tests marked `alone`. If a framework aborts, only one test fails.
-WORKERS = ["-n", "2", "--dist", "loadfile", "-m", "not alone"]
+# Several files at a time, so without the tests marked `alone`. If a framework aborts, only one test fails.
+LONG = ["-n", "2", "--dist", "loadfile", "-m", "not alone", *MEASURING]
+SHORT = ["-n", "2", "--dist", "loadfile", "-m", "not alone and not verify", *MEASURING]
+WHOLE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone and not verify"]
 SERVERS = {"redis-server", "valkey-server"}
 
 
@@ -36,30 +41,23 @@ class NotHere(Exception):
 
 
 class Run(NamedTuple):
-    """How to start pytest: the interpreter with any wrapper command, the checkout, extra options and variables."""
+    """How to start pytest: its arguments, the interpreter with any wrapper command, the checkout, and variables."""
 
+    arguments: Sequence[str]
     python: Sequence[str] = (sys.executable,)
     root: Path = ROOT
-    options: Sequence[str] = ()
     environment: Mapping[str, str] = {}
 
 
 Row = Callable[[ExitStack], Run]
 
 
-def _with(**variables: str) -> Row:
-    return lambda stack: Run(environment=variables)
-
-
-def _onednn(most: str, tests: str) -> Row:
-    """Limit oneDNN to the instruction set `most`. TensorFlow 2.21 chooses operations by the processor, not by oneDNN's
-    limit, and crashes on operations that oneDNN then can't compute: float16, and bfloat16 below AVX-512. A real
-    processor with only `most` doesn't get these operations, so `tests` leaves them out."""
-    return lambda stack: Run(options=["-k", tests], environment={"ONEDNN_MAX_CPU_ISA": most})
+def _with(tests: Sequence[str], **variables: str) -> Row:
+    return lambda stack: Run(tests, environment=variables)
 
 
 def _one_core(stack: ExitStack) -> Run:
-    return Run(["taskset", "-c", str(min(os.sched_getaffinity(0))), sys.executable])
+    return Run(SHORT, ["taskset", "-c", str(min(os.sched_getaffinity(0))), sys.executable])
 
 
 def _busy(stack: ExitStack) -> Run:
@@ -67,7 +65,7 @@ def _busy(stack: ExitStack) -> Run:
         hog = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"])
         stack.callback(hog.wait)
         stack.callback(hog.kill)
-    return Run()
+    return Run(SHORT)
 
 
 def _no_server(stack: ExitStack) -> Run:
@@ -78,12 +76,12 @@ def _no_server(stack: ExitStack) -> Run:
             link = programs / program.name
             if program.name not in SERVERS and not os.path.lexists(link):
                 link.symlink_to(program)
-    return Run(environment={"PATH": str(programs)})
+    return Run(WHOLE, environment={"PATH": str(programs)})
 
 
 def _space(stack: ExitStack) -> Run:
     root = _folder(stack) / "a path with a space"
-    return Run([_installed(root, sys.executable)], root)
+    return Run(WHOLE, [_installed(root, sys.executable)], root)
 
 
 def _not_root(stack: ExitStack) -> Run:
@@ -97,7 +95,7 @@ def _not_root(stack: ExitStack) -> Run:
     (home / "tmp").mkdir(mode=0o1777)
     become = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
     names = {"HOME": str(home), "USER": "tester", "LOGNAME": "tester", "TMPDIR": str(home / "tmp")}
-    return Run([*become, python], home / "dyno", environment=names)
+    return Run(WHOLE, [*become, python], home / "dyno", environment=names)
 
 
 def _python(version: str) -> Row:
@@ -107,7 +105,7 @@ def _python(version: str) -> Row:
         if not found:
             raise NotHere(f"no working python{version} on PATH")
         root = _folder(stack) / "dyno"
-        return Run([_installed(root, found)], root)
+        return Run(WHOLE, [_installed(root, found)], root)
 
     return row
 
@@ -124,10 +122,10 @@ def _installed(root: Path, python: str) -> str:
 
 
 ROWS: dict[str, Row] = {
-    "avx2": _onednn("AVX2", "not float16 and not small_operands"),
-    "avx512": _onednn("AVX512_CORE", "bfloat16 or not float16"),
-    "no-onednn": _with(TF_ENABLE_ONEDNN_OPTS="0"),
-    "xla-avx2": _with(XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
+    "avx2": _with(LONG, ONEDNN_MAX_CPU_ISA="AVX2"),  # tests/conftest.py skips what TensorFlow then crashes on
+    "avx512": _with(LONG, ONEDNN_MAX_CPU_ISA="AVX512_CORE"),
+    "no-onednn": _with(SHORT, TF_ENABLE_ONEDNN_OPTS="0"),
+    "xla-avx2": _with(SHORT, XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
     "one-core": _one_core,
     "busy": _busy,
     "no-redis-server": _no_server,
@@ -154,7 +152,7 @@ def _ran(name: str) -> int:
     try:
         with ExitStack() as stack:
             run = ROWS[name](stack)
-            command = [*run.python, "-m", "pytest", "-q", *WORKERS, "-p", "no:cacheprovider", *run.options, *TESTS]
+            command = [*run.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run.arguments]
             with (LOGS / f"{name}.txt").open("w") as log:
                 environment = {**os.environ, **run.environment}
                 done = subprocess.run(command, cwd=run.root, env=environment, stdout=log, stderr=log, check=False)

@@ -1,1 +1,1 @@
-"""One worker is one device."""
+"""Workers: one process per device, which claims jobs and runs them."""

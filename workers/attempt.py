@@ -166,7 +166,7 @@ class JobAttempt:
             return HandedBack("worker_shutdown")
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
-        if failure.reason == DEVICE_BUSY:  # another worker's runner still uses it, which isn't the job's fault
+        if failure.reason == DEVICE_BUSY:  # another worker's runner still uses it, so the attempt doesn't count
             event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):

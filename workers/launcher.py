@@ -1,4 +1,4 @@
-"""Starts runners, forked from a zygote or spawned, and communicates with both processes over pipes and a socket.
+"""Start runners, forked from a zygote or spawned, and talk to both processes over pipes and a socket.
 
 The kernel sends the parent-death signal when the *thread* that started a process ends. A zygote started on a pool's
 thread would die with that thread, and its runners with it. So the launcher starts every zygote on one thread of its

@@ -49,7 +49,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The job is requeued for a reason that isn't its fault; the attempt doesn't count."""
+    """The job is requeued for a reason outside the job; the attempt doesn't count."""
 
     reason: str
 

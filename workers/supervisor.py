@@ -77,7 +77,7 @@ class Supervisor:
         self._serving = threading.Lock()
 
     def serve(self) -> int:
-        """Run jobs until none that fits this device is left. Returns their number. Called at each wake-up."""
+        """Run all waiting jobs that fit this device. Returns their number. Called at each wake-up."""
         served = 0
         with self._serving:
             try:

@@ -1,4 +1,4 @@
-"""What all `dyno` commands share: the Typer app, common options, consoles, and errors as exit codes."""
+"""Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes."""
 
 import json
 from collections.abc import Callable

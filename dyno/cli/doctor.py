@@ -51,7 +51,7 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
     except errors.DynoError as error:
         yield _check("redis", False, error.detail, "start Redis, or set DYNO_REDIS_URL; see docs/operations.md")
         return
-    found = "; ".join(complaints) or "reachable, persists its data, evicts nothing"
+    found = "; ".join(complaints) or "reachable, persists its data, doesn't evict keys"
     yield _check("redis", not complaints, found, "change its configuration; see docs/operations.md")
     apart_s = time.time() - (seconds + micros / 1e6)
     found = f"this host's clock is {apart_s:+.1f} s from Redis's clock"

@@ -83,7 +83,7 @@ def parse_workload_options(workload: inventory.WorkloadEntry, words: Sequence[st
 
 
 def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
-    """Parse JSON, or else take the text as a string, which it always is if the schema allows only strings."""
+    """Parse the text as JSON. If that fails, or the schema allows only strings, return the text itself."""
     if schema is not None and schema.get("type") == "string":
         return text
     try:

@@ -31,7 +31,7 @@ Cells = Sequence[str | None]
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Cells], title: str | None = None) -> None:
     """Print a table as wide as its longest lines. In a pipe or a file, each row is therefore one line.
 
-    A terminal's table wraps between words. If it doesn't fit even so, each cell is printed on a line of its own. Cells
+    A terminal's table wraps between words. If it still doesn't fit, each cell is printed on its own line. Cells
     contain no markup.
     """
     texts = [[Text(cell or "") for cell in row] for row in rows]

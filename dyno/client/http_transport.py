@@ -1,4 +1,4 @@
-"""What both clients need to send requests over HTTPX: requests, responses, errors and retries.
+"""HTTP code shared by both clients: requests, responses, errors and retries.
 
 Responses that don't come from Dyno raise `ServerUnreachable`.
 """

@@ -1,4 +1,4 @@
-"""CIFAR-10, 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence stated, so no sample ships.
+"""CIFAR-10, 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; without a licence, so no sample ships.
 
 Dyno searches for real files in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
 files `auto` is synthetic. Two forms are supported:

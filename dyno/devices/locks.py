@@ -5,7 +5,7 @@ worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` ex
 each GPU. Emulated devices share their cores with each other, but not with a CPU device, which needs undisturbed
 cores.
 
-A worker takes its turn before it claims a job: while a worker of another Dyno has these cores, this worker's jobs
+A worker takes its turn before it claims a job: while another Dyno's worker uses these cores, this worker's jobs
 stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
 line.
 """

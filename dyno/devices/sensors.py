@@ -176,7 +176,7 @@ def _package_of_zone(zone: Path) -> int | None:
 
 SYS = Path("/sys")
 _NO_TEMPERATURE = "the kernel shows no temperature of the processor (/sys/class/hwmon, /sys/class/thermal)"
-_NO_EVENTS = "the kernel counts no throttling here (cpu*/thermal_throttle); the measured clock of each run stands in"
+_NO_EVENTS = "the kernel counts no throttling here (cpu*/thermal_throttle); the measured clock of each run replaces it"
 _NO_CLOCK = "a CPU's clock is measured after the samples of each run: see clock_hz of the run"
 _NO_REASONS = "a CPU reports only a count: see throttle_events"
 _SHARED = "a CPU is always shared: see NOISY_NEIGHBOUR"

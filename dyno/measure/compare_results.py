@@ -5,14 +5,14 @@ with emulated ones. Params that don't change what a sample times (`Params.untime
 unless the metric is taken once, such as an accuracy. An unobserved precision doesn't prove a different one, so it is
 only reported as a difference.
 
-WEAK_BASELINE. A speed-up says as much about the baseline as about the winner. Well-tuned dense work reaches 60 to 90 %
-of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work reaches
-little on any device, which doesn't make it a weak baseline. So the first result is weak if it used less than 30 % of
-its peak, and less than half of the share that a faster result used of its own.
+WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster result. Well-tuned dense work reaches 60 to
+90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
+reaches little on any device, which doesn't make it a weak baseline. The first result is weak if it used less than 30 %
+of its peak, and less than half of the share that a faster result used of its own.
 
 CHERRY_PICK_RISK. Of several results of the same work on equal hardware, picking the best one (for the first result, the
-worst one) flatters the comparison. The warning is raised for three or more results if their median would have moved the
-ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
+worst one) exaggerates the difference. The warning is raised for three or more results if their median would have moved
+the ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -201,7 +201,7 @@ def cherry_pick_risk(entries: Sequence[ComparisonEntry], metric: str, margin: fl
     if not picks:
         return None
     jobs = ", ".join(str(pick["job"]) for pick in picks)
-    message = f"Of several results of the same work on equal hardware, the most flattering is compared: {jobs}."
+    message = f"Of several results of the same work on equal hardware, the most favourable is compared: {jobs}."
     return warning("CHERRY_PICK_RISK", message, picks=[*picks])
 
 
@@ -342,7 +342,7 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     """A note for each untrusted result."""
     grave = {entry.name: [w.code for w in entry.result.warnings if w.severity == "A"] for entry in entries}
     return [
-        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure is wrong, and every ratio with it."
+        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure and all its ratios are wrong."
         for entry in entries
         if entry.result.verdict is Verdict.UNTRUSTED
     ]

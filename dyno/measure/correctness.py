@@ -12,8 +12,8 @@ u32^2). The tolerance is four times that, at most a half: an output of zeros err
 out, or a step too few gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
-errs by 0.85 u, always downwards, and k products by k times as much. If Y is smaller than operands of this size give on
-average, the error of a single product is relative to that average: a sum of few elements may cancel, but its rounding
+errs by 0.85 u, always downwards, and k products by k times as much. If Y is smaller than the average for operands of
+this size, the error of a single product is relative to that average. A sum of few elements may cancel, but its rounding
 error does not shrink with it. The powers of a matrix of less than 16 x 16 return to earlier values and round alike each
 time, so the errors of k steps add up linearly, not as sqrt(k).
 

@@ -1,10 +1,10 @@
-"""NOISY_NEIGHBOUR: did others use the device's cores while this process sampled?
+"""NOISY_NEIGHBOUR: did other work use the device's cores while this process sampled?
 
-Three shares count. Steal: time in which the hypervisor ran another machine (/proc/stat). Siblings: time in which the
-other hyperthreads of these cores were busy; the run doesn't use them, but they share the cores' pipes and caches.
-Others: time that the cores spent on other processes. This last share counts only if threads of this process had to wait
-meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone proves
-nothing: a framework with more threads than cores makes itself wait.
+Three shares count. Steal: time in which the hypervisor ran another virtual machine (/proc/stat). Siblings: time in
+which the other hyperthreads of these cores were busy; the run doesn't use them, but they share the cores' pipes and
+caches. Others: time that the cores spent on other processes. This last share counts only if threads of this process had
+to wait meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone
+isn't evidence: a framework with more threads than cores waits for itself.
 """
 
 import os

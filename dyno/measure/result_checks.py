@@ -60,7 +60,7 @@ def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarn
 
 
 def zero_product(told: bool) -> ResultWarning | None:
-    """Raised unless `told`: a product that is zero in float64 too proves nothing, as any kernel gets it right."""
+    """Raised unless `told`: a product that is zero in float64 as well can't show any error."""
     return None if told else warning("DEGENERATE_DATA", "The product of the operands is zero.")
 
 
@@ -94,9 +94,9 @@ def emulated_device(emulated: bool) -> ResultWarning | None:
 def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     """Raised if the two clocks differ by more than 1 % of the window and 50 ms.
 
-    A step of the wall clock leaves the samples correct. But a paused or migrated machine, whose monotonic clock stood
-    still, looks the same from inside. NTP may slew the clock by 0.05 %, and preemption between the two readings adds
-    milliseconds.
+    A step of the wall clock leaves the samples correct. But a paused or migrated machine, whose monotonic clock
+    stopped, looks the same to this process. NTP may slew the clock by 0.05 %, and preemption between the two readings
+    adds milliseconds.
     """
     skew_s = epoch_s - monotonic_s
     if abs(skew_s) <= max(0.05, 0.01 * monotonic_s):

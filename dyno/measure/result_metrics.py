@@ -122,7 +122,7 @@ def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
-    """The ratio of both medians in each run, which cancels disturbances of a whole run."""
+    """The ratio of the two medians in each run, which cancels disturbances of a whole run."""
     others = by_case(records).get(case, [])
     if len(others) < len(records):
         return _absent(spec, f"a run has no case {case}")

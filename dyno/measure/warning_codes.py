@@ -1,7 +1,7 @@
 """The table of warning codes: class, sentence, and the section that docs/warnings.md has for each.
 
-To add a warning, add a row and run `make docs`. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the value of that
-constant: docs/generate.py has the units.
+CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the
+value of that constant: docs/generate.py has the units.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class WarningCode:
 
     code: str
     severity: Severity
-    sentence: str  # the message of a warning that brings none
+    sentence: str  # the default message
     means: str
     found: str  # how Dyno detects it
     do: str
@@ -27,94 +27,93 @@ _ROWS = (
         "ASYNC_TIMING",
         "A",
         "The clock stopped before the device had finished.",
-        means="The clock stopped while the device still worked: it timed a queue, not the work in it.",
-        found="""After the samples of the first run, half a sample is executed and timed again (two executions where one
-        fills a sample). Then the framework's own means drain the device. An honest reading leaves only the drain's own
-        time, which is taken off. Raised where more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
-        {measure.execution_checks.DRAIN_LIMIT:%} of the time read are left, in every one of up to ten readings.""",
-        do="""Don't use the figure. It is a fault of the workload: after its last execution it must read a value back
-        from the device that depends on it.""",
+        means="The clock stopped while the device was still working: it timed the queueing of the work, not the work.",
+        found="""After the samples of the first run, Dyno executes and times half a sample again (two executions if one
+        fills a sample). Then it drains the device's queue with the framework's own operation, and subtracts the time to
+        drain an empty queue. Raised if the rest is more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
+        {measure.execution_checks.DRAIN_LIMIT:%} of the measured time, in every one of up to ten readings.""",
+        do="""Don't use the figure. Fix the workload: it must read a value back from the device that depends on its last
+        execution.""",
     ),
     WarningCode(
         "WORK_ELIMINATED",
         "A",
         "The compiler removed work whose result was never read.",
-        means="The compiler left out work whose result isn't read, or did it once and for all at compile time.",
-        found="""More work must take longer. After the samples of the first run, twice as many executions are timed
-        against half of them. If a workload can compile itself larger (chained products, for one), 2 to 64 times the
-        work in one execution is timed as well. Raised where the added work took less than half of what it should: the
-        time of the same work before, or what the device needs at its highest rate if that is less. Both are confirmed
-        by alternating readings, the best of which counts. Never raised where the added work need not show (less than a
-        quarter of one execution).""",
-        do="""Don't use the figure. Make the work's result depend on all of it and read it; feed in values that the
-        compiler can't know. Where the work is too small to tell, the code is in `unchecked`: ask for more of it
+        means="The compiler removed work whose result isn't read, or computed it once at compile time.",
+        found="""More work must take longer. After the samples of the first run, Dyno compares the time of half the
+        executions of a sample with that of all of them. If a workload can compile itself larger (such as chained
+        products), Dyno also times 2 to 64 times the work in one execution. Raised if the added work took less than half
+        of the expected time: that of the same work before, or that at the device's highest rate if less. Alternating
+        readings, of which the best counts, must confirm it. Never raised if the added work is too small to show (less
+        than a quarter of one execution).""",
+        do="""Don't use the figure. Make the result depend on all of the work, read it, and feed in values that the
+        compiler can't know. If the work is too small for the check, the code is in `unchecked`: request more work
         (`repeats`, a larger batch).""",
     ),
     WarningCode(
         "DEGENERATE_DATA",
         "A",
         "The operands are constant or nearly constant; hardware is faster on such data.",
-        means="""The operands are constant or almost so. Hardware draws less power on them and clocks higher; a compiler
-        may fold them away.""",
-        found="""Up to 65,536 values at random places of all generated operands of a product are checked. Raised where
-        more than half of an operand's values are equal, or where the product is zero, which any kernel gets right: no
-        precision is observed then. Operands of fewer than 64 values, which may be equal by chance, are checked
-        together. Real data has another rule, as most of an image is background: of a training's data, inputs or
-        targets, 16 values at least, must all be equal; of three batches that a pipeline (`input_pipeline`) delivers
-        after the samples, all inputs.""",
-        do="Use random operands. With the workloads that ship this means a fault in the generator: report it.",
+        means="""The operands are constant or nearly constant. On such data hardware draws less power and clocks higher,
+        and a compiler may fold the work away.""",
+        found="""Dyno checks up to 65,536 values at random places of each generated operand of a product. Raised if more
+        than half of an operand's values are equal, or if the product is zero, so that Dyno can't observe its precision.
+        Operands of fewer than 64 values, which may be equal by chance, are checked together. For real data, where most
+        of an image is background, the rule is looser. For a training's data, raised if all inputs or all targets (at
+        least 16 values) are equal. For `input_pipeline`, raised if all inputs are equal in three batches that it
+        delivers after the samples.""",
+        do="Use random operands. In a workload that ships with Dyno, the generator is faulty: report it.",
     ),
     WarningCode(
         "OUTPUT_NONFINITE",
         "A",
         "The output holds NaN or infinity.",
-        means="""The timed output holds NaN or infinity. Such a result is useless, and some units are faster or slower
-        on it.""",
-        found="The very output that was timed is read back and counted: products, inference in float and in int8.",
-        do="Check the precision: float16 overflows at 65,504. A model started from foreign weights may diverge.",
+        means="""The timed output contains NaN or infinity. Such a result is useless, and some units run faster or
+        slower on such values.""",
+        found="Dyno reads the timed output back and counts such values: products, inference in float and in int8.",
+        do="""Check the precision: float16 overflows at 65,504. A model that starts from another job's weights may
+        diverge.""",
     ),
     WarningCode(
         "RESULT_INCORRECT",
         "A",
         "The output differs too much from the same work in float64.",
-        means="The output is not what the same work gives in float64.",
+        means="The output differs too much from the same work in float64 or, for a training step, in float32.",
         found="""By workload:
 
-        - Products: Freivalds' test with 8 vectors of random signs, in float64, against four times the error that honest
-          rounding and summing give for this precision and number of products, {measure.correctness.MAX_TOLERANCE} at
-          most. The error of a single product is relative to what random operands give on average, where it came out
-          smaller. Products of int8 must be exact.
-        - Unchecked products: a chain of less than 16 x 16 that is so long that its rounding errors, which add up in
-          step there, could be anything; and one of more than 150 products in bfloat16 where a single product shows that
-          the device cuts off instead of rounding, as TensorFlow does on a processor without AVX-512. It comes out too
-          small to be told from a wrong one.
-        - Inference: the probabilities of eight inputs, from the first to the last of the batch, against those of Keras'
-          own call, 0.02 apart at most, and a tenth of the largest, since all may be small with a thousand classes; as
-          many outputs as inputs. Where they differ by more than a tenth of what lies between different inputs, those of
-          another input could pass: that is in `unchecked`.
-        - A pipeline: three batches in a row, as the step takes them, that are all the same though there are images for
-          two.
+        - Products: Freivalds' test with 8 vectors of random signs, in float64. The limit is four times the error that
+          correct rounding and summing cause in this precision and number of products, at most
+          {measure.correctness.MAX_TOLERANCE}. If a single product is smaller than the average for random operands, its
+          error is relative to that average. Products of int8 must be exact.
+        - Unchecked products: long chains smaller than 16 x 16, whose rounding errors all add up in one direction. Also
+          chains of more than 150 products in bfloat16 if a single product shows that the device truncates instead of
+          rounding, as TensorFlow does on a processor without AVX-512. Their result becomes too small to distinguish
+          from a wrong one.
+        - Inference: Dyno compares the probabilities of eight inputs, spread over the batch, with those of Keras' own
+          call. They may differ by 0.02, and by a tenth of the largest, since all are small with a thousand classes.
+          There must be as many outputs as inputs. If they differ by more than a tenth of the distance between different
+          inputs, another input's output could pass, so the code is in `unchecked`.
+        - A pipeline: three consecutive batches are equal, although there are images for two.
         - Training: one step of the compiled training against the same step made operation by operation in float32, from
-          the same weights and seeds on the same batch. The change of an array of weights may differ by no more than
-          {measure.correctness.ALLOWED_ROUNDINGS} times what one rounding of each weight does to it, nor by more than
-          {measure.correctness.MIN_BOUND:%} if that is more. Raised if three steps of three differ. Where rounding in
-          the requested precision leaves less than {measure.correctness.MIN_COMPARED:%} of the weights to compare, as in
-          deep networks in bfloat16, that is in `unchecked`. `details.plain_step` has the figures.
-        - Models in int8 and the readings of `device_info` have nothing to compare with: always in `unchecked`.""",
-        do="""Don't use the figure. A kernel, the device or the workload is faulty: run it on another device, then with
-        another framework version, and see with which the warning goes.""",
+          the same weights and seeds on the same batch. The change of a weight array may differ by
+          {measure.correctness.ALLOWED_ROUNDINGS} times the effect of one rounding of each weight, or by
+          {measure.correctness.MIN_BOUND:%} if that is more. Raised if three of three steps differ. If rounding in the
+          requested precision leaves less than {measure.correctness.MIN_COMPARED:%} of the weights to compare, as in
+          deep networks in bfloat16, the code is in `unchecked`. `details.plain_step` has the figures.
+        - Models in int8 and the readings of `device_info` have no reference, so the code is always in `unchecked`.""",
+        do="""Don't use the figure. A kernel, the device or the workload is faulty. To find out which, run the job on
+        another device, then with another framework version.""",
     ),
     WarningCode(
         "ABOVE_PEAK",
         "A",
         "The figure is above what the device can do.",
-        means="""More was done per second than the device can do: work or time was counted wrongly, or the peak is
-        wrong.""",
-        found="""The fraction of peak, of the precision that ran, is above {measure.result_checks.PEAK_SLACK[datasheet]}
-        for a data sheet's figure, above {measure.result_checks.PEAK_SLACK[measured here]} for a measured one (`measured
-        clock`, `measured here`), which may have caught a lower clock. Of several cases the evidence is that of the
-        highest. Each run whose figure is above such a peak measures it again, right after its samples, and the highest
-        counts.""",
+        means="The figure is above the device's peak: the work, the time or the peak is wrong.",
+        found="""The fraction of peak, in the observed precision, is above {measure.result_checks.PEAK_SLACK[datasheet]}
+        for a data sheet's peak, or above {measure.result_checks.PEAK_SLACK[measured here]} for a measured one
+        (`measured clock`, `measured here`), which a lower clock may have reduced. Each run whose figure exceeds a
+        measured peak measures the peak again right after its samples, and the highest value counts. With several cases,
+        the evidence is that of the highest.""",
         do="""Compare `peak.dtype`, `peak.provenance` and `peak.source` with your device. Usually a model has the name
         of another; the rows are in `dyno/devices/peaks.csv`.""",
     ),
@@ -122,22 +121,22 @@ _ROWS = (
         "COMPILE_IN_TIMING",
         "A",
         "Code was traced or compiled while samples were taken.",
-        means="The framework traced or compiled while samples were taken, so some of them hold the compiler's time.",
-        found="""Before each sample Dyno asks the framework what it has traced or compiled so far: TensorFlow by its
-        list of functions, JAX by its own account of compiling. Raised for anything new between the first sample's start
-        and the last one's end; warm-up doesn't count. PyTorch doesn't report it, so its results have the code in
+        means="The framework traced or compiled during sampling, so some samples contain the compiler's time.",
+        found="""Before each sample Dyno reads from the framework what it has traced or compiled so far: TensorFlow's
+        list of functions, or JAX' compilation events. Raised for anything new between the start of the first sample and
+        the end of the last one; warm-up doesn't count. PyTorch doesn't report it, so its results have the code in
         `unchecked`.""",
-        do="""Don't use the figure. `evidence.functions` names the compiled functions: usually a shape or a Python value
+        do="""Don't use the figure. `evidence.functions` names the compiled functions. Usually a shape or a Python value
         changes from call to call.""",
     ),
     WarningCode(
         "WARM_CACHE",
         "A",
         "A cold start found caches from an earlier run.",
-        means="A cold start found what an earlier run had compiled: it was not cold.",
+        means="A cold start found code that an earlier run had compiled, so it was not cold.",
         found="""With `cold_start`, each process gets new, empty folders for the caches of CUDA, JAX, Triton, PyTorch's
-        compiler and Numba. An administrator's own flags for XLA, TensorFlow or libtpu may name others; raised where one
-        of those is not empty.""",
+        compiler and Numba. An administrator's own flags for XLA, TensorFlow or libtpu may name other folders. Raised if
+        one of those is not empty.""",
         do="""Empty the cache that `evidence.caches` names, or remove the flag from the worker's environment; or read
         only the metrics that don't start with `cold_`.""",
     ),
@@ -145,7 +144,7 @@ _ROWS = (
         "CLOCK_SKEW",
         "A",
         "The wall clock and the monotonic clock disagree about the length of the sampling.",
-        means="""Two clocks disagree about how long sampling took, so neither can be trusted: a virtual machine was
+        means="""Two clocks disagree about the duration of sampling, so neither is reliable: a virtual machine was
         paused or moved, or the time was set.""",
         found="The wall clock and the monotonic clock differ by more than 1 % of the window and by more than 50 ms.",
         do="""Run it again. If the warning comes back, look for suspended or migrated machines, or a broken time
@@ -155,34 +154,33 @@ _ROWS = (
         "LOSS_NONFINITE",
         "A",
         "The loss became NaN or infinite.",
-        means="""The loss became NaN or infinite while steps were only timed: arithmetic on NaN is not the requested
-        work. In the training itself the same thing fails the job.""",
-        found="The loss is read back after every sample of a training.",
+        means="""The loss became NaN or infinite during the timed steps. Arithmetic on NaN is not the requested work. If
+        this happens in the training itself, the job fails.""",
+        found="Dyno reads the loss back after every sample of a training.",
         do="Lower the learning rate, or use a precision with a wider range (bfloat16 for float16).",
     ),
     WarningCode(
         "UNIT_MISMATCH",
         "A",
         "The figure's unit does not fit its size.",
-        means="The figure counts other work than was done: half of the operations, or twice as many.",
-        found="""The framework counts the operations of the products in the graph that it executed, and the workload
-        declares its own count of the same. Raised where one is more than {measure.execution_checks.UNIT_LIMIT:/} of the
-        other. Of a training also where the optimiser made another number of steps in the timed executions of any run
-        than the figure counts (`counted_steps`, `made_steps`); a few steps that a dynamic loss scale leaves out for
-        infinite gradients are allowed. Where the framework can't count (PyTorch, a library's fused kernel) or no count
-        is declared, the code is in `unchecked`.""",
-        do="""Don't use the rate or the fraction of peak; times per execution still stand. It is a fault in the
-        workload's count.""",
+        means="The figure's count of operations differs from the executed work, for example by a factor of two.",
+        found="""The framework counts the operations of the products in the executed graph, and the workload declares
+        its own count of them. Raised if one count is more than {measure.execution_checks.UNIT_LIMIT:/} of the other.
+        Also raised if the optimiser made more or fewer steps in a run's timed executions than the figure counts
+        (`made_steps`, `counted_steps`), except for a few steps that a dynamic loss scale skips for infinite gradients.
+        If the framework can't count (PyTorch, a library's fused kernel) or the workload declares no count, the code is
+        in `unchecked`.""",
+        do="Don't use the rate or the fraction of peak; times per execution remain valid. Fix the workload's count.",
     ),
     WarningCode(
         "EMULATED_DEVICE",
         "A",
         "The device is emulated on a CPU.",
-        means="""The "TPU" or "GPU" is made of CPU cores. It shows that a job would run there, and nothing about its
-        speed.""",
+        means="""The "TPU" or "GPU" is made of CPU cores. It shows that a job can run on such a device, but not how
+        fast.""",
         found="The worker was started with `--emulate`.",
-        do="""Use such a worker to try jobs out. No figure of it compares with a real device's, and comparisons refuse
-        it.""",
+        do="""Use such a worker only to try jobs out. Its figures aren't comparable with a real device's, and
+        comparisons refuse them.""",
     ),
     WarningCode(
         "PRECISION_MISMATCH",
@@ -190,286 +188,287 @@ _ROWS = (
         "The arithmetic ran in a different precision than requested.",
         means="""The arithmetic ran in another precision than requested: usually float32 in TF32 on a GPU, or in
         bfloat16 on a TPU.""",
-        found="""By the error of one single product against float64, which differs from precision to precision: float32
+        found="""Dyno infers the precision from the error of a single product against float64: float32
         {measure.correctness.FINGERPRINTS[float32]:e}, bf16x3 {measure.correctness.FINGERPRINTS[bf16x3]:e}, tf32 and
         float16 {measure.correctness.FINGERPRINTS[tf32]:e}, bfloat16 {measure.correctness.FINGERPRINTS[bfloat16]:e}, fp8
-        {measure.correctness.FINGERPRINTS[fp8]:e}; the nearest on a logarithmic scale is taken. TF32 and float16 leave
-        the same trace and are never distinguished. Sums over more than 2,600 terms (`k`) may err more: float32 reaches
-        as far as 2.1e-8 times the root of `k`, as one sum term by term errs, but to 2.4e-6 at most. Above that, from a
-        `k` of 12,500 on, an error that may be either it or bf16x3 is in `unchecked`. Of a training the product is in
-        the dtype of its layers: one that computes in bfloat16 instead of float32, as a setting of Keras' own can cause,
-        is found on a CPU. Of `quantized_inference` raised where nothing of the int8 model is int8.""",
-        do="""Request the precision that ran, or use the framework's flag that turns it off. Compare only results with
-        the same `precision.observed`.""",
+        {measure.correctness.FINGERPRINTS[fp8]:e}; the nearest on a logarithmic scale counts. TF32 and float16 have the
+        same error, so Dyno doesn't distinguish them. Sums over more than 2,600 terms (`k`) may have larger errors: for
+        float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
+        `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
+        product is in the dtype of its layers. So Dyno detects on a CPU if they compute in bfloat16 instead of float32,
+        which a Keras setting can cause. For `quantized_inference`, raised if no part of the int8 model is int8.""",
+        do="""Request the precision that ran, or turn it off with the framework's flag. Compare only results with the
+        same `precision.observed`.""",
     ),
     WarningCode(
         "THROTTLED",
         "B",
         "The device lowered its clock for heat or power.",
-        means="The device lowered its clock for heat or power. The figure rests on cooling, room and data.",
-        found="""NVML named such a reason (a power cap is one) in a reading between samples, or Linux counted throttling
-        of the cores. A GPU that reports no reasons has the code in `unchecked`. A CPU without that counter, as in most
-        virtual machines, is judged by what a lower clock does to the figure: samples before it falls are warm-up, or
-        the run has no steady state (NO_STEADY_STATE); where it differs from run to run, their figures scatter (NOISY,
-        MULTIMODAL), and mostly it shows in the clock that is read after the samples of each run (CLOCK_DRIFT). A clock
-        that the load lowered alike in all samples of all runs doesn't show: the clock that is read is that of one core,
-        in the 50 ms after the load. Such a figure repeats for as long as that goes on, and is that of a slower device.
+        means="The device lowered its clock for heat or power. The figure depends on cooling, surroundings and data.",
+        found="""NVML reported such a reason (including a power cap) in a reading between samples, or Linux counted
+        throttling of the cores. If a GPU reports no reasons, the code is in `unchecked`. Most virtual machines lack the
+        CPU's counter; there, other checks detect a lower clock. If the clock falls during a run, its samples show
+        warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, their figures scatter (NOISY,
+        MULTIMODAL), and usually so does the clock measured after the samples of each run (CLOCK_DRIFT). If the load
+        lowers the clock equally in all samples of all runs, Dyno can't detect it, since it measures the clock on one
+        core in the 50 ms after the load. Such a figure repeats as long as the load does, like that of a slower device.
         """,
         do="""See `evidence.reasons`, `temperature_c` and `share_of_looks`. Cool the device, raise its power limit, or
-        accept that its speed under this load is this one, and say so.""",
+        report the figure as its speed under this load.""",
     ),
     WarningCode(
         "CLOCK_DRIFT",
         "B",
         "The device's clock frequency changed over the runs.",
-        means="The device ran at another clock in one run than in another, so the runs measured different devices.",
-        found="""The clocks of the runs lie more than {measure.stability.DRIFT_LIMIT:%} apart, as a share of their
-        median. A CPU's is measured after the samples of each run with a loop of known length; a GPU's is the median of
+        means="The device's clock differed between runs, so in effect they measured different devices.",
+        found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
+        measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
         NVML's readings between samples.""",
-        do="Fix the clock or the governor (`performance`), close other users of the machine, or ask for more runs.",
+        do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
         "NOISY_NEIGHBOUR",
         "B",
         "Other processes or another machine used the device's cores.",
-        means="""Others used the device's cores while samples were taken: processes, other machines of the same
-        hypervisor, or work on the hyperthreads beside them.""",
-        found="""As shares of the cores' time: more than {measure.host_noise.STEAL_LIMIT:%} stolen by the hypervisor,
-        more than {measure.host_noise.OTHERS_LIMIT:%} busy hyperthreads beside, or more than
-        {measure.host_noise.OTHERS_LIMIT:%} used by other processes while this one waited for more than
-        {measure.host_noise.WAIT_LIMIT:%} (where the kernel counts waiting).""",
-        do="""See which share it was. Stop those processes, keep cores free with `DYNO_RESERVED_CORES`, or rent a
-        machine with dedicated cores.""",
+        means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
+        cores during sampling.""",
+        found="""As shares of the cores' time: the hypervisor took more than {measure.host_noise.STEAL_LIMIT:%}, sibling
+        hyperthreads were busy for more than {measure.host_noise.OTHERS_LIMIT:%}, or other processes used more than
+        {measure.host_noise.OTHERS_LIMIT:%} while this one waited for more than {measure.host_noise.WAIT_LIMIT:%} (if
+        the kernel counts waiting).""",
+        do="""The evidence shows which share is too large. Stop those processes, keep cores free with
+        `DYNO_RESERVED_CORES`, or rent a machine with dedicated cores.""",
     ),
     WarningCode(
         "DEVICE_SHARED",
         "B",
         "Another process holds the device.",
-        means="Another process holds the device, its memory, and perhaps its time.",
-        found="NVML lists other processes than the runner after the last sample.",
-        do="End them, or give Dyno a device of its own. `evidence.other_processes` says how many there are.",
+        means="Another process has the device open and uses its memory, and perhaps its time.",
+        found="After the last sample, NVML lists processes other than the runner.",
+        do="Stop them, or give Dyno a device of its own. `evidence.other_processes` has their number.",
     ),
     WarningCode(
         "CPU_QUOTA",
         "B",
-        "The container may not use all the processor time that the work may take.",
-        means="""The container may not use the processor time that the work may take: the kernel stops it in the middle
-        of samples.""",
-        found="""The control group's quota is less than the number of the worker's cores; beside a GPU or TPU, where the
-        host only starts the work and waits for it, less than {measure.stability.HOST_CORES} of them.""",
-        do="""Raise the quota, or start the worker with as few cores as it allows (`--device cpu:0-1`). Pinning to cores
-        (a cpuset) does no harm.""",
+        "The container's CPU quota is less than the work may use.",
+        means="The container's CPU quota is less than the work may use, so the kernel may pause it during a sample.",
+        found="""The cgroup's quota is less than the number of the worker's cores. With a GPU or TPU, where the host
+        only starts the work and waits for it, the quota is less than {measure.stability.HOST_CORES} cores.""",
+        do="""Raise the quota, or start the worker with as few cores as the quota covers (`--device cpu:0-1`). Pinning
+        to cores (a cpuset) is harmless.""",
     ),
     WarningCode(
         "NOISY",
         "B",
         "The figure's interval is wider than the target, or than 2 %.",
-        means="The interval is wider than requested, or than any figure's may be.",
-        found="""Half of its width, over the runs, is more than `target_rel_ci` (1 % by default) of the value, or more
-        than {measure.stopping_rule.LOOSEST_REL_CI:%} of it, whatever the target. A single run is judged by the interval
-        of its own median.""",
-        do="""Ask for more runs (`"processes": {"min": 5, "max": 20}` continues until the target is met), quieten the
-        machine, or set a target that fits your question. One above {measure.stopping_rule.LOOSEST_REL_CI:%} ends the
-        job sooner and leaves the warning.""",
+        means="""The interval is wider than the requested target, or than {measure.stopping_rule.LOOSEST_REL_CI:%}, the
+        widest that Dyno accepts.""",
+        found="""Half of the interval over the runs is more than `target_rel_ci` (1 % by default) of the value, or more
+        than {measure.stopping_rule.LOOSEST_REL_CI:%} of it. For a single run, Dyno uses the interval of its own median.
+        """,
+        do="""Request more runs (`"processes": {"min": 5, "max": 20}` continues until the target is met), stop other
+        work on the machine, or set a looser target. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} ends the
+        job sooner, but doesn't avoid the warning.""",
     ),
     WarningCode(
         "MULTIMODAL",
         "B",
         "The runs fall into separate groups, so the interval of their mean means little.",
-        means="""The runs fall into two groups far apart from each other. The mean lies between the groups, and the
-        interval says little.""",
-        found="""From five runs on, their medians are cut in two where the scatter between both groups is the largest
-        multiple of that within them. Raised where the multiple is above what one set in a hundred of heavy tails
-        reaches ({measure.stability.MULTIMODAL_LIMITS[5]} for five runs, {measure.stability.MULTIMODAL_LIMITS[10]} for
-        ten, {measure.stability.MULTIMODAL_LIMITS[20]} for twenty), and the groups lie more than
-        {measure.stability.MULTIMODAL_MIN_SHIFT:%} apart.""",
-        do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Ask for more runs: five visit a
-        mode that takes a fifth of all processes in two cases of three only. Memory layout, thread placement and clock
-        states are the usual causes.""",
+        means="""The runs fall into two groups far apart. The mean lies between the groups, so the interval means
+        little.""",
+        found="""With five or more runs, Dyno splits their medians where the scatter between the two groups is the
+        largest multiple of the scatter within them. Raised if the groups differ by more than
+        {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred heavy-tailed
+        sets reaches: {measure.stability.MULTIMODAL_LIMITS[5]} for five runs, {measure.stability.MULTIMODAL_LIMITS[10]}
+        for ten, {measure.stability.MULTIMODAL_LIMITS[20]} for twenty.""",
+        do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Request more runs: five include
+        a mode of a fifth of all processes in only two of three cases. Memory layout, thread placement and clock states
+        are the usual causes.""",
     ),
     WarningCode(
         "INSUFFICIENT_SAMPLES",
         "B",
         "The figure rests on fewer or shorter samples than the method's floor.",
-        means="The figure rests on less than the method's floor.",
-        found="""Fewer than {measure.stopping_rule.FLOOR_SAMPLES} samples in a run, less than
-        {measure.stopping_rule.FLOOR_S} s of them, or samples shorter than
+        means="The figure rests on fewer or shorter samples than the method's minimum.",
+        found="""A run has fewer than {measure.stopping_rule.FLOOR_SAMPLES} samples or less than
+        {measure.stopping_rule.FLOOR_S} s of them, or its samples are shorter than
         {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
-        accelerator; the last tenth is forgiven).""",
-        do="Leave `min_samples`, `min_s` and `max_s` at their defaults; where one execution takes long, raise `max_s`.",
+        accelerator), with a tolerance of a tenth.""",
+        do="Leave `min_samples`, `min_s` and `max_s` at their defaults. If one execution takes long, raise `max_s`.",
     ),
     WarningCode(
         "NO_STEADY_STATE",
         "B",
         "The times still drifted, or there were too few samples to decide.",
         means="The times still changed when sampling ended, or there were too few to tell.",
-        found="""Warm-up didn't end within half of `max_s`: two neighbouring windows of five samples kept apart (Mann
-        and Whitney), or the first 20 had a change point (Pettitt, 1 %). Or a change point came later (0.1 %). Changes
-        within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} where that is less, don't count.""",
-        do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up; a
-        slope is heat, a step is a clock, a neighbour or a cache.""",
+        found="""Warm-up didn't end within half of `max_s`: neighbouring windows of five samples kept differing (Mann
+        and Whitney), or the first 20 samples had a change point (Pettitt, 1 %). Or a change point came later (0.1 %).
+        Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.""",
+        do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
+        slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),
     WarningCode(
         "RETRACED",
         "B",
         "A compiled function was traced again.",
-        means="""A compiled function was traced again, in warm-up at least. The timed work may change from call to call,
-        and in other work this costs seconds each time.""",
-        found="""As COMPILE_IN_TIMING, but from the first execution on, warm-up included, and only for names that were
-        traced before.""",
-        do="See `evidence.functions`. Give the function tensors of one shape and type instead of Python values.",
+        means="""The framework traced a compiled function again, during warm-up or sampling. The timed work may change
+        from call to call, and each tracing can cost seconds.""",
+        found="""As for COMPILE_IN_TIMING, but from the first execution on, including warm-up, and only for names that
+        were traced before.""",
+        do="See `evidence.functions`. Pass the function tensors of one shape and type instead of Python values.",
     ),
     WarningCode(
         "SLOW_PATH",
         "B",
         "The work ran on a slower kernel than the device supports.",
-        means="A slower kernel ran than the device has. The figure is one of that path, not of the device.",
-        found="""By flags, instructions and settings, without timing: a flag that switches oneDNN, TF32, Eigen's threads
-        or XLA's passes off, or asks for deterministic kernels; a limit on instructions below what the core has; a
+        means="""The work ran on a slower kernel than the device supports. The figure describes that kernel, not the
+        device.""",
+        found="""Dyno checks flags, instructions and settings, without timing: a flag that switches oneDNN, TF32,
+        Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the core's instructions; a
         precision for which the core has no instructions; recurrent layers outside cuDNN's fused kernel; XLA requested
-        and not used.""",
-        do="""`evidence.reasons` has every one. Remove the flag from the worker's environment, or choose params that the
-        fast kernel takes.""",
+        but not used.""",
+        do="""`evidence.reasons` lists all causes. Remove the flag from the worker's environment, or choose params that
+        the fast kernel supports.""",
     ),
     WarningCode(
         "LOSS_RISING",
         "B",
         "The training loss rose.",
         means="The training did not learn, so its speed is that of a useless training.",
-        found="""The last epoch's loss is above the first one's, or the second half of the epochs lies above the first
-        on average.""",
-        do="Lower the learning rate or raise the batch; judge the speed only once the loss falls.",
+        found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
+        loss than the first.""",
+        do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
     ),
     WarningCode(
         "METRIC_OUT_OF_BAND",
         "B",
         "The figure is far from other results on devices of this model.",
-        means="""The figure is far from what the same work gave on devices of this model: this device, its software or
-        this hour is unlike the others, or the others were.""",
+        means="""The figure is far from those of the same work on devices of this model. This device, its software or
+        its load differs from the others.""",
         found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
-        results of the same workload, params that change a sample, framework, replicas, observed precision and method,
-        on devices of the same model (of a CPU: on as many cores), until {store.leases.PEERS_LIFE_S:days} after the
-        last. Emulated devices and untrusted results stay out. From five others on, a new one is compared with their
-        median: on logarithms, within Student's t at {measure.regression_band.CONFIDENCE:%} times their median absolute
-        deviation (scaled to a standard deviation; as many degrees of freedom as 37 % of their number), and never within
-        less than {measure.regression_band.FLOOR:%}, as equal devices differ by 8 % on average (Sinha et al. 2022). Of
-        clean, normal results this raises at most one in a hundred, of heavy-tailed ones that scatter by 9 % up to one
-        in fifteen. A device that is 25 % slower is found against ten others that scatter by 2 %. With fewer than five
-        others, as for all new work, the warning isn't raised and the code isn't in `unchecked`. It is there if the
-        store couldn't be read.""",
-        do="""Read `evidence`: `value`, `median`, `count` and `band`, and of the others `same_hardware` and
-        `same_context`. If none has the same context, new software or settings may be the reason; `POST /v1/comparisons`
-        with an older job says what differs. If many have, check the device: cooling, power limit, neighbours. If the
-        change is real, the band follows once it makes up most of the series.""",
+        results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last. The same work means the same
+        workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
+        CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more others, a
+        new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
+        at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
+        with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
+        devices differ by 8 % on average (Sinha et al. 2022). The false-alarm rate is at most one in a hundred for
+        normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten others that scatter by
+        2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all new work, the warning
+        isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis couldn't be read.""",
+        do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of others with the same hardware
+        (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be the
+        reason; `POST /v1/comparisons` with an older job lists the differences. If it is high, check the device:
+        cooling, power limit, other load. After a real change, the band adapts once most of the series is new.""",
     ),
     WarningCode(
         "POW2_ONLY",
         "C",
         "All sizes are powers of two, which may be better or worse than their neighbours.",
-        means="""All sizes are powers of two, which may run much better than their neighbours (tiles fit) or worse
+        means="""All sizes are powers of two, which may run much faster than neighbouring sizes (tiles fit) or slower
         (addresses collide in caches).""",
-        found="By the params, without sizes of 1.",
-        do="Ask for a neighbour too: 4,000 or 4,104 beside 4,096. A list of sizes is one job.",
+        found="All sizes above 1 in the params are powers of two.",
+        do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
     ),
     WarningCode(
         "CACHE_RESIDENT",
         "C",
         "The data fits in the last level of cache, so memory was not measured.",
         means="The data fits in the last level of cache, so main memory was not measured.",
-        found="""One execution touches no more than the device's last cache; of a training by its estimate, of a chain
-        of products also where its matrices take 4 MiB or less, which fits in any.""",
-        do="""Fine if your own data are as small. Otherwise use larger sizes, or `mode: dispatch`, which rotates its
-        operands through more memory than the cache holds.""",
+        found="""The data of one execution fit in the device's last-level cache. For a training this uses its estimate.
+        A chain of products with matrices of 4 MiB or less fits in any device's cache.""",
+        do="""Ignore this if your own data are as small. Otherwise use larger sizes, or `mode: dispatch`, which rotates
+        its operands through more memory than the cache holds.""",
     ),
     WarningCode(
         "INPUT_BOUND",
         "C",
         "The device waited for its input.",
-        means="The device waited for its input, or was busy making it: the figure is one of loading, not of computing.",
-        found="""`input_pipeline` times from the end of each fed step until its next batch lies on the device, and after
-        the last step until as many batches are ready as before. It also takes the processor time of the threads that
-        make batches. Raised where the waiting is more than {measure.result_checks.INPUT_LIMIT:%} of the time of the fed
-        steps, or, on a CPU, whose cores do both, where making the batches is more than
-        {measure.result_checks.INPUT_LIMIT:%} of its cores' time: without it the steps would be a ninth faster at most,
-        about as far as equal devices differ. No other workload can raise it, as all others keep their data in the
-        device's memory and draw each batch there, within the step.""",
-        do="""`input_slowdown` is what all of the input costs (`throughput_fed` against `throughput_resident`). Where
-        the step waits, raise `input_threads` or `prefetch`; where the cores are busy, keep the images decoded (`source:
-        memory`) or in smaller files. A training of yours that reads files may be slower than the other workloads'
-        figures.""",
+        means="The device waited for its input, or prepared it: the figure describes loading, not computing.",
+        found="""`input_pipeline` measures the time from the end of each fed step until the next batch is on the device,
+        and after the last step until as many batches are ready as before. It also measures the processor time of the
+        threads that prepare batches. Raised if the wait is more than {measure.result_checks.INPUT_LIMIT:%} of the time
+        of the fed steps. On a CPU, whose cores do both, also raised if preparing batches takes more than
+        {measure.result_checks.INPUT_LIMIT:%} of the cores' time. At this limit, steps without input are a ninth faster,
+        about the difference between equal devices. No other workload can raise it: they keep their data in the device's
+        memory and draw each batch within the step.""",
+        do="""`input_slowdown` is the total cost of the input (`throughput_fed` against `throughput_resident`). If the
+        step waits, raise `input_threads` or `prefetch`. If the cores are busy, keep the images decoded (`source:
+        memory`) or in smaller files. If your own training reads files, it may be slower than the figures of the other
+        workloads.""",
     ),
     WarningCode(
         "OVERHEAD_BOUND",
         "C",
         "The device was almost idle: starting the work took longer than the work.",
-        means="Starting the work took longer than the work. A faster device would hardly be faster here.",
-        found="""Less than {measure.result_checks.OVERHEAD_FRACTION:%} of the peak was reached, by any one of several
-        cases (`evidence.case`). Silent without a known peak.""",
-        do="""Ask for more per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank devices
-        by this figure.""",
+        means="Starting the work took longer than the work itself. A faster device would hardly improve this figure.",
+        found="""The figure, or that of any case (`evidence.case`), is below {measure.result_checks.OVERHEAD_FRACTION:%}
+        of the peak. Not raised if the peak is unknown.""",
+        do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
+        devices by this figure.""",
     ),
     WarningCode(
         "WEAK_BASELINE",
         "C",
         "The baseline of the comparison does not use its device well.",
         means="A comparison's first result does not use its device well, so a faster one looks better than it is.",
-        found="""In a comparison, where the first reached less than {measure.compare_results.WEAK_SHARE:%} of its peak
-        and less than half of the share that a faster one reached of its own; of several cases in the compared one.
-        Silent where either peak is unknown, and for first executions.""",
-        do="Tune the first (batch, precision, framework, XLA), then compare again.",
+        found="""In a comparison, the first result reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
+        and a faster result reached more than twice that share of its own peak. With several cases, only the compared
+        one counts. Not raised if either peak is unknown, or for first executions.""",
+        do="Tune the baseline (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(
         "CHERRY_PICK_RISK",
         "C",
         "A compared result is the best of several.",
-        means="The compared result is the most flattering of several of the same work on equal hardware.",
-        found="""In a comparison, where there are three results or more (of the newest 100 of the workload, without
-        untrusted ones), the compared one is the best of them (the first one: the worst), and their median is further
-        away than the margin (2 % by default).""",
-        do="Compare the result nearest to the median, or run both again. `evidence.picks` has number and median.",
+        means="The compared result is the most favourable of several results of the same work on equal hardware.",
+        found="""In a comparison, the work has three or more results among the newest 100 of the workload, without
+        untrusted ones. The compared result is the best of them (the baseline: the worst), and differs from their median
+        by more than the margin (2 % by default).""",
+        do="Compare the result nearest to the median, or run both jobs again. `evidence.picks` has number and median.",
     ),
     WarningCode(
         "ARTIFACTS_NOT_STORED",
         "C",
         "Some files of the job could not be stored and are lost.",
-        means="The figures are whole, but files that the job left (weights, plots) could not be stored and are lost.",
-        found="The worker tried for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused a file for itself.",
-        do="`evidence.files` has names and reasons. Repair the store and run the job again if you need them.",
+        means="The figures are complete, but some files of the job (weights, plots) could not be stored and are lost.",
+        found="The worker retried for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused the file.",
+        do="`evidence.files` has names and reasons. If you need the files, repair the store and run the job again.",
     ),
     WarningCode(
         "BATCH_UNEVEN",
         "C",
         "A replica's batch is not a multiple of 8, so units for 8 values stay partly empty.",
-        means="""A replica's share of the batch is no multiple of 8, so units that take eight at a time stay partly
-        empty.""",
-        found="By the params: `batch_size` over `replicas`.",
-        do="Choose a batch of 8 times the replicas, or a multiple of that.",
+        means="""A replica's share of the batch isn't a multiple of 8, so units that process eight values at a time stay
+        partly empty.""",
+        found="From the params: `batch_size` divided by `replicas`.",
+        do="Choose a `batch_size` that is a multiple of 8 times `replicas`.",
     ),
     WarningCode(
         "BATCH_SMALL",
         "C",
         "The batch is small for the device: a step's fixed cost outweighs its work.",
-        means="The batch is small for the device: a step's own cost outweighs its work.",
+        means="The batch is small for the device: a step's fixed cost outweighs its work.",
         found="""By the estimate for the device, before the job runs: the batch's products would take less than half of
         a step's fixed cost.""",
-        do="Raise `batch_size`, or `steps_per_execution`, unless small batches are your question.",
+        do="Raise `batch_size` or `steps_per_execution`, unless you want to measure small batches.",
     ),
     WarningCode(
         "WIDTH_UNEVEN",
         "C",
         "A size is not a multiple of 128, a TPU matrix unit's side, so the unit stays partly empty.",
-        means="""A layer or a matrix is no multiple of 128 wide, the side of a TPU's matrix unit, which stays partly
-        empty.""",
-        found="By the params, for a TPU only.",
+        means="""The width of a layer or matrix isn't a multiple of 128, the side of a TPU's matrix unit, so the unit
+        stays partly empty.""",
+        found="From the params, for a TPU only.",
         do="Choose multiples of 128 for the sizes that `evidence.widths` names.",
     ),
     WarningCode(
         "SYNTHETIC_DATA",
         "C",
         "The data is not the full real set, so accuracy is not a reference accuracy.",
-        means="""The data are a sample, synthetic or random, not the full real set. Speed stands; accuracy is no
-        reference accuracy.""",
-        found="By `training.data.kind`, or by the params.",
+        means="""The data are a sample, synthetic or random, not the full real set. Speed is valid, but accuracy isn't
+        comparable with published figures.""",
+        found="From `training.data.kind`, or from the params.",
         do="Put the files under `DYNO_DATA_DIR`, or let workers download them (`DYNO_DOWNLOAD=1`).",
     ),
 )

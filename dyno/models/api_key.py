@@ -1,7 +1,7 @@
 """API keys: their scopes and limits, and who sees which jobs.
 
-A key is `dyno_` and 256 random bits; the store keeps its SHA-256 only. Slow hashes protect passwords, which can be
-guessed; a key can't be. Dyno finds a key by its hash, and then compares the whole hash in constant time.
+A key is `dyno_` and 256 random bits; the store keeps its SHA-256 only. A key is too long to guess, so it needs no slow
+hash as passwords do. Dyno finds a key by its hash, and then compares the whole hash in constant time.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ class KeyList(Stored):
 
 
 class Viewer(NamedTuple):
-    """The owner of new jobs, and whose jobs it may see. The default has no owner and sees all jobs."""
+    """The owner of new jobs, and the jobs that are visible. The default has no owner and sees all jobs."""
 
     owner: str | None = None
     sees_all: bool = True

@@ -2,8 +2,8 @@
 
 An unknown figure is null, never zero, and the field beside it says why.
 
-`RunSamples` holds the raw samples of a run, `ResultRow` is one metric as a row of a flat table, and `Peer` is the
-headline figure of an earlier result of the same work, which Dyno compares new results with.
+`RunSamples` holds the raw samples of a run. `ResultRow` is one metric as a row of a flat table. Dyno compares new
+results of the same work with `Peer`, the headline figure of an earlier one.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Cpu(Stored):
 
 
 class CoreShares(Stored):
-    """What else used a device's cores from the first warm-up to the last sample, as shares of those cores' time.
+    """Other users of a device's cores from the first warm-up to the last sample, as shares of those cores' time.
 
-    `others`: other processes. `stolen`: other machines of the same hypervisor. `beside`: the hyperthreads beside these
+    `others`: other processes. `stolen`: other virtual machines on the host. `beside`: the sibling hyperthreads of these
     cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
@@ -92,7 +92,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the least."""
+        """The order of trust: 0 for `untrusted`."""
         return list(Verdict).index(self)
 
 
@@ -300,8 +300,7 @@ class Result(Stored):
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that Dyno didn't make, because this version doesn't have them or there "
-        "was nothing to check against. With any of these the verdict is at most indicative.",
+        description="Checks of class A and B that weren't possible. With any, the verdict is at most indicative.",
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]

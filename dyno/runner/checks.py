@@ -79,7 +79,7 @@ _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
 _UNCOUNTED = "{} can't count the operations of this execution"
 _TOO_LONG = "one execution takes too long to execute twice the work"
-_TOO_SMALL = "the work is too small, beside the call that starts it, to be told from no work"
+_TOO_SMALL = "the work is too small, compared with its call, to distinguish it from eliminated work"
 
 
 @dataclass
@@ -213,7 +213,7 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution, over the number that takes a fifth of a sample if each does `times` the work."""
+        """Seconds per execution. Times about a fifth of a sample, if each execution does `times` the work."""
         count = max(1, self._count // (5 * times))
         return self._read(count, execute).execution_s / count
 

@@ -3,7 +3,7 @@
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, so its cost doesn't grow with
-their number. Nothing depends on a forecast: if it can't be made, it is empty.
+their number. Forecasts are optional: if one can't be made, it is empty.
 """
 
 import asyncio
@@ -290,7 +290,7 @@ async def new_queue_state(
     try:
         with store_errors():
             running = await _running_jobs(client, keys)
-    except StoreUnavailable:  # the job is queued all the same, and the caller must learn that
+    except StoreUnavailable:  # the job is queued, so the request must succeed
         return QueueState(position)
     return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
 

@@ -1,4 +1,4 @@
-"""Live workers and their devices, cordons, and which resting workers to wake.
+"""Live workers and their devices, cordons, and which idle workers to wake.
 
 Each worker publishes itself and its device under a key with a short TTL. A cordoned device claims no jobs, but its
 worker stays up and finishes the running job. A cordon lasts until it is lifted, even across restarts of the worker.

@@ -53,7 +53,7 @@ def redis_now_s(client: redis.Redis, settings: Settings) -> float:
     """
     with store_errors():
         seconds, micros = client.time()
-        # Redis checks a script's flags before it runs it. This one has the flags of a heartbeat, and nothing to do.
+        # Redis checks a script's flags before it runs it. This one has a heartbeat's flags and does nothing.
         _expire(client, Keys(settings.namespace), [_NO_DEVICE])
     return float(seconds + micros / 1e6)
 

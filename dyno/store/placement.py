@@ -95,7 +95,7 @@ def encode_fits(fits: Mapping[str, bool]) -> str:
 class ClaimFilter:
     """Decides which jobs a claim takes.
 
-    `fits` is called if the record has no answer for the profile; "" takes any job.
+    `fits` is called if the record has no answer for the profile. The profile "" takes any job.
     """
 
     profile: str

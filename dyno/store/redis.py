@@ -110,8 +110,8 @@ def _is_no_timeout(error: Exception) -> bool:
 def store_errors() -> Iterator[None]:
     """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading.
 
-    A missing script is temporary, too: redis-py loads it and calls it again, and a server that restarts in between has
-    forgotten it.
+    A missing script is a temporary error, too: redis-py loads it and calls it again, but the server may restart in
+    between.
     """
     try:
         yield
@@ -287,7 +287,7 @@ class Keys:
         return self._key("paces", series)  # LIST with its own TTL: "expected_s took_s", newest first
 
     def comparison(self, comparison_id: str) -> str:
-        return self._key("comparison", comparison_id)  # STRING: JSON, expires with the first of its jobs
+        return self._key("comparison", comparison_id)  # STRING: JSON, expires with the job that expires first
 
     @property
     def expiring(self) -> str:

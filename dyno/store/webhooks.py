@@ -21,7 +21,7 @@ from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_curso
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_LEASE_FACTOR = 2  # times the timeout of an attempt: leaves as much time again to settle it
+_LEASE_FACTOR = 2  # times the timeout of an attempt: leaves the same time again to settle it
 
 
 class LeasedDelivery(NamedTuple):

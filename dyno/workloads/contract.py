@@ -224,7 +224,10 @@ class Smoke:
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of benchmark. `flops(params)` is per execution; the workload's docstring has its formula."""
+    """One kind of benchmark. `flops(params)` is per execution; the workload's docstring has its formula.
+
+    The result compares it with the peak for `params.dtype`, or for float32 if the params have no dtype.
+    """
 
     name: str
     description: str

@@ -247,8 +247,8 @@ log = logging.getLogger(__name__)
 async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
-    Two things stay in Redis for a while, but no response contains them: its events among the last 10,000 of all jobs,
-    and those comparisons, until another of their jobs is deleted.
+    Its events among the last 10,000 of all jobs, and those comparisons, stay in Redis for a while, but no response
+    contains them.
 
     Its idempotency key stays used until its 24 hours are over. If the artifact store is unreachable, the files can no
     longer be read, and are deleted within hours after the store is back.

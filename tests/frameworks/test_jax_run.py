@@ -75,6 +75,7 @@ def test_a_product_is_measured_and_verified() -> None:
     assert done.record.unchecked == {}
 
 
+@pytest.mark.verify
 def test_a_network_is_trained_and_judged() -> None:
     done = _run("mnist_cnn")
     assert isinstance(done, DoneFrame), done

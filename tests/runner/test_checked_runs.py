@@ -75,6 +75,8 @@ def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
     code: str, device: Device, tensorflow: TensorFlow
 ) -> None:
     """A busy machine may hide an incorrect benchmark for a while, but never makes a correct one look incorrect."""
+    if code == "PRECISION_MISMATCH" and os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2":
+        pytest.skip("computes in bfloat16, which crashes here: see tests/conftest.py")
     with in_the_background(tensorflow) if code == "ASYNC_TIMING" else nullcontext():
         found = eventually(lambda: _caught(code, device), what=f"{code} is raised")
     assert found is not None

@@ -5,8 +5,8 @@ epochs with Keras' own callbacks. Further trials differ in their seed alone.
 
 `jit_compile` "auto" measures both settings and uses the faster one, on TensorFlow only; JAX compiles every step,
 PyTorch none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a small batch
-is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch:
-on two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
+is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch. On
+two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
 (0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small one before the host has started the
 operations.
 """

@@ -126,7 +126,7 @@ def _compared(context: BuildContext, timed: CompiledStep, precision: str) -> Ste
             return StepFinding(unchecked="the loss of the plain step isn't finite either", details=details)
         share = f"only {found.compared:.0%} of the weights, less than {correctness.MIN_COMPARED:.0%}"
         return StepFinding(
-            unchecked=f"rounding in {precision} allows comparing {share}, with a plain step", details=details
+            unchecked=f"because of rounding in {precision}, a plain step allows comparing {share}", details=details
         )
     return StepFinding(details=details)
 

@@ -117,7 +117,7 @@ def training_workload(
 def training_smoke(
     params: Mapping[str, JsonValue], details: Collection[str] = (), artifacts: Collection[str] = ()
 ) -> Smoke:
-    """A training of one epoch without XLA, which would compile for most of the time. It leaves what every one does."""
+    """A training of one epoch without XLA, whose compiling would take most of the time. Expects the usual outputs."""
     return Smoke(
         params={"epochs": 1, "jit_compile": False, **params},
         details=frozenset({"batch_size", "batch_size_per_replica", "replicas", "jit_compile", "weights", *details}),

@@ -62,6 +62,7 @@ def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
             process.kill()
 
 
+@pytest.mark.verify
 def test_a_job_runs_without_a_retry_and_a_retry_finds_it(
     start_worker: StartWorker,
     settings: Settings,

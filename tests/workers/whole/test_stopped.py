@@ -27,6 +27,7 @@ from tests.workers.whole.looking import (
 
 
 @two_cores
+@pytest.mark.verify
 def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, short_lease: Settings) -> None:
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)

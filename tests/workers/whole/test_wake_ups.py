@@ -27,7 +27,7 @@ def send(settings: Settings, *queues: str) -> None:
 
 
 @two_cores
-@pytest.mark.parametrize("each", [5, pytest.param(12, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("each", [3, pytest.param(12, marks=pytest.mark.verify)])
 def test_each_job_runs_once_whatever_happens_to_wake_ups(
     start_worker: StartWorker, settings: Settings, each: int
 ) -> None:

@@ -4,22 +4,12 @@ The public names of the client library are imported on first use, because every 
 doesn't need them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dyno.client import (
-        AsyncClient,
-        Client,
-        ComparisonNotMade,
-        ConnectionBroken,
-        DownloadDamaged,
-        JobNotSucceeded,
-        Refused,
-        ServerUnreachable,
-    )
+    from dyno.client import AsyncClient, Client, Refused, ServerUnreachable
+    from dyno.client.exceptions import ComparisonNotMade, ConnectionBroken, DownloadDamaged, JobNotSucceeded
     from dyno.errors import DynoError
     from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me
     from dyno.models.comparison import Comparison, UnfinishedComparison
@@ -29,40 +19,19 @@ if TYPE_CHECKING:
     from dyno.models.spec import Spec
     from dyno.models.webhook import Delivery
 
-_ACCESS, _CLIENT, _FLEET, _RESULT = "dyno.models.api_key", "dyno.client", "dyno.models.inventory", "dyno.models.result"
-_WHERE = {
-    "ApiKey": _ACCESS,
-    "Artifact": _RESULT,
-    "AsyncClient": _CLIENT,
-    "AwayDevice": _FLEET,
-    "Client": _CLIENT,
-    "Comparison": "dyno.models.comparison",
-    "ComparisonNotMade": _CLIENT,
-    "ConnectionBroken": _CLIENT,
-    "Cordon": _FLEET,
-    "CreatedKey": _ACCESS,
-    "Delivery": "dyno.models.webhook",
-    "DeviceStatus": _FLEET,
-    "DownloadDamaged": _CLIENT,
-    "DynoError": "dyno.errors",
-    "Job": "dyno.models.job",
-    "JobNotSucceeded": _CLIENT,
-    "Limits": _ACCESS,
-    "Me": _ACCESS,
-    "Metric": _RESULT,
-    "Refused": _CLIENT,
-    "Result": _RESULT,
-    "ResultRow": "dyno.models.result",
-    "RunSamples": "dyno.models.result",
-    "ServerUnreachable": _CLIENT,
-    "Spec": "dyno.models.spec",
-    "Status": "dyno.models.job",
-    "UnfinishedComparison": "dyno.models.comparison",
-    "Validation": "dyno.models.job",
-    "Verdict": _RESULT,
-    "WorkerRecord": _FLEET,
-    "WorkloadEntry": "dyno.models.inventory",
+_NAMES = {
+    "dyno.client": "AsyncClient Client ComparisonNotMade ConnectionBroken DownloadDamaged JobNotSucceeded Refused "
+    "ServerUnreachable",
+    "dyno.errors": "DynoError",
+    "dyno.models.api_key": "ApiKey CreatedKey Limits Me",
+    "dyno.models.comparison": "Comparison UnfinishedComparison",
+    "dyno.models.inventory": "AwayDevice Cordon DeviceStatus WorkerRecord WorkloadEntry",
+    "dyno.models.job": "Job Status Validation",
+    "dyno.models.result": "Artifact Metric Result ResultRow RunSamples Verdict",
+    "dyno.models.spec": "Spec",
+    "dyno.models.webhook": "Delivery",
 }
+_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "ApiKey",

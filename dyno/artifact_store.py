@@ -9,8 +9,6 @@ archive (a Lambda layer's) can't run. Keras itself rejects HDF5 links and data s
 declare a thousand times their actual size.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -243,7 +241,7 @@ def _sync_entries(folder: Path) -> None:
 _NO_STORE = {"memory": "is this process's memory", "http": "can't be written", "https": "can't be written"}
 
 
-def remote_store(url: str, here: FolderStore) -> RemoteStore:
+def remote_store(url: str, here: FolderStore) -> "RemoteStore":
     """Raises ArtifactStoreUnfit, which names the package to install if a driver is missing."""
     import fsspec  # imported here because it takes 0.1 s, and most deployments set no such URL
 

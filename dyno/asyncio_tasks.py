@@ -1,7 +1,5 @@
 """Cancel asyncio tasks reliably."""
 
-from __future__ import annotations
-
 import asyncio
 
 _AGAIN_AFTER_S = 0.2

@@ -1,7 +1,5 @@
 """Crash-safe file writes: contents and directory entries are synced, so they survive a loss of power."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

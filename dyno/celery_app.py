@@ -4,8 +4,6 @@ A message is a wake-up and carries no job: jobs are in the store. Losing, repeat
 changes nothing, and no setting here has to protect a message.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any, Final

@@ -41,8 +41,6 @@ Each class has a stable `code` that callers may depend on. `service/problems.py`
 usage) mean the same everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -3,8 +3,6 @@
 Only this module scales units, such as seconds to ms or FLOP/s to TFLOP/s.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

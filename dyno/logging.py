@@ -9,8 +9,6 @@ travels as W3C Trace Context's `traceparent`. The job's record keeps it, so a wo
 `dyno.otel`, which sends spans, is imported only if tracing is on.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Spans sent over OTLP/HTTP by OpenTelemetry's SDK. Imported only if tracing is on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Checks before a service starts: whether a folder is writable, whether a TCP port is free."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import tempfile

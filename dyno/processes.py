@@ -1,7 +1,5 @@
 """Dyno's processes on one host: start, restart and stop them."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import selectors

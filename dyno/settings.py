@@ -1,7 +1,5 @@
 """The settings of Dyno: one class, each field read from the environment as DYNO_<NAME>."""
 
-from __future__ import annotations
-
 import base64
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Pydantic's validation errors in JSON's terms: pointers and messages. Pydantic's own messages name Python's types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

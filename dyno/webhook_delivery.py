@@ -12,8 +12,6 @@ these threads, in all and per API key, and counts each until its lookup returns.
 keep the process from exiting.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -35,8 +33,7 @@ import redis.asyncio
 from pydantic import SecretStr
 from standardwebhooks import Webhook
 
-from dyno.asyncio_tasks import cancel_and_wait
-from dyno.errors import RecordUnreadable, StoreUnavailable, UnknownJob
+from dyno import asyncio_tasks, errors
 from dyno.models.webhook import DeliveryStatus, Ended, Outcome, delivery_of, payload_of
 from dyno.settings import SECRET_PREFIX, Settings
 from dyno.store.jobs import Jobs
@@ -188,23 +185,16 @@ class WebhookSender:
         url = httpx.URL(
             scheme=receiver.scheme, host=address, port=receiver.port, raw_path=receiver.path.encode("ascii")
         )
-        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": _user_agent()}
+        agent = f"Dyno/{version('tensordyno')}"
+        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": agent}
         limits = httpx.Timeout(self._within_s, connect=CONNECT_WITHIN_S)
         async with (
             httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=limits) as client,
             client.stream(
-                "POST",
-                url,
-                content=body,
-                headers={**known, **headers},
-                extensions={"sni_hostname": receiver.host},
+                "POST", url, content=body, headers={**known, **headers}, extensions={"sni_hostname": receiver.host}
             ) as answer,
         ):
             return answer.status_code
-
-
-def _user_agent() -> str:
-    return f"Dyno/{version('tensordyno')}"
 
 
 MAX_ATTEMPTS_AT_ONCE = 32
@@ -262,9 +252,9 @@ class WebhookDeliverer:
     async def _attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._settle(leased, await self._make(leased))
-        except UnknownJob:  # the job was deleted meanwhile, and its delivery with it
+        except errors.UnknownJob:  # the job was deleted meanwhile, and its delivery with it
             pass
-        except StoreUnavailable as error:
+        except errors.StoreUnavailable as error:
             log.warning("can't record how a delivery for %s ended, so it will be retried: %s", leased.job_id, error)
         except Exception:
             log.exception("can't record how a delivery for %s ended", leased.job_id)
@@ -278,11 +268,11 @@ class WebhookDeliverer:
         began_s = time.monotonic()
         try:
             return await self._send(leased)
-        except (StoreUnavailable, UnknownJob):
+        except (errors.StoreUnavailable, errors.UnknownJob):
             raise
         except Exception as error:
             log.exception("an attempt to deliver the webhook of %s failed", leased.job_id)
-            detail = str(error) if isinstance(error, RecordUnreadable) else _OWN_FAULT
+            detail = str(error) if isinstance(error, errors.RecordUnreadable) else _OWN_FAULT
             return Ended(outcome=Outcome.ERROR, detail=detail, duration_s=round(time.monotonic() - began_s, 3))
 
     async def _send(self, leased: LeasedDelivery) -> Ended:
@@ -325,4 +315,4 @@ async def webhook_deliverer(client: redis.asyncio.Redis, settings: Settings) -> 
     try:
         yield
     finally:
-        await cancel_and_wait(task)
+        await asyncio_tasks.cancel_and_wait(task)

@@ -4,8 +4,6 @@ A caller sets the URL and Dyno calls it from inside its network, so private serv
 Dyno accepts https and public addresses only, except for hosts in `DYNO_WEBHOOK_ALLOWED_HOSTS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -7,8 +7,6 @@ Exit codes:
 - 3: the address can't be bound.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -22,15 +20,12 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from dyno.errors import DynoError
+from dyno import errors, preflight
 from dyno.logging import set_up_logging
-from dyno.preflight import bind_error
 from dyno.settings import Settings, WrongSettings, load_settings
-from service.anonymous_access import needs_keys
+from service import anonymous_access, middleware, state
 from service.app import create_app
-from service.middleware import ACCESS_LOG
 from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
-from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
 
@@ -70,22 +65,22 @@ def main() -> int:
         return _refuse(error.detail, 2)
     set_up_logging(settings.log_format)
     settings = settings.model_copy(update={"max_connections": allowed_connections(settings.max_connections)})
-    ACCESS_LOG.setLevel(logging.INFO if settings.access_log else logging.WARNING)
+    middleware.ACCESS_LOG.setLevel(logging.INFO if settings.access_log else logging.WARNING)
     if wrong := tls_error(settings):
         return _refuse(wrong, 2)
     try:
-        if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
+        if anonymous_access.needs_keys(settings) and not (settings.require_keys or state.has_keys(settings)):
             return _refuse(
                 f"other hosts can reach {settings.host}, and there is no API key: create one with `dyno keys create`, "
                 "or start with DYNO_REQUIRE_KEYS=true and create it then; or bind 127.0.0.1; "
                 "or set DYNO_ALLOW_UNAUTHENTICATED=true to serve every client without a key",
                 2,
             )
-        if wrong := bind_error(settings.host, settings.port):
+        if wrong := preflight.bind_error(settings.host, settings.port):
             return _refuse(wrong, 3)
         app = create_app(settings)
-        check_store(settings)
-    except DynoError as error:
+        state.check_store(settings)
+    except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
     gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/server.md)

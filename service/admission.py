@@ -3,32 +3,18 @@
 The host name of a webhook's URL is resolved only at each delivery attempt. Files of weights aren't opened here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dyno.artifact_store import WEIGHTS_SUFFIXES, is_weights
+from dyno import artifact_store, errors, webhook_url
 from dyno.devices.device import Device
-from dyno.errors import (
-    DoesNotFit,
-    DynoError,
-    ExceedsTimeout,
-    FieldError,
-    InvalidSpec,
-    NoDeviceFits,
-    ResultNotReady,
-    UnknownJob,
-    Unsupported,
-)
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.result import Artifact
 from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
 from dyno.store.placement import device_class, fits, profile, queue_for
-from dyno.webhook_url import parse_webhook_url, reject_reason
 from dyno.workloads.contract import Estimate, Params
 from dyno.workloads.training.params import TrainingParams
 from service.state import State
@@ -42,10 +28,10 @@ def check_webhook(settings: Settings, spec: Spec) -> None:
     if spec.webhook is None:
         return
     if settings.webhook_secret is None:
-        raise InvalidSpec([FieldError("/webhook", "webhooks-off", _WEBHOOKS_OFF)])
-    detail = reject_reason(parse_webhook_url(spec.webhook.url), settings.webhook_allowed_hosts)
+        raise errors.InvalidSpec([errors.FieldError("/webhook", "webhooks-off", _WEBHOOKS_OFF)])
+    detail = webhook_url.reject_reason(webhook_url.parse_webhook_url(spec.webhook.url), settings.webhook_allowed_hosts)
     if detail is not None:
-        raise InvalidSpec([FieldError("/webhook", "webhook-refused", detail)])
+        raise errors.InvalidSpec([errors.FieldError("/webhook", "webhook-refused", detail)])
 
 
 _WEIGHTS = "/params/weights"
@@ -58,19 +44,19 @@ async def check_weights(state: State, params: Params) -> None:
         return
     try:
         listed = (await state.jobs.result(ref.job)).artifacts
-    except UnknownJob:
+    except errors.UnknownJob:
         raise _weights_error("job", "unknown-job", f"{ref.job} doesn't exist, or was deleted") from None
-    except ResultNotReady as error:
+    except errors.ResultNotReady as error:
         detail = f"{ref.job} is {error.job_status}: only a job that succeeded has weights"
         raise _weights_error("job", "not-succeeded", detail) from None
     _check_weights_name(ref, listed)
 
 
 def _check_weights_name(ref: WeightsRef, listed: list[Artifact]) -> None:
-    weights = [artifact.name for artifact in listed if is_weights(artifact.name)]
+    weights = [artifact.name for artifact in listed if artifact_store.is_weights(artifact.name)]
     there = f"weights of {ref.job}: {', '.join(weights) or 'none'}"
-    if not is_weights(ref.name):
-        kinds = " or ".join(WEIGHTS_SUFFIXES)
+    if not artifact_store.is_weights(ref.name):
+        kinds = " or ".join(artifact_store.WEIGHTS_SUFFIXES)
         raise _weights_error(
             "name", "not-weights", f'"{ref.name}" is not a file of weights, which ends in {kinds}; {there}'
         )
@@ -78,8 +64,8 @@ def _check_weights_name(ref: WeightsRef, listed: list[Artifact]) -> None:
         raise _weights_error("name", "artifact-not-found", f'no file "{ref.name}"; {there}')
 
 
-def _weights_error(field: str, code: str, detail: str) -> InvalidSpec:
-    return InvalidSpec([FieldError(f"{_WEIGHTS}/{field}", code, detail)])
+def _weights_error(field: str, code: str, detail: str) -> errors.InvalidSpec:
+    return errors.InvalidSpec([errors.FieldError(f"{_WEIGHTS}/{field}", code, detail)])
 
 
 _WAITS = 'set "queue_if_absent": true to wait for one'
@@ -113,7 +99,7 @@ def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
     if not free:
         reason = None if able else _refusal(request, devices)
         if not request.spec.queue_if_absent:
-            raise reason or NoDeviceFits(f"{_all_cordoned(able)}; {_WAITS}")
+            raise reason or errors.NoDeviceFits(f"{_all_cordoned(able)}; {_WAITS}")
         why = _why(reason) if reason else _all_cordoned(able)
         absent = _absent(request.spec, why if answers else None)
         return Admission(None, [*_linted(request, None), absent], by_profile)
@@ -138,20 +124,24 @@ def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if fits(spec.device, device) and spec.framework in device.frameworks]
 
 
-def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
+def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError:
     """Why no device can run the job: what the closest match lacks."""
     spec = request.spec
     if not (meant := [device for device in devices if fits(spec.device, device)]):
         there = ", ".join(sorted(device.full_id for device in devices)) or "none"
         asked = device_class(spec.device)
-        return NoDeviceFits(f'no live worker has a device "{asked}"; live devices: {there}; {_WAITS}')
+        return errors.NoDeviceFits(f'no live worker has a device "{asked}"; live devices: {there}; {_WAITS}')
     if not (able := _serving(spec, meant)):
-        return Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, meant))])
+        return errors.Unsupported(
+            [errors.FieldError("/framework", "framework-missing", _missing(spec.framework, meant))]
+        )
     if not (enough := [device for device in able if not request.check_units(device)]):
-        return Unsupported(request.check_units(max(able, key=lambda device: device.units)))
+        return errors.Unsupported(request.check_units(max(able, key=lambda device: device.units)))
     if not (willing := [device for device in enough if not request.workload.refuses(request.params, device)]):
         refused = request.workload.refuses(request.params, enough[0])
-        return Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
+        return errors.Unsupported(
+            [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused]
+        )
     return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
 
 
@@ -177,23 +167,25 @@ def _candidate(request: JobRequest, device: Device) -> _Candidate:
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
-def _does_not_fit(request: JobRequest, best: Device) -> DoesNotFit:
+def _does_not_fit(request: JobRequest, best: Device) -> errors.DoesNotFit:
     detail = (
         f"the job needs about {request.estimate(best).memory_bytes} bytes; "
         f"the largest fitting device, {best.full_id}, has {best.memory_bytes} bytes"
     )
     fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
-    return DoesNotFit([FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
+    return errors.DoesNotFit([errors.FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
 
 
-def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -> ExceedsTimeout:
+def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -> errors.ExceedsTimeout:
     detail = f"the job needs about {first.time_s:.3g} s on {first.device.full_id}; timeout_s is {timeout_s:.3g}"
     fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
     if request.spec.measure.processes.min > 1:
         fields.append("/measure/processes")
     if first.time_s == first.sure_s + first.run.train_s:
         fields.append("/measure/min_s")
-    return ExceedsTimeout([FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]])
+    return errors.ExceedsTimeout(
+        [errors.FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]]
+    )
 
 
 def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
@@ -223,9 +215,9 @@ def _absent(spec: Spec, why: str | None) -> SpecWarning:
     return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
 
 
-def _why(reason: DynoError) -> str:
+def _why(reason: errors.DynoError) -> str:
     """The reason, without repeating a detail that several fields share."""
-    if not isinstance(reason, InvalidSpec):
+    if not isinstance(reason, errors.InvalidSpec):
         return reason.detail
     return "; ".join(dict.fromkeys(error.detail for error in reason.errors))
 

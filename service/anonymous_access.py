@@ -6,8 +6,6 @@ this host send requests. It can use a name that resolves to 127.0.0.1 once the p
 request that takes effect although the page can't read the response. A proxy makes every client look local.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import math

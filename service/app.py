@@ -1,7 +1,5 @@
 """Build the application: routes, problems, middleware, and the state that it opens before the first request."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +11,7 @@ from dyno.artifact_store import service_store
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import middleware, openapi, problems
-from service.auth import authorize, route_rules
-from service.dependencies import check_parameters
-from service.middleware import HttpMetrics, TracingMiddleware
+from service import auth, dependencies, middleware, openapi, problems
 from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
 from service.state import opened
 
@@ -55,13 +50,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = stopping
     parts = (jobs, events, artifacts, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health)
     for part in parts:
-        app.include_router(part.router, dependencies=[Depends(authorize), Depends(check_parameters)])
+        app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]
-    app.state.rules = route_rules(app.routes)
+    app.state.rules = auth.route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
     if traces.on:
-        app.add_middleware(TracingMiddleware, traces=traces)
-    app.state.meter = HttpMetrics(app.version)
+        app.add_middleware(middleware.TracingMiddleware, traces=traces)
+    app.state.meter = middleware.HttpMetrics(app.version)
     middleware.install(app, app.state.meter, settings)
     return app

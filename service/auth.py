@@ -3,8 +3,6 @@
 `authorize` runs before every route. Workers read and store files without a key: their attempt's token names the job.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
@@ -19,9 +17,7 @@ from dyno.models.api_key import EVERYBODY, ApiKey, Scope, Viewer
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.artifacts import check_token
 from dyno.store.redis import JOB_ID
-from service import middleware
-from service.anonymous_access import check_anonymous
-from service.problems import NotAuthorized, RepeatedHeader, ScopeMissing, hide_store_details
+from service import anonymous_access, middleware, problems
 from service.state import State
 
 JOB_HEADER = "dyno-job"  # the job that the token belongs to, when the request reads another job's file
@@ -40,8 +36,8 @@ async def check_weights_access(request: Request, state: State) -> None:
     """
     own, token = _single_header(request, JOB_HEADER) or "", bearer_token(request)
     if token is None or JOB_ID.fullmatch(own) is None:
-        raise NotAuthorized(f"{JOB_HEADER} must name the job of the attempt whose token is sent")
-    with hide_store_details():
+        raise problems.NotAuthorized(f"{JOB_HEADER} must name the job of the attempt whose token is sent")
+    with problems.hide_store_details():
         await check_token(state.client, state.settings, own, token)
     asked = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
     if asked not in _weights_of((await state.jobs.get(own)).spec):
@@ -51,7 +47,7 @@ async def check_weights_access(request: Request, state: State) -> None:
 def _single_header(request: Request, name: str) -> str | None:
     given = request.headers.getlist(name)
     if len(given) > 1:
-        raise RepeatedHeader(f"the header {name} is repeated; send it once")
+        raise problems.RepeatedHeader(f"the header {name} is repeated; send it once")
     return given[0] if given else None
 
 
@@ -154,14 +150,14 @@ async def authorize(request: Request) -> Caller:
         return Caller()
     caller = await _caller(request, state, row)
     if needs not in caller.scope.implied:
-        raise ScopeMissing(f'this needs a key of scope "{needs}"; {caller.name} has scope "{caller.scope}"')
+        raise problems.ScopeMissing(f'this needs a key of scope "{needs}"; {caller.name} has scope "{caller.scope}"')
     return caller
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
     """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
     secret = bearer_token(request)
-    with hide_store_details():
+    with problems.hide_store_details():
         key = None if secret is None else await state.keys.find(secret)
     if key is not None:
         middleware.caller_key.set(key.id)
@@ -169,8 +165,8 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
             await state.keys.use(key)
         return Caller(key)
     if row[1].startswith(ALWAYS_NEED_KEY) or await state.gate.closed(while_away=row == WITHOUT_STORE):
-        raise NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")
-    check_anonymous(request, state.settings)
+        raise problems.NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")
+    anonymous_access.check_anonymous(request, state.settings)
     return Caller()
 
 

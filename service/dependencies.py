@@ -1,7 +1,5 @@
 """Parameters, headers, conditional requests and pages that routes declare."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -21,8 +19,7 @@ from dyno.logging import current_job_id
 from dyno.store.jobs import Jobs
 from dyno.store.redis import JOB_ID
 from dyno.validation_messages import pointer
-from service import validation
-from service.auth import CONTRACT, CallerDep, bearer_token
+from service import auth, validation
 from service.problems import InvalidRequest, NotAuthorized
 from service.state import State
 
@@ -113,7 +110,7 @@ _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])
 
 
 # All dependencies are coroutines: FastAPI would run each plain function on a thread.
-async def _state(request: Request, caller: CallerDep) -> State:
+async def _state(request: Request, caller: auth.CallerDep) -> State:
     state = cast(State, request.app.state.opened)
     return state if caller.key is None else replace(state, jobs=state.jobs.seen_by(caller.viewer))
 
@@ -136,7 +133,7 @@ async def _artifact_name(name: Annotated[str, Path(description="A file name, nev
 
 
 async def _attempt_token(request: Request) -> str:
-    token = bearer_token(request)
+    token = auth.bearer_token(request)
     if token is None:
         raise NotAuthorized("only the worker that runs the job may store its files: send the token of its attempt")
     return token
@@ -169,7 +166,7 @@ async def check_parameters(request: Request) -> None:
     route = request.scope["route"]
     headers = [name for name, _ in request.scope["headers"]]
     is_plain = not request.query_params and len(set(headers)) == len(headers)
-    if is_plain or not route.path.startswith(CONTRACT):
+    if is_plain or not route.path.startswith(auth.CONTRACT):
         return
     known = [(each.alias, each.field_info) for each in get_flat_params(route.dependant)]
     elsewhere = (params.Path, params.Header, params.Cookie)
@@ -214,8 +211,7 @@ AttemptToken = Annotated[str, Depends(_attempt_token)]
 Submission = Annotated[validation.JobRequest, Depends(_submission)]
 PreferredWait = Annotated[int | None, Depends(_preferred_wait_s)]
 Wait = Annotated[
-    float,
-    Query(ge=0, le=MAX_WAIT_S, description="Maximum number of seconds to wait for a change before responding."),
+    float, Query(ge=0, le=MAX_WAIT_S, description="Maximum number of seconds to wait for a change before responding.")
 ]
 IfNoneMatch = Annotated[str | None, Depends(_if_none_match)]
 IdempotencyKey = Annotated[

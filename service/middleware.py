@@ -5,8 +5,6 @@ Where no route handles HEAD, the response is that to GET without the body (RFC 9
 named by OpenTelemetry's conventions for HTTP servers, within the client's trace if the client sends one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import platform
@@ -17,17 +15,8 @@ from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
 
+import prometheus_client
 from fastapi import FastAPI
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    ProcessCollector,
-    disable_created_metrics,
-)
-from prometheus_client.metrics_core import Metric
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -44,24 +33,26 @@ METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
 
-disable_created_metrics()  # type: ignore[no-untyped-call]
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class HttpMetrics:
     """The metrics of one app; the default registry of prometheus_client is shared by the whole process."""
 
     def __init__(self, version: str) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        build = Info("dyno_build", "The version of this API process", registry=self._registry)
+        self._registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self._registry)
+        build = prometheus_client.Info("dyno_build", "The version of this API process", registry=self._registry)
         build.info({"version": version, "python": platform.python_version()})
-        self.connections = Gauge("dyno_connections", "Open client connections", registry=self._registry)
-        self._endings = Counter(
+        self.connections = prometheus_client.Gauge(
+            "dyno_connections", "Open client connections", registry=self._registry
+        )
+        self._endings = prometheus_client.Counter(
             "dyno_connections_ended", "Connections that this API process closed", ["why"], registry=self._registry
         )
         for why in CLOSE_REASONS:
             self._endings.labels(why)
-        self._requests = Histogram(
+        self._requests = prometheus_client.Histogram(
             "dyno_http_request_duration_seconds",
             "Time from a request to the start of its response, in this API process; held: a long poll",
             ["method", "route", "status", "held"],
@@ -78,7 +69,7 @@ class HttpMetrics:
         """Count a connection that the service closed for one of CLOSE_REASONS."""
         self._endings.labels(why).inc()
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[prometheus_client.Metric]:
         return self._registry.collect()
 
 

@@ -4,8 +4,6 @@ Exceptions for faulty requests are here; all others are in `dyno.errors`. PROBLE
 and title of its problem.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A proxy enforces the other limits (docs/operations.md, deploy/nginx.conf). Route
 their size and time (service/validation.py, service/routes/artifacts.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import logging

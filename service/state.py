@@ -4,8 +4,6 @@ The module also limits open streams and long polls, in total and per key, and es
 occupy its device.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -16,39 +14,33 @@ from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import redis
 import redis.asyncio
 
+from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
-from dyno.celery_app import send_wake_up
 from dyno.devices.device import Device
-from dyno.errors import InvalidSpec, LimitReached, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
 from dyno.models.api_key import ApiKey
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store import eta, events
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
-from dyno.store.eta import Forecasts
-from dyno.store.events import ChangeNotifier, EventReader
 from dyno.store.jobs import Jobs
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import async_client, check_server, sync_client
-from dyno.webhook_delivery import webhook_deliverer
-from dyno.workloads import resolve
-from dyno.workloads.contract import Workload
-from service.anonymous_access import KeyGate, needs_keys
-from service.problems import TooManyStreams
+from dyno.workloads import contract, resolve
+from service import anonymous_access, problems
 
 
-def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) -> float | None:
+def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:
     """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
 
     Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
     """
     try:
         arms = [resolve(arm, workloads) for arm in spec.arms]
-    except (UnknownWorkload, InvalidSpec):
+    except (errors.UnknownWorkload, errors.InvalidSpec):
         return None
     if not all(arm.spec.framework in device.frameworks and arm.can_run(device) for arm in arms):
         return None
@@ -76,9 +68,9 @@ class StreamLimit:
         name = None if key is None else key.id
         if self._has_its_part(name):
             detail = f"this key has {self._most_of_a_key} open streams, its limit; close one first"
-            raise LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
+            raise errors.LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
         if self._taken.total() >= self._most:
-            raise TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
+            raise problems.TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
         with self._one(name):
             yield
 
@@ -118,13 +110,13 @@ class State:
     """
 
     settings: Settings
-    workloads: Mapping[str, Workload]
+    workloads: Mapping[str, contract.Workload]
     client: redis.asyncio.Redis
     jobs: Jobs
     keys: ApiKeys
-    gate: KeyGate
-    watch: ChangeNotifier
-    feed: EventReader
+    gate: anonymous_access.KeyGate
+    watch: events.ChangeNotifier
+    feed: events.EventReader
     artifacts: ArtifactStore
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
@@ -142,7 +134,7 @@ def check_store(settings: Settings) -> None:
     try:
         for complaint in check_server(client, settings):
             log.warning("the store is not ready: %s", complaint)
-    except StoreUnavailable as error:
+    except errors.StoreUnavailable as error:
         log.warning("the store is not reachable yet: %s", error.detail)
     finally:
         client.close()
@@ -153,14 +145,14 @@ def has_keys(settings: Settings) -> bool:
     try:
         with sync_client(settings) as client:
             return any_key(client, settings)
-    except StoreUnavailable:
+    except errors.StoreUnavailable:
         return True
 
 
 @asynccontextmanager
 async def opened(
     settings: Settings,
-    workloads: Mapping[str, Workload],
+    workloads: Mapping[str, contract.Workload],
     artifacts: ArtifactStore,
     stopping: asyncio.Event,
     traces: Tracer,
@@ -169,22 +161,22 @@ async def opened(
     await asyncio.to_thread(check_store, settings)
     client = async_client(settings)
     blocking = async_client(settings, blocking=True)
-    watch = ChangeNotifier(blocking, settings)
+    watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
     chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
-    upkeep = Maintenance(settings, partial(send_wake_up, settings), chores)
+    upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()
     try:
-        forecasts = Forecasts(client, settings, partial(expected_s, workloads))
+        forecasts = eta.Forecasts(client, settings, partial(expected_s, workloads))
         jobs = Jobs(client, settings, forecasts.latest)
-        keys, feed = ApiKeys(client, settings), EventReader(client, settings)
-        gate = KeyGate(keys, always_closed=needs_keys(settings))
+        keys, feed = ApiKeys(client, settings), events.EventReader(client, settings)
+        gate = anonymous_access.KeyGate(keys, always_closed=anonymous_access.needs_keys(settings))
         checking, connections = anyio.CapacityLimiter(1), settings.max_connections
         streams = StreamLimit(min(settings.max_streams, max(1, connections // STREAMS_OF)))
         polls = StreamLimit(max(1, connections // POLLS_OF))
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, polls, traces)
-        async with webhook_deliverer(client, settings):
+        async with webhook_delivery.webhook_deliverer(client, settings):
             yield State(settings, workloads, client, *parts)
     finally:
         await asyncio.to_thread(upkeep.stop)

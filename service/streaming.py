@@ -4,8 +4,6 @@ Streams check periodically that their caller may still read, and end when a clie
 the job changes, the time is up, the client disconnects or the service shuts down.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -16,13 +14,10 @@ from fastapi import Depends, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from dyno.asyncio_tasks import cancel_and_wait
-from dyno.errors import StoreUnavailable, UnknownJob
+from dyno import asyncio_tasks, errors
 from dyno.models.job import Job
 from dyno.store.jobs import Submitted
-from service.auth import Caller, CallerDep, may_continue
-from service.dependencies import StateDep
-from service.middleware import caller_disconnected, caller_key, held_back
+from service import auth, dependencies, middleware
 from service.state import State
 
 
@@ -38,8 +33,8 @@ async def wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], boo
     """
     if timeout_s <= 0:
         return await state.jobs.get(job_id)
-    with state.polls.one_if_free(caller_key.get()) as free:
-        held_back.set(free)
+    with state.polls.one_if_free(middleware.caller_key.get()) as free:
+        middleware.held_back.set(free)
         return await _wait_for_job(state, job_id, satisfied, timeout_s if free else 0)
 
 
@@ -61,7 +56,7 @@ async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
     """
     try:
         return await wait_for_job(state, job.id, lambda job: job.done, timeout_s)
-    except (StoreUnavailable, UnknownJob):
+    except (errors.StoreUnavailable, errors.UnknownJob):
         return job
 
 
@@ -72,7 +67,7 @@ async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
     """
     changed = asyncio.ensure_future(state.watch.changed(job.id, job.version, timeout_s))
     stopping = asyncio.ensure_future(state.stopping.wait())
-    left = asyncio.ensure_future(caller_disconnected())
+    left = asyncio.ensure_future(middleware.caller_disconnected())
     try:
         await asyncio.wait((changed, stopping, left), return_when=asyncio.FIRST_COMPLETED)
         if changed.done():
@@ -91,7 +86,7 @@ async def accepted_job(state: State, submitted: Submitted, response: Response, p
     job = submitted.job
     if preferred_wait_s:
         job = await wait_until_done(state, job, preferred_wait_s)
-        if held_back.get():
+        if middleware.held_back.get():
             response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
     if submitted.replayed:
         response.headers["Idempotent-Replayed"] = "true"
@@ -127,8 +122,8 @@ class TimedStream(StreamingResponse):
         try:
             await asyncio.wait((sent, left), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_and_wait(left)
-            await cancel_and_wait(sent)
+            await asyncio_tasks.cancel_and_wait(left)
+            await asyncio_tasks.cancel_and_wait(sent)
         if not sent.cancelled():
             sent.result()
         if self.background is not None:
@@ -143,7 +138,7 @@ class TimedStream(StreamingResponse):
             await super().stream_response(sent_in_time)
 
 
-async def _stream_slot(state: StateDep, caller: CallerDep) -> AsyncIterator[None]:
+async def _stream_slot(state: dependencies.StateDep, caller: auth.CallerDep) -> AsyncIterator[None]:
     with state.streams.one(caller.key):
         yield
 
@@ -152,7 +147,7 @@ StreamSlot = Annotated[None, Depends(_stream_slot)]
 
 
 async def while_allowed(
-    state: State, caller: Caller, pieces: AsyncGenerator[_Piece, None]
+    state: State, caller: auth.Caller, pieces: AsyncGenerator[_Piece, None]
 ) -> AsyncGenerator[_Piece, None]:
     """`pieces`, until the caller may no longer read them: at most LOOK_EVERY_S after its key was revoked, for example.
 
@@ -162,7 +157,7 @@ async def while_allowed(
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             if time.monotonic() >= look_s:
-                if not await asyncio.shield(may_continue(state, caller)):  # as dyno/store/events.py does
+                if not await asyncio.shield(auth.may_continue(state, caller)):  # as dyno/store/events.py does
                     return
                 look_s = time.monotonic() + LOOK_EVERY_S
             if piece:

@@ -3,14 +3,11 @@
 This module, `admission` and `validation` know neither routes nor callers.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-import anyio
 import anyio.to_thread
 
 from dyno import celery_app
@@ -21,9 +18,7 @@ from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.models.spec import InterleavedSpec
-from dyno.store import fleet
-from dyno.store.jobs import Submitted
-from dyno.store.placement import profile
+from dyno.store import fleet, jobs, placement
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec
@@ -36,13 +31,13 @@ _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hang
 
 async def submit(
     state: State, asked: JobRequest | ComparisonRequest, idempotency_key: str | None, rerun_of: str | None = None
-) -> Submitted:
+) -> jobs.Submitted:
     """Queue the job, or find the one that an earlier request with this idempotency key created.
 
     Raises as `admit_request` does, but not for a repeated request.
     """
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
-        return Submitted(earlier, wake=False, replayed=True)
+        return jobs.Submitted(earlier, wake=False, replayed=True)
     admission = await admit_request(state, asked)
     submitted = await state.jobs.submit(
         asked.spec,
@@ -138,7 +133,7 @@ def admit_both(asked: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Adm
     """Admit both specs to one device. Raises as `admit` does; the time is that of all runs together."""
     first, second = (_admit_one(asked, place, devices).fits for place in range(2))
     fits = {name: can and second.get(name, False) for name, can in first.items()}
-    common = [device for device in devices if fits.get(profile(device))]
+    common = [device for device in devices if fits.get(placement.profile(device))]
     if not common and not asked.spec.queue_if_absent:
         raise NoDeviceFits("each spec fits a device, but no device fits both specs")
     both = [_admit_one(asked, place, common) for place in range(2)]

@@ -5,8 +5,6 @@ could understand differently: repeated keys, non-finite numbers, lone surrogates
 comparison becomes one spec whose two variants run in turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -21,8 +19,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
-from dyno.measure.compare_results import check_specs
-from dyno.measure.result_metrics import COLD
+from dyno.measure import compare_results, result_metrics
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
@@ -286,7 +283,7 @@ def validate_comparison(
     if errors or asked is None:
         raise InvalidComparison(one_error_per_field(errors))
     first, second = (_with_runs(each, asked.pairs) for each in requests)
-    check_specs(first.spec, second.spec, first.params.untimed | first.params.how)
+    compare_results.check_specs(first.spec, second.spec, first.params.untimed | first.params.how)
     joint = InterleavedSpec(
         **dict(first.spec),
         against=second.spec,
@@ -359,7 +356,7 @@ def _why_not(asked: str, sampled: bool, request: JobRequest) -> str:
     if sampled:
         return "depends on the amount of work, which differs between the specs' params"
     names = [metric.name for metric in request.workload.metrics_for(request.params)]
-    return "isn't sampled" if asked.removeprefix(COLD) in names else "is not a metric of these specs"
+    return "isn't sampled" if asked.removeprefix(result_metrics.COLD) in names else "is not a metric of these specs"
 
 
 def errors_in_spec(place: int, errors: Iterable[FieldError]) -> list[FieldError]:

@@ -1,7 +1,5 @@
 """The command `python -P -m workers --device cpu:0-1`: runs one worker until TERM or Ctrl-C."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -5,8 +5,6 @@ So a failing store costs only the files, with a warning, and never the result. T
 before the first run. The next attempt deletes the scratch folders of killed workers.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import logging
@@ -25,26 +23,9 @@ from typing import Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
-from dyno.artifact_store import (
-    PIECE_BYTES,
-    ArtifactStore,
-    artifact_url,
-    is_artifact_name,
-    is_weights,
-    sha256_of,
-    shared_store,
-    unsafe_weights_reason,
-)
+from dyno import artifact_store, errors
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
-from dyno.errors import (
-    ArtifactNotFound,
-    ArtifactStoreUnavailable,
-    ArtifactTooLarge,
-    DynoError,
-    StaleToken,
-    StoreUnavailable,
-)
 from dyno.measure.warnings import warning
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact, ResultWarning
@@ -112,7 +93,7 @@ TransientErrors = tuple[type[Exception], ...]
 _PAUSE_S = 0.5
 
 
-class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
+class ArtifactStoreUnreachable(errors.ArtifactStoreUnavailable):
     """The store didn't respond; it may be restarting."""
 
 
@@ -131,7 +112,7 @@ class ArtifactTransport(Protocol):
 
 def artifact_transport(settings: Settings, leases: Leases) -> ArtifactTransport:
     """The transport to the shared store if one is configured, else to the API. Raises ArtifactStoreUnfit."""
-    store = shared_store(settings)
+    store = artifact_store.shared_store(settings)
     if store is not None:
         return SharedStoreTransport(store, leases)
     return ApiTransport(settings.api_url or f"http://127.0.0.1:{settings.port}")
@@ -151,12 +132,14 @@ class ArtifactSender:
         `passing` errors are retried until `patience_s` after the first failure, then raised; a transfer without errors
         isn't limited. Other errors are raised at once.
         """
-        name, size_bytes, sha256 = source.name, source.stat().st_size, sha256_of(source)
+        name, size_bytes, sha256 = source.name, source.stat().st_size, artifact_store.sha256_of(source)
         deadline_s = math.inf
         while True:
             try:
                 self.transport.put(self.claim, name, sha256, source)
-                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=artifact_url(self.claim.job_id, name))
+                return Artifact(
+                    name=name, bytes=size_bytes, sha256=sha256, url=artifact_store.artifact_url(self.claim.job_id, name)
+                )
             except passing as error:
                 deadline_s = min(deadline_s, self.clock() + patience_s)
                 if abandoned.is_set() or self.clock() + _PAUSE_S >= deadline_s:
@@ -169,7 +152,7 @@ class SharedStoreTransport:
     """Writes directly to the store. It needs no token: stored names derive from the content
     (`dyno.artifact_store.stored_name`)."""
 
-    def __init__(self, store: ArtifactStore, leases: Leases) -> None:
+    def __init__(self, store: artifact_store.ArtifactStore, leases: Leases) -> None:
         self._store, self._leases = store, leases
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
@@ -179,7 +162,7 @@ class SharedStoreTransport:
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         digest = hashlib.sha256()
         with self._store.open(job_id, artifact) as source, to.open("wb") as file:
-            while piece := source.read(PIECE_BYTES):
+            while piece := source.read(artifact_store.PIECE_BYTES):
                 file.write(piece)
                 digest.update(piece)
         if digest.hexdigest() != artifact.sha256:
@@ -200,7 +183,9 @@ class ApiTransport:
         with self._errors(), self._client(claim) as client:
             kept = client.upload(name, source)
         if kept.sha256 != sha256:
-            raise ArtifactStoreUnavailable(f"{self._url} received {name} with a different SHA-256 than the local file")
+            raise errors.ArtifactStoreUnavailable(
+                f"{self._url} received {name} with a different SHA-256 than the local file"
+            )
 
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         with self._errors(), self._client(claim) as client:
@@ -222,19 +207,19 @@ class ApiTransport:
             raise _error_of(error) from error
 
 
-_ERROR_TYPES: dict[str, type[DynoError]] = {
-    "artifact-not-found": ArtifactNotFound,
-    "artifact-too-large": ArtifactTooLarge,
-    "job-not-found": StaleToken,
-    "no-result": ArtifactNotFound,
-    "result-not-ready": ArtifactNotFound,
-    "stale-token": StaleToken,
+_ERROR_TYPES: dict[str, type[errors.DynoError]] = {
+    "artifact-not-found": errors.ArtifactNotFound,
+    "artifact-too-large": errors.ArtifactTooLarge,
+    "job-not-found": errors.StaleToken,
+    "no-result": errors.ArtifactNotFound,
+    "result-not-ready": errors.ArtifactNotFound,
+    "stale-token": errors.StaleToken,
     "store-unavailable": ArtifactStoreUnreachable,
 }
 
 
-def _error_of(error: Refused) -> DynoError:
-    kind = _ERROR_TYPES.get(str(error.problem.get("code")), ArtifactStoreUnavailable)
+def _error_of(error: Refused) -> errors.DynoError:
+    kind = _ERROR_TYPES.get(str(error.problem.get("code")), errors.ArtifactStoreUnavailable)
     return kind(error.detail)
 
 
@@ -258,11 +243,11 @@ def fetch_weights(
             return _weights_failure(FailureClass.RESOURCE, why)
         path = folder / artifact.name
         transport.get(claim, ref.job, artifact, path)
-    except ArtifactNotFound as error:
+    except errors.ArtifactNotFound as error:
         return _weights_failure(FailureClass.UNSUPPORTED, error.detail)
-    except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:
+    except (errors.ArtifactStoreUnavailable, errors.StoreUnavailable, DownloadDamaged) as error:
         return _weights_failure(FailureClass.INFRASTRUCTURE, error.detail)
-    refused = unsafe_weights_reason(path, max_bytes)
+    refused = artifact_store.unsafe_weights_reason(path, max_bytes)
     return path if refused is None else _weights_failure(FailureClass.UNSUPPORTED, refused)
 
 
@@ -270,7 +255,7 @@ def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
     """The artifact, or an error message. The referenced job existed at submit, but may have expired since."""
     if listed is None:
         return f"{ref.job} and its files are gone"
-    if not (is_artifact_name(ref.name) and is_weights(ref.name)):
+    if not (artifact_store.is_artifact_name(ref.name) and artifact_store.is_weights(ref.name)):
         return f'"{ref.name}" is not a weights file'
     found = next((artifact for artifact in listed if artifact.name == ref.name), None)
     return found or f"{ref.job} has no file {ref.name}"
@@ -285,7 +270,7 @@ def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
 MAX_FILES = 100  # per job: its result lists all of them
 UPLOAD_PHASE = "artifacts"  # the phase in progress reports
 
-_TRANSIENT_ERRORS = (ArtifactStoreUnavailable, StoreUnavailable)
+_TRANSIENT_ERRORS = (errors.ArtifactStoreUnavailable, errors.StoreUnavailable)
 _SLOWEST_BYTES_PER_S = 2**20  # slower transfers count as hanging
 _LEAST_S = 60.0
 _NAMED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
@@ -357,14 +342,14 @@ class ArtifactUpload:
         """Store one file; returns None, or why it failed."""
         try:
             self._kept.artifacts.append(self._send(path))
-        except StaleToken as error:
+        except errors.StaleToken as error:
             raise AttemptEnded(Dropped()) from error
         except AttemptEnded as early:
             if not isinstance(early.ending, HandedBack):
                 raise
             self._given_up = "the worker shut down before the upload finished"
             return self._given_up
-        except ArtifactTooLarge as error:
+        except errors.ArtifactTooLarge as error:
             return error.detail
         except CallTimedOut as error:
             self._given_up = f"the artifact store doesn't respond: {error}"
@@ -381,7 +366,7 @@ class ArtifactUpload:
     def _send(self, path: Path) -> Artifact:
         size_bytes, limit = path.stat().st_size, self._settings.artifact_max_bytes
         if size_bytes > limit:
-            raise ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
+            raise errors.ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
         patience_s = self._patience_s
         while True:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
@@ -424,7 +409,7 @@ def _entries(folder: Path) -> list[tuple[Path, str | None]]:
 def _refusal(path: Path) -> str | None:
     if not path.is_file() or path.is_symlink():  # a link could lead anywhere on this host
         return "it is not a regular file"
-    if not is_artifact_name(path.name):
+    if not artifact_store.is_artifact_name(path.name):
         return "invalid name: use letters, digits, dot, dash and underscore, beginning with a letter or digit"
     return None
 
@@ -503,7 +488,7 @@ class JobFiles:
         source = self._folder / _PROBE
         source.write_bytes(bytes(min(_PROBE_BYTES, self._settings.artifact_max_bytes)))
         patience_s = min(_PROBE_PATIENCE_S, self._settings.artifact_patience_s)
-        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, StoreUnavailable), abandoned)
+        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, errors.StoreUnavailable), abandoned)
 
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
@@ -530,9 +515,9 @@ class JobFiles:
     def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
         try:
             return background_call(work, _PREPARE_PHASE, 0, self._heartbeat)
-        except StaleToken as error:
+        except errors.StaleToken as error:
             raise AttemptEnded(Dropped()) from error
-        except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:
+        except (errors.ArtifactStoreUnavailable, errors.ArtifactTooLarge, errors.StoreUnavailable) as error:
             detail = f"the job's files can't be stored: {error.detail}"
             raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
 

@@ -3,8 +3,6 @@
 Before a result is written, it is compared with earlier results of the same work on devices of the same model.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

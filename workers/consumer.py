@@ -1,7 +1,5 @@
 """The Celery consumer of a worker: it receives wake-ups on its device's queues and calls the supervisor."""
 
-from __future__ import annotations
-
 import logging
 import signal
 from collections.abc import Callable
@@ -111,11 +109,7 @@ class Consumer:
 def _rouse(_: object) -> None:
     loop = get_event_loop()
     if loop is not None:
-        loop.call_soon(_nothing)  # type: ignore[no-untyped-call]
-
-
-def _nothing() -> None:
-    """Does nothing; scheduling it wakes the loop."""
+        loop.call_soon(lambda: None)  # type: ignore[no-untyped-call] # to schedule anything wakes the loop
 
 
 def _leave_logging_alone(**_: Any) -> None:

@@ -5,8 +5,6 @@ hang forever. In the worker, such a call would block all other calls to the driv
 would keep even a killed worker from exiting.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -15,11 +13,10 @@ import sys
 
 from pydantic import TypeAdapter
 
+from dyno import errors, processes
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.discovery import discover
 from dyno.devices.locks import hold_locks
-from dyno.errors import DeviceUnavailable
-from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from workers.launcher import Launcher
 from workers.log import event
@@ -45,7 +42,7 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
     """In the command's process: measure the peaks and write them to stdout as JSON."""
     try:
         hold_locks(locks, _LOCK_TIMEOUT_S)
-    except DeviceUnavailable as busy:
+    except errors.DeviceUnavailable as busy:
         sys.exit(busy.detail)
     os.sched_setaffinity(0, cores)  # before importing libraries, which size themselves by the available cores
     from dyno.devices.cpu_speed import measure_cpu_peaks
@@ -74,7 +71,7 @@ def write_loss(device_id: str) -> None:
     """In the command's process: write to stdout why the device is gone, or nothing if it is present."""
     try:
         discover(device_id, Settings())
-    except DeviceUnavailable as error:
+    except errors.DeviceUnavailable as error:
         sys.stdout.write(error.detail)
 
 
@@ -87,7 +84,7 @@ def main() -> None:
     peaks.add_argument("cores")
     peaks.add_argument("locks", nargs="*")
     arguments = parser.parse_args()
-    die_with_parent(arguments.parent)
+    processes.die_with_parent(arguments.parent)
     if arguments.command == "peaks":
         write_peaks([int(core) for core in arguments.cores.split(",")], arguments.locks)
     else:

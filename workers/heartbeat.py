@@ -4,8 +4,6 @@
 cancel takes effect.
 """
 
-from __future__ import annotations
-
 import codecs
 import logging
 import math
@@ -18,8 +16,7 @@ from dyno.errors import StoreUnavailable
 from dyno.models.job import Progress
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
-from workers.log import event
-from workers.monitor import StopReason, StopSwitch
+from workers import log, monitor
 from workers.outcome import Dropped, Ending, HandedBack, Stopped
 
 _LEAST_FRACTION = 0.05  # below, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
@@ -112,7 +109,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float], stop: StopSwitch
+        self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float], stop: monitor.StopSwitch
     ) -> None:
         self._claim, self._leases, self._heartbeat_s = claim, leases, heartbeat_s
         self.clock, self.stop = clock, stop
@@ -122,14 +119,14 @@ class Heartbeat:
         self.heard = True
         self.due_s = self._claimed_s + heartbeat_s
 
-    def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
+    def beat(self, frame: ProgressFrame | None, run: int) -> monitor.StopReason | None:
         """Send a heartbeat; returns the reason if the run has to stop. If Redis is unreachable, the run continues."""
         progress = self._progress.of(frame, run, self.clock() - self._claimed_s)
         piece = self.log.piece()
         try:
             orders = self._leases.heartbeat(self._claim, progress, piece)
         except StoreUnavailable as error:
-            event("heartbeat-missed", logging.WARNING, job=self._claim.job_id, why=error.detail)
+            log.event("heartbeat-missed", logging.WARNING, job=self._claim.job_id, why=error.detail)
             self.heard = False
             return None
         finally:
@@ -138,8 +135,8 @@ class Heartbeat:
         if piece is not None:
             self.log.sent()
         if orders.superseded:
-            return StopReason.SUPERSEDED
-        return StopReason.CANCEL if orders.cancel_requested else None
+            return monitor.StopReason.SUPERSEDED
+        return monitor.StopReason.CANCEL if orders.cancel_requested else None
 
     def send_log(self) -> None:
         """Send the last output, before the ending is written.
@@ -170,11 +167,7 @@ class CallTimedOut(Exception):
 
 
 def background_call(
-    work: Callable[[threading.Event], T],
-    phase: str,
-    run: int,
-    heartbeat: Heartbeat,
-    within_s: float = math.inf,
+    work: Callable[[threading.Event], T], phase: str, run: int, heartbeat: Heartbeat, within_s: float = math.inf
 ) -> T:
     """Run `work(abandoned)` on a thread, and return its value or raise its error.
 
@@ -207,7 +200,7 @@ def _run_call(outcome: Future[T], work: Callable[[threading.Event], T], abandone
 
 def _beat(phase: str, run: int, heartbeat: Heartbeat) -> None:
     order = heartbeat.beat(ProgressFrame(phase=phase), run)
-    if order is StopReason.SUPERSEDED:
+    if order is monitor.StopReason.SUPERSEDED:
         raise AttemptEnded(Dropped())
-    if order is StopReason.CANCEL:
+    if order is monitor.StopReason.CANCEL:
         raise AttemptEnded(Stopped())

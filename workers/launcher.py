@@ -7,8 +7,6 @@ own, which lives as long as the worker.
 Stdout and stderr of a runner go to a pipe, and only the end of the output is kept, so that it can't fill a disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -21,19 +19,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from dyno.devices.device import Device
 from dyno.devices.discovery import installed_frameworks
-from dyno.models.runner_protocol import (
-    FRAME,
-    DoneFrame,
-    FailedFrame,
-    FirstOpFrame,
-    ProgressFrame,
-    RunRequest,
-    StartedFrame,
-)
+from dyno.models import runner_protocol
 from workers.limits import Cgroup
 from workers.log import event
 from workers.zygote import FRAMES_FD, REQUEST_FD
@@ -168,7 +158,13 @@ def _environment(framework: str | None) -> dict[str, str]:
     return environment
 
 
-AnyFrame = StartedFrame | FirstOpFrame | ProgressFrame | DoneFrame | FailedFrame
+AnyFrame = (
+    runner_protocol.StartedFrame
+    | runner_protocol.FirstOpFrame
+    | runner_protocol.ProgressFrame
+    | runner_protocol.DoneFrame
+    | runner_protocol.FailedFrame
+)
 
 _LINE_BYTES = 64 * 1024 * 1024  # a record with 100,000 samples takes 10 MB
 
@@ -254,7 +250,7 @@ class RunnerProcess:
         if self.exit is None:
             self.kill_zygote()
 
-    def __enter__(self) -> RunnerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -266,7 +262,7 @@ class RunnerProcess:
 
 def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
     try:
-        return FRAME.validate_json(line)
+        return runner_protocol.FRAME.validate_json(line)
     except ValueError:
         return None
 
@@ -331,7 +327,7 @@ class Launcher:
         """Start the zygote, so that the first job doesn't have to wait for the import. Returns before it has loaded."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
-    def start(self, request: RunRequest) -> RunnerProcess:
+    def start(self, request: runner_protocol.RunRequest) -> RunnerProcess:
         """Start a runner for the request. Its status reports when it has started, or why it hasn't.
 
         Returns at once, unless the framework has to be proven first.

@@ -10,8 +10,6 @@ in the host's root. In any other cgroup, such as a container's, the worker itsel
 Only the kernel's count of out-of-memory kills distinguishes their SIGKILL from any other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

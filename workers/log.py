@@ -2,8 +2,6 @@
 errors only.
 """
 
-from __future__ import annotations
-
 import logging
 
 from dyno.logging import log_event, set_up_logging

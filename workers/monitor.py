@@ -4,8 +4,6 @@ A cancel or a timeout sends TERM, then KILL; other reasons send KILL at once. If
 ended.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import select
@@ -19,9 +17,8 @@ from signal import Signals
 from typing import Literal, Protocol
 
 from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, RunRecord
-from workers.launcher import AnyFrame, RunnerExit, RunnerProcess
+from workers import launcher, log
 from workers.limits import Excess, oom_kills
-from workers.log import event
 
 
 class StopReason(StrEnum):
@@ -84,7 +81,7 @@ def shutdown_handler(
         within_s = next(patiences_s)
         stop(within_s)
         hear_no_more()
-        event("stopping", signal=number.name, within_s=within_s)
+        log.event("stopping", signal=number.name, within_s=within_s)
 
     return end
 
@@ -122,7 +119,7 @@ class RunEnd:
     """The outcome of a run."""
 
     start: Literal["forked", "spawned"]
-    exit: RunnerExit
+    exit: launcher.RunnerExit
     first_op_at_s: float | None  # time.time() at the end of the device's first operation
     record: RunRecord | None
     failed: FailedFrame | None
@@ -140,7 +137,7 @@ class RunnerMonitor:
 
     def __init__(
         self,
-        runner: RunnerProcess,
+        runner: launcher.RunnerProcess,
         run: int,
         limits: RunLimits,
         heartbeat: HeartbeatSource,
@@ -194,7 +191,7 @@ class RunnerMonitor:
             self._take(frame)
         return self._runner.frames_open
 
-    def _take(self, frame: AnyFrame) -> None:
+    def _take(self, frame: launcher.AnyFrame) -> None:
         self._last_frame_s = self._clock()
         if isinstance(frame, ProgressFrame):
             self._progress = frame

@@ -5,8 +5,6 @@ The first line identifies the attempt, the second is the outcome. Damaged files 
 Dyno are left for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -23,19 +21,16 @@ import redis
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
-from dyno import atomic_files
-from dyno.errors import StoreUnavailable
+from dyno import atomic_files, errors
 from dyno.models.job import SCHEMA, Stored
 from dyno.models.spec import MAX_EXPIRES_IN_S
+from dyno.store import placement, records
 from dyno.store.leases import Claim, Leases
-from dyno.store.placement import DYNO_VERSION
-from dyno.store.records import read_spec
-from workers.log import event
-from workers.monitor import StopSwitch
-from workers.outcome import Ending, Failed, HandedBack, Stopped, Succeeded
+from workers import log, monitor, outcome
 
 _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Stopped, HandedBack)
+    kind.__name__: TypeAdapter(kind)
+    for kind in (outcome.Succeeded, outcome.Failed, outcome.Stopped, outcome.HandedBack)
 }
 
 
@@ -63,7 +58,7 @@ class _Header(_Writer):
 class OutboxEntry:
     path: Path
     claim: Claim
-    ending: Ending
+    ending: outcome.Ending
 
 
 class NewerVersion(Exception):
@@ -74,7 +69,7 @@ class NewerVersion(Exception):
         self.version = version
 
 
-def encode_entry(ending: Ending, claim: Claim, namespace: str, version: str) -> bytes:
+def encode_entry(ending: outcome.Ending, claim: Claim, namespace: str, version: str) -> bytes:
     header = {
         "schema": SCHEMA,
         "version": version,
@@ -116,7 +111,7 @@ def _release(version: str) -> list[int]:
 def _claim(header: _Header) -> Claim:
     return Claim(
         job_id=header.job,
-        spec=read_spec(header.spec),
+        spec=records.read_spec(header.spec),
         attempt=header.attempt,
         token=header.token,
         queue=header.queue,
@@ -149,12 +144,12 @@ class Outbox:
     """
 
     def __init__(
-        self, folder: Path, namespace: str, most_bytes: int = MAX_OUTBOX_BYTES, *, version: str = DYNO_VERSION
+        self, folder: Path, namespace: str, most_bytes: int = MAX_OUTBOX_BYTES, *, version: str = placement.DYNO_VERSION
     ) -> None:
         self._folder, self._namespace, self._most_bytes, self._version = folder, namespace, most_bytes, version
         self._passed_over: set[str] = set()
 
-    def keep(self, ending: Ending, claim: Claim) -> Path:
+    def keep(self, ending: outcome.Ending, claim: Claim) -> Path:
         """Store the ending in a crash-safe file and return its path. Raises OSError if there is no room for it."""
         text = encode_entry(ending, claim, self._namespace, self._version)
         atomic_files.make_folder(self._folder)
@@ -178,7 +173,7 @@ class Outbox:
         except FileNotFoundError:
             return
         except OSError as error:
-            event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
+            log.event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
             return
         for name in names:
             if name.endswith(_ENDING) and name not in self._passed_over:
@@ -202,7 +197,7 @@ class Outbox:
         except FileNotFoundError:  # another worker has handled it
             return None
         except NewerVersion as error:
-            event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
+            log.event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
             found = None
         except Exception as error:  # noqa: BLE001 - a damaged file mustn't block the others
             self._set_aside(path, error)
@@ -212,7 +207,7 @@ class Outbox:
         return found
 
     def _set_aside(self, path: Path, error: Exception) -> None:
-        event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
+        log.event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
         self.pass_over(path)  # in case it can't be renamed
         with suppress(OSError):
             path.replace(path.with_suffix(_ASIDE))
@@ -225,7 +220,7 @@ class Outbox:
         for _, freed, path in useless:
             if used + size <= self._most_bytes:
                 return
-            event("spool-made-room", logging.WARNING, thrown_away=path)
+            log.event("spool-made-room", logging.WARNING, thrown_away=path)
             self.drop(path)
             used -= freed
         if used + size > self._most_bytes:
@@ -256,11 +251,11 @@ _LONGEST_PAUSE_S = 2.0
 
 
 def deliver_ending(
-    ending: Ending,
+    ending: outcome.Ending,
     claim: Claim,
     leases: Leases,
     outbox: Outbox,
-    stop: StopSwitch,
+    stop: monitor.StopSwitch,
     clock: Callable[[], float],
     send_log: Callable[[], None] = lambda: None,
 ) -> bool:
@@ -275,8 +270,8 @@ def deliver_ending(
         try:
             send_log()
             counted = ending.write(leases, claim)
-        except StoreUnavailable as error:
-            event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
+        except errors.StoreUnavailable as error:
+            log.event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
         except redis.RedisError:  # refused permanently, for example by missing rights: kept for after the repair
             _keep(ending, claim, outbox)
             raise
@@ -297,12 +292,12 @@ def deliver_waiting(outbox: Outbox, leases: Leases) -> None:
     for spooled in outbox.waiting():
         try:
             _write(spooled, outbox, leases)
-        except StoreUnavailable as error:
-            event("spool-not-written", logging.WARNING, why=error.detail)
+        except errors.StoreUnavailable as error:
+            log.event("spool-not-written", logging.WARNING, why=error.detail)
             return
         except redis.RedisError as error:  # Redis refuses this one, but may accept the others
             outbox.pass_over(spooled.path)
-            event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
+            log.event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
 
 
 def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
@@ -310,23 +305,23 @@ def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
     counted = spooled.ending.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
         outbox.pass_over(spooled.path)  # it belongs to another store with the same namespace, or the store lost the job
-        event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
+        log.event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
         return
     outbox.drop(spooled.path)
     level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job or has ended it
-    event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
+    log.event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
 
 
-def _keep(ending: Ending, claim: Claim, outbox: Outbox) -> Path | None:
+def _keep(ending: outcome.Ending, claim: Claim, outbox: Outbox) -> Path | None:
     try:
         return outbox.keep(ending, claim)
     except OSError as error:  # the disk is full; the next retry may still succeed
-        event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
+        log.event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
         return None
 
 
-def _leave(ending: Ending, claim: Claim, kept: Path | None) -> None:
+def _leave(ending: outcome.Ending, claim: Claim, kept: Path | None) -> None:
     if kept is not None:
-        event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
+        log.event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
     else:
-        event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)
+        log.event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)

@@ -1,7 +1,5 @@
 """The endings of an attempt, how each is written to the store, and the failure of a run without a record."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The default framework is tested at the worker's start, every other one just before its first runner is forked.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

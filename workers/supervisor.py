@@ -1,7 +1,5 @@
 """Claims jobs for one device and runs each of them to its end. This module never imports a framework."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -16,28 +14,25 @@ from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
 from dyno.models.job import Holder, WorkerRef
 from dyno.models.spec import Spec
-from dyno.store.leases import Claim
-from dyno.store.placement import ClaimFilter, profile, queues_served
-from dyno.workloads import resolve
-from dyno.workloads.contract import Workload
+from dyno.store import leases, placement
+from dyno.workloads import contract, resolve
+from workers import outcome, tracing
 from workers.attempt import JobAttempt, WorkerContext
 from workers.log import LOG, event
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
-from workers.outcome import Failed, HandedBack, has_lost_device
-from workers.tracing import attempt_span, note_attempt
 
 
-def claim_filter(device: Device, workloads: Mapping[str, Workload]) -> ClaimFilter:
+def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> placement.ClaimFilter:
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
         has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first one's
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
-    return ClaimFilter(profile(device), fits)
+    return placement.ClaimFilter(placement.profile(device), fits)
 
 
-def _fits(spec: Spec, device: Device, workloads: Mapping[str, Workload]) -> bool:
+def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]) -> bool:
     try:
         return resolve(spec, workloads).can_run(device)
     except (UnknownWorkload, InvalidSpec):
@@ -76,7 +71,7 @@ class Supervisor:
         self._context, self._worker, self._wake, self._show = context, worker, wake, show
         self._leave, self._prepare = leave, prepare
         self._turn = DeviceTurn(context.device, context.settings)
-        self._queues = queues_served(context.device)
+        self._queues = placement.queues_served(context.device)
         self._taker = claim_filter(context.device, context.workloads)
         self._outbox = Outbox(context.settings.spool_dir, context.settings.namespace)
         self._serving = threading.Lock()
@@ -157,7 +152,7 @@ class Supervisor:
             device = self._prepare()
             self._context, self._prepare = replace(self._context, device=device), None
 
-    def _claim(self) -> Claim | None:
+    def _claim(self) -> leases.Claim | None:
         try:
             claim = self._context.leases.claim(self._context.device.full_id, self._queues, self._worker, self._taker)
         except StoreUnavailable as error:
@@ -188,7 +183,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - the current job goes first; maintenance repeats a lost wake-up
             event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
 
-    def _see_through(self, claim: Claim) -> bool:
+    def _see_through(self, claim: leases.Claim) -> bool:
         """Run the job to its end. False: don't claim again now, because a job handed back would return at once.
 
         At a shutdown, another worker is woken for the job. A job whose device is busy waits for maintenance to send the
@@ -197,20 +192,20 @@ class Supervisor:
         """
         context = self._context
         attempt = JobAttempt(claim, context)
-        with attempt_span(claim, context.leases, context.traces) as span:
+        with tracing.attempt_span(claim, context.leases, context.traces) as span:
             ending = attempt.run()
             counted = deliver_ending(
                 ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
             )
-            note_attempt(span, ending, counted)
+            tracing.note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
-        if isinstance(ending, Failed) and has_lost_device(ending.failure):
+        if isinstance(ending, outcome.Failed) and outcome.has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
             self.stop(0)
             self._leave()
             self._wake_next(claim.queue)
             return False
-        if not isinstance(ending, HandedBack):
+        if not isinstance(ending, outcome.HandedBack):
             return True
         if ending.reason == "worker_shutdown":
             self._wake_next(claim.queue)

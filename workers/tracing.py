@@ -1,7 +1,5 @@
 """Spans of an attempt and its runs, in the trace of the request that made the job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -9,8 +7,7 @@ from dyno.errors import StoreUnavailable
 from dyno.logging import Carrier, Span, SpanAttributes, Tracer
 from dyno.models.job import FailureClass
 from dyno.store.leases import Claim, Leases
-from workers.monitor import RunEnd
-from workers.outcome import Ending, Failed
+from workers import monitor, outcome
 
 
 @contextmanager
@@ -33,9 +30,9 @@ def attempt_span(claim: Claim, leases: Leases, traces: Tracer) -> Iterator[Span]
     traces.flush()
 
 
-def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
+def note_attempt(span: Span, ending: outcome.Ending, counted: bool) -> None:
     """Add the ending to the span. `counted`: whether the store accepted it; another attempt may have owned the job."""
-    failure = ending.failure if isinstance(ending, Failed) else None
+    failure = ending.failure if isinstance(ending, outcome.Failed) else None
     span.note(
         {
             "dyno.ending": type(ending).__name__.lower(),
@@ -51,7 +48,7 @@ def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContex
     return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
 
 
-def note_run(span: Span, ended: RunEnd) -> None:
+def note_run(span: Span, ended: monitor.RunEnd) -> None:
     """Add to the span how the process was started, the durations of its phases, and the error of a failed run."""
     phases = ended.record.summary.phases.model_dump() if ended.record else {}
     span.note(
@@ -60,7 +57,7 @@ def note_run(span: Span, ended: RunEnd) -> None:
     )
 
 
-def _why(ended: RunEnd) -> str:
+def _why(ended: monitor.RunEnd) -> str:
     return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 

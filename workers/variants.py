@@ -1,7 +1,5 @@
 """The specs of one attempt: a single one, or A/B variants with an optional A/A control, each with its own runs."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +8,19 @@ from pydantic import JsonValue
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
+from dyno.measure import result_metrics, stopping_rule
 from dyno.measure.assemble import assemble
-from dyno.measure.result_metrics import raw_samples
-from dyno.measure.stopping_rule import enough_runs
 from dyno.models.result import Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
-from dyno.workloads import resolve
-from dyno.workloads.contract import ResolvedSpec, Workload
+from dyno.workloads import contract, resolve
 from workers.artifact_upload import JobFiles
 
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 
 @dataclass(frozen=True, eq=False)
-class Variant(ResolvedSpec):
+class Variant(contract.ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
     `repeats`: the variant that an A/A control repeats; it reuses what that variant's first run tuned.
@@ -33,12 +29,12 @@ class Variant(ResolvedSpec):
     name: VariantName | None
     files: JobFiles
     records: list[RunRecord] = field(default_factory=list)
-    repeats: Variant | None = None
+    repeats: "Variant | None" = None
 
     @property
     def enough(self) -> bool:
         """Whether no further run is needed."""
-        return bool(self.records) and enough_runs(self.spec.measure, self.records)
+        return bool(self.records) and stopping_rule.enough_runs(self.spec.measure, self.records)
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
@@ -55,11 +51,11 @@ class Variant(ResolvedSpec):
         return assemble(job_id, self, device, self.records)
 
     def samples(self) -> list[RunSamples]:
-        return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
+        return [each.model_copy(update={"arm": self.name}) for each in result_metrics.raw_samples(self.records)]
 
 
 def variants_of(
-    spec: Spec, device: Device, workloads: Mapping[str, Workload], new_files: Callable[[], JobFiles]
+    spec: Spec, device: Device, workloads: Mapping[str, contract.Workload], new_files: Callable[[], JobFiles]
 ) -> list[Variant]:
     """The variants of a spec, in the order of their first runs.
 

@@ -1,7 +1,5 @@
 """One worker: one device, a supervisor, the zygotes, and the threads that register it and maintain the store."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets
@@ -17,13 +15,11 @@ from pathlib import Path
 
 import redis
 
-from dyno.artifact_store import shared_store
-from dyno.celery_app import send_wake_up
+from dyno import artifact_store, celery_app, errors
 from dyno.devices.cpu import parse_cpulist
 from dyno.devices.device import Device
 from dyno.devices.discovery import discover
 from dyno.devices.locks import DeviceTurn, lock_paths
-from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable, WorkerExit
 from dyno.logging import tracer_for
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
@@ -33,15 +29,10 @@ from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
 from dyno.workloads import registry
-from workers.attempt import WorkerContext
+from workers import attempt, health_check, limits, log, monitor, self_test
 from workers.consumer import Consumer, on_signals
-from workers.health_check import device_loss, measured_peaks
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
-from workers.limits import host_share_bytes, runner_cgroup
-from workers.log import event
-from workers.monitor import shutdown_handler
 from workers.outbox import Outbox, deliver_waiting
-from workers.self_test import prove_fork
 from workers.supervisor import Supervisor
 
 _UPDATES_PER_TTL = 3  # two lost updates don't make the device count as gone
@@ -86,8 +77,8 @@ class Registration:
     def _write(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except StoreUnavailable as error:
-            event("presence-not-written", logging.WARNING, why=error.detail)
+        except errors.StoreUnavailable as error:
+            log.event("presence-not-written", logging.WARNING, why=error.detail)
 
 
 class Worker:
@@ -101,10 +92,10 @@ class Worker:
         self._settings = settings
         self._device = discover(device, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
-            raise FrameworkMissing('no framework is installed; install one with: pip install "tensordyno[cpu]"')
+            raise errors.FrameworkMissing('no framework is installed; install one with: pip install "tensordyno[cpu]"')
         self._workloads = registry()
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
-        shared_store(settings)  # only to fail now if it can't be used
+        artifact_store.shared_store(settings)  # only to fail now if it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
@@ -118,7 +109,7 @@ class Worker:
             Outbox(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings)
         )
         with ExitStack() as stack:
-            cgroup = runner_cgroup(host_share_bytes(self._settings), self._settings.runner_max_tasks)
+            cgroup = limits.runner_cgroup(limits.host_share_bytes(self._settings), self._settings.runner_max_tasks)
             launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup)
             stack.callback(launcher.close)
             self._presence = Registration(
@@ -130,12 +121,14 @@ class Worker:
             turn = DeviceTurn(self._device, self._settings)
             try:
                 found = turn.take()
-            except DeviceUnavailable as error:
-                event("not-started", logging.ERROR, code=error.code, why=error.detail)
-                return WorkerExit.NOT_STARTED
+            except errors.DeviceUnavailable as error:
+                log.event("not-started", logging.ERROR, code=error.code, why=error.detail)
+                return errors.WorkerExit.NOT_STARTED
             if isinstance(found, Holder):
                 turn.leave()
-                event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
+                log.event(
+                    "device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job"
+                )
                 return self._serve(launcher, stack, prepare)
             with found:
                 prepare()
@@ -144,36 +137,38 @@ class Worker:
     def _prepare(self, launcher: Launcher) -> Device:
         """Measure the peaks, then start the zygote and the self-test: both would disturb the measurement."""
         locks = lock_paths(self._device, self._settings)
-        self._device = self._device.model_copy(update={"peak": measured_peaks(launcher, self._device, locks)})
+        self._device = self._device.model_copy(
+            update={"peak": health_check.measured_peaks(launcher, self._device, locks)}
+        )
         if DEFAULT_FRAMEWORK in self._device.frameworks:
             launcher.prepare(DEFAULT_FRAMEWORK)
-        prove_fork(launcher, self._device, self._settings)
+        self_test.prove_fork(launcher, self._device, self._settings)
         return self._device
 
     def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:
         leases = Leases(self._client, self._settings)
-        call = partial(send_wake_up, self._settings)
+        call = partial(celery_app.send_wake_up, self._settings)
         gone = partial(self._gone, launcher)
-        context = WorkerContext(
+        context = attempt.WorkerContext(
             self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            context, worker, call, self._presence.show, lambda: consumer.end(WorkerExit.DEVICE_GONE), prepare
+            context, worker, call, self._presence.show, lambda: consumer.end(errors.WorkerExit.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Maintenance(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
         upkeep.start()
         stack.callback(upkeep.stop)
         self._presence.show("idle", None)
-        on_signals(shutdown_handler(self._settings.shutdown_s, supervisor.stop, consumer.end))
+        on_signals(monitor.shutdown_handler(self._settings.shutdown_s, supervisor.stop, consumer.end))
         return consumer.run()
 
     def _gone(self, launcher: Launcher) -> str | None:
         """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and this
         process may have different ones.
         """
-        return None if self._device.driven_as == "cpu" else device_loss(launcher, self._device.id)
+        return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device.id)
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(
@@ -190,9 +185,9 @@ class Worker:
 def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
         for complaint in check_server(client, settings):
-            event("store-complaint", logging.WARNING, what=complaint)
-    except StoreUnavailable as error:
-        event("store-away", logging.WARNING, why=error.detail)
+            log.event("store-complaint", logging.WARNING, what=complaint)
+    except errors.StoreUnavailable as error:
+        log.event("store-away", logging.WARNING, why=error.detail)
 
 
 def _leave(number: signal.Signals) -> None:

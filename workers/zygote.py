@@ -17,8 +17,6 @@ read.
 Import nothing heavy here, and nothing that starts a thread: only a process with one thread can fork safely.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ctypes
@@ -341,7 +339,10 @@ def _load(name: str) -> str | None:
 
     try:
         framework(name).load()
-        _preload()
+        import dyno.runner.run  # noqa: F401
+        from dyno.workloads import registry
+
+        registry()
     except (DynoError, ImportError) as error:
         return f"{type(error).__name__}: {error}"
     _end_library_threads()
@@ -349,13 +350,6 @@ def _load(name: str) -> str | None:
     gc.collect()
     gc.freeze()
     return None
-
-
-def _preload() -> None:
-    import dyno.runner.run  # noqa: F401
-    from dyno.workloads import registry
-
-    registry()
 
 
 def _end_library_threads() -> None:

@@ -1,7 +1,5 @@
 """Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import wraps
@@ -17,11 +15,7 @@ from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.settings import WrongSettings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 error_console = Console(stderr=True)
 USAGE = 2

@@ -1,7 +1,5 @@
 """`dyno doctor`: check what Dyno needs, as seen from this host, and say how to fix each problem."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -11,13 +9,11 @@ from typing import Annotated
 
 import typer
 
-from dyno.cli import render
+from dyno import errors, preflight
+from dyno.cli import render, up
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, expand_home, print_result
-from dyno.cli.up import DEFAULT_DATA_DIR
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
-from dyno.errors import CommandExit, DynoError
 from dyno.models.job import Stored
-from dyno.preflight import nearest, write_error
 from dyno.settings import Settings, load_settings
 from dyno.store.embedded import url_file
 from dyno.store.redis import check_server, store_errors, sync_client
@@ -52,7 +48,7 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
             complaints = check_server(redis, settings)
             with store_errors():
                 seconds, micros = redis.time()
-    except DynoError as error:
+    except errors.DynoError as error:
         yield _check("redis", False, error.detail, "start Redis, or set DYNO_REDIS_URL; see docs/operations.md")
         return
     found = "; ".join(complaints) or "reachable, persists its data, doesn't evict keys"
@@ -98,8 +94,8 @@ def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
         is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
         found = f"{sets} is " + ("readable" if is_well else "not a readable folder")
         yield _check("data sets", is_well, found, "set DYNO_DATA_DIR to a readable folder, or unset it")
-    wrong = write_error(data_dir)
-    free = 0 if wrong else shutil.disk_usage(nearest(data_dir)).free
+    wrong = preflight.write_error(data_dir)
+    free = 0 if wrong else shutil.disk_usage(preflight.nearest(data_dir)).free
     found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {free / 2**30:.1f} GiB free"
     yield _check(
         "data folder", free >= LEAST_FREE_BYTES, found, "free space, or choose another folder with `dyno up --data-dir`"
@@ -123,7 +119,7 @@ _KEPT = "Folder in which `dyno up` keeps jobs and results."
 @app.command()
 @exit_codes
 def doctor(
-    data_dir: Annotated[Path, typer.Option(callback=expand_home, help=_KEPT)] = DEFAULT_DATA_DIR,
+    data_dir: Annotated[Path, typer.Option(callback=expand_home, help=_KEPT)] = up.DEFAULT_DATA_DIR,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
@@ -132,7 +128,7 @@ def doctor(
         checks = list(diagnose(client, load_settings(), data_dir))
     print_result([each.model_dump(mode="json") for each in checks], as_json, lambda: _print(checks))
     if not all(each.is_well for each in checks):
-        raise typer.Exit(CommandExit.FAILED)
+        raise typer.Exit(errors.CommandExit.FAILED)
 
 
 def _print(checks: list[Check]) -> None:

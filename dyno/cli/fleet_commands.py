@@ -1,7 +1,5 @@
 """`dyno workloads`, `devices`, `workers`, `cordon`, `uncordon`: list the inventory, and cordon devices."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -4,8 +4,6 @@
 While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the job goes on.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,28 +17,16 @@ from pydantic import JsonValue
 from typer.core import TyperCommand
 
 from dyno.artifact_store import is_artifact_name
+from dyno.cli import app as cli
 from dyno.cli import render
-from dyno.cli.app import (
-    AsJson,
-    Url,
-    app,
-    console,
-    error_console,
-    exit_codes,
-    expand_home,
-    print_error,
-    print_line,
-    print_result,
-)
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.measure.warnings import MIN_PROCESSES
+from dyno.models import inventory, webhook
 from dyno.models.comparison import PAIRS, Comparative, Comparison
-from dyno.models.inventory import WorkloadEntry
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Measure
-from dyno.models.webhook import DeliveryStatus
 from dyno.workloads import registry
 
 _WORDS = "dyno.words"
@@ -56,7 +42,7 @@ class WorkloadCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         for workload in (known for name, known in registry().items() if name in ctx.meta[_WORDS]):
-            render.params(console, workload.name, workload.description, workload.params.model_json_schema())
+            render.params(cli.console, workload.name, workload.description, workload.params.model_json_schema())
 
 
 def parse_params(pairs: list[str] | None) -> dict[str, JsonValue]:
@@ -77,7 +63,7 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
     return values
 
 
-def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
+def parse_workload_options(workload: inventory.WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
     """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params."""
     known: dict[str, Any] = workload.params.get("properties", {})
     values: dict[str, JsonValue] = {}
@@ -116,7 +102,7 @@ T = TypeVar("T")
 
 def retrying_client(url: str) -> Client:
     """A client that says on stderr when a call starts to wait for the service."""
-    return Client(url, away=lambda error: print_line(error_console, f"waiting for the service: {error.detail}"))
+    return Client(url, away=lambda error: cli.print_line(cli.error_console, f"waiting for the service: {error.detail}"))
 
 
 def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str]) -> T:
@@ -130,17 +116,20 @@ def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str
         return under_one_key()
     except KeyboardInterrupt:
         try:
-            print_line(error_console, _cancel_message(client, job_of(under_one_key())))
+            cli.print_line(cli.error_console, _cancel_message(client, job_of(under_one_key())))
         except Refused:
             pass  # the service has queued no job
         except ServerUnreachable as error:
-            print_line(error_console, f"a job may have been queued; check with `dyno jobs`: {error.detail}")
+            cli.print_line(cli.error_console, f"a job may have been queued; check with `dyno jobs`: {error.detail}")
         raise
 
 
 def wait_for_result(client: Client, job_id: str, as_json: bool) -> Result:
     """Wait for the job and return its result; see `cancel_on_interrupt` for errors."""
-    with render.live_progress(error_console if as_json else console) as follow, cancel_on_interrupt(client, job_id):
+    with (
+        render.live_progress(cli.error_console if as_json else cli.console) as follow,
+        cancel_on_interrupt(client, job_id),
+    ):
         return client.outcome(job_id, follow)
 
 
@@ -150,7 +139,7 @@ def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print_line(error_console, _cancel_message(client, job_id))
+        cli.print_line(cli.error_console, _cancel_message(client, job_id))
         raise
     except ServerUnreachable as error:
         hint = f"{job_id} goes on; run `dyno result {job_id}` once the service is back"
@@ -174,8 +163,8 @@ JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
 
 
-@app.command(cls=WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-@exit_codes
+@cli.app.command(cls=WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@cli.exit_codes
 def run(
     context: typer.Context,
     workload: Annotated[str, typer.Argument(help="Name from `dyno workloads`.")],
@@ -189,8 +178,8 @@ def run(
     label: Annotated[list[str] | None, typer.Option(help="name=value, to find the job by; may be repeated.")] = None,
     queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
     require: Require = None,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
 
@@ -218,9 +207,9 @@ def run(
     _print_job_result(result, as_json, require)
 
 
-@app.command()
-@exit_codes
-def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+@cli.app.command()
+@cli.exit_codes
+def rerun(job_id: JobId, require: Require = None, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """Submit a job's spec as a new job, wait for it, print its result. Ctrl-C cancels the new job."""
     with retrying_client(url) as client:
         again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
@@ -230,7 +219,7 @@ def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_jso
 
 def _print_job_result(found: Result, as_json: bool, require: Verdict | None) -> None:
     """Print the result. Exit code 1 if the verdict is lower than required."""
-    print_result(found.model_dump(mode="json"), as_json, lambda: render.result(console, found))
+    cli.print_result(found.model_dump(mode="json"), as_json, lambda: render.result(cli.console, found))
     if require is not None and found.verdict.rank < require.rank:
         raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {_reasons(found)}")
 
@@ -251,8 +240,8 @@ def _selector(text: str) -> JsonValue:
     return found
 
 
-@app.command()
-@exit_codes
+@cli.app.command()
+@cli.exit_codes
 def jobs(
     status: Annotated[Status | None, typer.Option(help="Only jobs with this status.")] = None,
     workload: Annotated[str | None, typer.Option(help="Only jobs of this workload.")] = None,
@@ -262,8 +251,8 @@ def jobs(
     created_after: Annotated[str | None, typer.Option(help=_TIME)] = None,
     created_before: Annotated[str | None, typer.Option(help=_TIME)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 50,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """List the newest jobs that match all filters."""
     with Client(url) as client:
@@ -277,35 +266,37 @@ def jobs(
             created_before=created_before,
             limit=limit,
         )
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(console, rows))
+    cli.print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(cli.console, rows))
 
 
-@app.command()
-@exit_codes
-def result(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+@cli.app.command()
+@cli.exit_codes
+def result(job_id: JobId, require: Require = None, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """Print the result of a finished job."""
     with Client(url) as client:
         found = client.result(job_id)
     _print_job_result(found, as_json, require)
 
 
-@app.command()
-@exit_codes
+@cli.app.command()
+@cli.exit_codes
 def artifacts(
     job_id: JobId,
     save: Annotated[
         Path | None,
-        typer.Option(file_okay=False, writable=True, callback=expand_home, help="Folder to download them to."),
+        typer.Option(file_okay=False, writable=True, callback=cli.expand_home, help="Folder to download them to."),
     ] = None,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """List the files that a job has stored; with --save, download them."""
     with Client(url) as client:
         rows = client.artifacts(job_id)
         if save is not None:
             _download_all(client, job_id, rows, save)
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(console, rows))
+    cli.print_result(
+        [row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(cli.console, rows)
+    )
 
 
 def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
@@ -320,9 +311,9 @@ JobIds = Annotated[list[str], typer.Argument(help="Job ids from `dyno jobs`.")]
 JobOutcome = tuple[JsonValue, str]  # the outcome as JSON and as a sentence
 
 
-@app.command()
-@exit_codes
-def cancel(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+@cli.app.command()
+@cli.exit_codes
+def cancel(job_ids: JobIds, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """Cancel queued jobs at once and running jobs within 5 s. Exit code 3 if a job had succeeded or failed before."""
     with Client(url) as client:
 
@@ -333,9 +324,9 @@ def cancel(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> 
         _for_each_job(job_ids, one, as_json)
 
 
-@app.command()
-@exit_codes
-def delete(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+@cli.app.command()
+@cli.exit_codes
+def delete(job_ids: JobIds, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """Delete done jobs with their results, files and logs. Exit code 3 if a job isn't done."""
     with Client(url) as client:
 
@@ -346,12 +337,12 @@ def delete(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> 
         _for_each_job(job_ids, one, as_json)
 
 
-@app.command()
-@exit_codes
+@cli.app.command()
+@cli.exit_codes
 def logs(
     job_id: JobId,
     follow: Annotated[bool, typer.Option("--follow", help="Print new output until the job is done.")] = False,
-    url: Url = DEFAULT_URL,
+    url: cli.Url = DEFAULT_URL,
 ) -> None:
     """Print the output of a job's runners, the last 256 KiB at most. Ctrl-C stops printing, not the job.
 
@@ -371,11 +362,11 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
                 document, sentence = ask(job_id)
             except Refused as error:
                 refused = True
-                print_error(f"{job_id}: {error.detail}")
+                cli.print_error(f"{job_id}: {error.detail}")
                 continue
             outcomes.append(document)
             if not as_json:
-                print_line(console, sentence)
+                cli.print_line(cli.console, sentence)
     finally:
         if as_json:
             typer.echo(json.dumps(outcomes, indent=2))
@@ -387,8 +378,8 @@ _BARS = "File to save a bar chart to, as SVG."
 _JOB = re.compile("job_[0-9A-Z]{26}")
 
 
-@app.command()
-@exit_codes
+@cli.app.command()
+@cli.exit_codes
 def compare(
     first: Annotated[str, typer.Argument(help="The baseline: a job, or a file with a spec.")],
     others: Annotated[list[str], typer.Argument(help="Jobs of the same work, or one file with a second spec.")],
@@ -397,9 +388,9 @@ def compare(
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = CONFIDENCE,
     pairs: Annotated[int, typer.Option(help="For specs: runs of each, in turns; an even number.")] = PAIRS,
     control: Annotated[bool, typer.Option(help="For specs: run the first twice, to show the noise.")] = True,
-    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=expand_home, help=_BARS)] = None,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.expand_home, help=_BARS)] = None,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Compare results with the first, or run two specs in turns and compare them. Exit code 5 if any is SLOWER.
 
@@ -417,7 +408,9 @@ def compare(
         picture = None if bars is None else client.bars(found.id)
     if bars is not None and picture is not None:
         bars.write_text(picture, encoding="utf-8")
-    print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(console, found))
+    cli.print_result(
+        found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
+    )
     if any(each.ratio is not None and each.ratio.verdict is Comparative.SLOWER for each in found.results):
         raise typer.Exit(CommandExit.SLOWER)
 
@@ -437,38 +430,40 @@ def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, optio
         raise typer.BadParameter(f"{len(specs)} specs given; name exactly two")
     begun = submit_once(client, partial(client.begin_comparison, *specs, **options), lambda begun: begun.job)
     with cancel_on_interrupt(client, begun.job):
-        with render.live_progress(error_console if as_json else console) as follow:
+        with render.live_progress(cli.error_console if as_json else cli.console) as follow:
             client.wait(begun.job, follow)
         return client.comparison(begun.id)
 
 
 webhooks = typer.Typer(no_args_is_help=True, help="Deliveries of webhooks.")
-app.add_typer(webhooks, name="webhooks")
+cli.app.add_typer(webhooks, name="webhooks")
 
 
 @webhooks.command()
-@exit_codes
+@cli.exit_codes
 def deliveries(
-    status: Annotated[DeliveryStatus | None, typer.Option(help="Only deliveries with this status.")] = None,
+    status: Annotated[webhook.DeliveryStatus | None, typer.Option(help="Only deliveries with this status.")] = None,
     job: Annotated[str | None, typer.Option(help="Only the delivery of this job.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 50,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """List the newest deliveries that match all filters."""
     with Client(url) as client:
         rows = client.deliveries(status=status, job=job, limit=limit)
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.deliveries(console, rows))
+    cli.print_result(
+        [row.model_dump(mode="json") for row in rows], as_json, lambda: render.deliveries(cli.console, rows)
+    )
 
 
 @webhooks.command()
-@exit_codes
+@cli.exit_codes
 def redeliver(
     delivery_id: Annotated[str, typer.Argument(help="Id from `dyno webhooks deliveries`: msg_…")],
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Send a delivery again at once, whatever its status."""
     with Client(url) as client:
         row = client.redeliver(delivery_id)
-    print_result(row.model_dump(mode="json"), as_json, lambda: render.deliveries(console, [row]))
+    cli.print_result(row.model_dump(mode="json"), as_json, lambda: render.deliveries(cli.console, [row]))

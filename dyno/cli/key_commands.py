@@ -1,7 +1,5 @@
 """`dyno keys`: create, list and revoke API keys directly in Redis, without the service."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys
@@ -12,9 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dyno.cli import render
+from dyno.cli import render, up
 from dyno.cli.app import AsJson, app, console, error_console, exit_codes, expand_home, print_result
-from dyno.cli.up import DEFAULT_DATA_DIR
 from dyno.errors import DynoError, StoreUnavailable
 from dyno.logging import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.models.api_key import Limits, NewKey, Scope
@@ -44,7 +41,7 @@ def create(
     queued_jobs: Annotated[int | None, typer.Option(help="Limit: number of queued jobs.")] = None,
     device_s_per_day: Annotated[int | None, typer.Option(help="Limit: device time per UTC day, in seconds.")] = None,
     requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests per second.")] = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
+    data_dir: DataDir = up.DEFAULT_DATA_DIR,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print its secret, this once. Once there is a key, requests to the service need one."""
@@ -61,7 +58,7 @@ def create(
 
 @keys.command(name="list")
 @exit_codes
-def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+def list_keys(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """List all keys, including revoked ones, which jobs may name as their owners."""
     rows = _call_store(data_dir, lambda store: store.list())
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.keys(console, rows))
@@ -69,7 +66,7 @@ def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> 
 
 @keys.command()
 @exit_codes
-def revoke(key_id: KeyId, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+def revoke(key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Revoke a key at once. Its jobs go on."""
     if _call_store(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
@@ -80,7 +77,7 @@ def revoke(key_id: KeyId, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson 
 
 @keys.command(name="open")
 @exit_codes
-def open_again(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+def open_again(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Delete all keys, which must be revoked, and accept requests without a key again."""
     if not _call_store(data_dir, lambda store: store.open_again()):
         raise DynoError(

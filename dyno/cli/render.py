@@ -3,8 +3,6 @@
 Tables never truncate or split a word, since people copy ids out of them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +19,11 @@ from rich.text import Text
 
 from dyno.devices.device import PeakFigure
 from dyno.formatting import describe_schema, format_quantity
+from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.comparison import Compared, Comparison, Ratio
-from dyno.models.inventory import AwayDevice, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job
 from dyno.models.result import Artifact, Metric, Result, Training
-from dyno.models.webhook import Delivery
 
 Cells = Sequence[str | None]
 
@@ -247,10 +244,10 @@ def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
     print_table(console, ("file", "bytes", "SHA-256"), ((row.name, f"{row.bytes:,}", row.sha256) for row in rows))
 
 
-def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None:
-    def cells(row: DeviceStatus | AwayDevice) -> Cells:
+def devices(console: Console, rows: Iterable[inventory.DeviceStatus | inventory.AwayDevice]) -> None:
+    def cells(row: inventory.DeviceStatus | inventory.AwayDevice) -> Cells:
         state = f"{row.state}, cordoned" if row.cordoned else row.state
-        if isinstance(row, AwayDevice):
+        if isinstance(row, inventory.AwayDevice):
             return row.full_id, None, state, None, None, None
         state += f", held by process {row.held_by.pid or 'unknown'}" if row.held_by else ""
         frameworks = ", ".join(f"{name} {version}" for name, version in row.frameworks.items())
@@ -259,14 +256,14 @@ def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None
     print_table(console, ("device", "model", "state", "peak", "frameworks", "started with"), map(cells, rows))
 
 
-def workers(console: Console, rows: Iterable[WorkerRecord]) -> None:
-    def cells(row: WorkerRecord) -> Cells:
+def workers(console: Console, rows: Iterable[inventory.WorkerRecord]) -> None:
+    def cells(row: inventory.WorkerRecord) -> Cells:
         return row.id, row.device, row.state, row.job, row.version, _second(row.last_heartbeat)
 
     print_table(console, ("worker", "device", "state", "job", "version", "last heartbeat"), map(cells, rows))
 
 
-def workloads(console: Console, rows: Iterable[WorkloadEntry]) -> None:
+def workloads(console: Console, rows: Iterable[inventory.WorkloadEntry]) -> None:
     cells = ((row.name, row.description, ", ".join(row.frameworks)) for row in rows)
     print_table(console, ("workload", "description", "frameworks"), cells)
 
@@ -283,8 +280,8 @@ def params(console: Console, name: str, description: str, schema: Mapping[str, A
     print_table(console, ("option", "default", "values", "description"), (cells(*each) for each in known))
 
 
-def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
-    def cells(row: Delivery) -> Cells:
+def deliveries(console: Console, rows: Iterable[webhook.Delivery]) -> None:
+    def cells(row: webhook.Delivery) -> Cells:
         ended = [each.ended for each in row.attempts if each.ended]
         last = f"{ended[-1].outcome} {ended[-1].status_code or ''}".rstrip() if ended else None
         return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)

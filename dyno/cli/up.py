@@ -4,8 +4,6 @@
 prints their results. `serve` and `worker` replace this process with the API or a worker.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -24,12 +22,11 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
+from dyno import errors, preflight
 from dyno.cli import render
 from dyno.cli.app import app, console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
-from dyno.errors import ServerUnavailable
 from dyno.models.job import Job
-from dyno.preflight import bind_error, free_port, write_error
 from dyno.processes import STOP_SIGNALS, ManagedProcess, Stack
 from dyno.settings import Settings, WrongSettings, load_settings
 from dyno.store.embedded import EmbeddedServer
@@ -56,11 +53,11 @@ def run_stack(
     settings = load_settings()
     if settings.tls_cert_file or settings.tls_key_file:
         raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
-    if wrong := bind_error(settings.host, port):
+    if wrong := preflight.bind_error(settings.host, port):
         raise WrongSettings(wrong)
-    if data_dir is not None and (wrong := write_error(data_dir)):
+    if data_dir is not None and (wrong := preflight.write_error(data_dir)):
         raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
-    port = port or free_port(settings.host)
+    port = port or preflight.free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
     with _interrupt_on_signals(), _data_folder(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
@@ -114,7 +111,7 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
         try:
             if server.revive():
                 stack.say("server died; restarted it with its data")
-        except ServerUnavailable as error:  # the next call of the chore tries again
+        except errors.ServerUnavailable as error:  # the next call of the chore tries again
             stack.say(f"server died; {error.detail}")
 
     with EmbeddedServer(data_dir, appendfsync=settings.durability) as server:
@@ -131,14 +128,14 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
         if (part := stack.dead()) is not None and part.process is not None:
-            raise ServerUnavailable(f"{part.name} ended with exit code {part.process.returncode} while starting")
+            raise errors.ServerUnavailable(f"{part.name} ended with exit code {part.process.returncode} while starting")
         if client.alive() and _devices(client, want_devices) >= want_devices:
             if complaint := client.not_ready_because():
                 stack.say(f"not ready: {complaint}")
             return
         time.sleep(0.05)  # at start-up only, since no event signals that the API listens
     reason = client.not_ready_because() or "a worker is missing"
-    raise ServerUnavailable(f"Dyno didn't start within {READY_S:.0f} s: {reason}")
+    raise errors.ServerUnavailable(f"Dyno didn't start within {READY_S:.0f} s: {reason}")
 
 
 def _devices(client: Client, expected: int) -> int:
@@ -188,7 +185,7 @@ MNIST: dict[str, JsonValue] = {
 def _show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
     """Show the job, or raise if a process died: the demo doesn't restart processes, so its job would wait forever."""
     if (part := stack.dead()) is not None:
-        raise ServerUnavailable(f"{part.name} has ended")
+        raise errors.ServerUnavailable(f"{part.name} has ended")
     show(job)
 
 

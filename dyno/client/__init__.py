@@ -3,8 +3,6 @@
 The clients contain no workload code. They share only the models with the server.
 """
 
-from __future__ import annotations
-
 from dyno.client.client import DEFAULT_URL, AsyncClient, Client
 from dyno.client.exceptions import (
     ComparisonNotMade,

@@ -3,8 +3,6 @@
 Each method sends the request that the function of its name in `dyno.client.endpoints` builds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

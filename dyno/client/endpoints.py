@@ -3,8 +3,6 @@
 Ids are quoted, so each stays one segment of a path.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,25 +14,12 @@ from urllib.parse import quote
 import httpx
 from pydantic import Field, JsonValue, RootModel
 
-from dyno.client.exceptions import ComparisonNotMade
-from dyno.client.http_transport import (
-    PATIENT,
-    SUBMIT,
-    M,
-    Request,
-    check_status,
-    check_stream,
-    read_model,
-    read_text,
-    retry_after_s,
-)
-from dyno.models.api_key import CreatedKey, KeyList, Me
+from dyno.client import exceptions, http_transport
+from dyno.models import api_key, inventory, webhook
 from dyno.models.comparison import Comparison, UnfinishedComparison
-from dyno.models.inventory import AwayDevice, Cordon, DeviceList, WorkerList, WorkloadEntry, WorkloadList
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
 from dyno.models.spec import Spec
-from dyno.models.webhook import Delivery
 
 ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
 LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
@@ -60,20 +45,20 @@ class Endpoint(Generic[T]):
     """Call it with the ids in its path to get a Request."""
 
     def __init__(self, method: str, path: str, read: Callable[[httpx.Response], T], **options: Any) -> None:
-        self._template = Request(method, path, read, **options)
+        self._template = http_transport.Request(method, path, read, **options)
 
-    def __call__(self, *ids: str, **options: Any) -> Request[T]:
+    def __call__(self, *ids: str, **options: Any) -> http_transport.Request[T]:
         return replace(self._template, path=self._template.path.format(*map(path_segment, ids)), **options)
 
 
-def returns(model: type[M]) -> Callable[[httpx.Response], M]:
-    return partial(read_model, model)
+def returns(model: type[http_transport.M]) -> Callable[[httpx.Response], http_transport.M]:
+    return partial(http_transport.read_model, model)
 
 
-class ListPage(Stored, Generic[M]):
+class ListPage(Stored, Generic[http_transport.M]):
     """One page of a list. `next_cursor` is null on the last page."""
 
-    data: list[M]
+    data: list[http_transport.M]
     next_cursor: str | None = None
 
     @property
@@ -97,74 +82,80 @@ class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field
 def _read_rows(response: httpx.Response) -> RowPage:
     """The rows, and the cursor in the Link header."""
     following = httpx.URL(response.links.get("next", {}).get("url", ""))
-    return RowPage(data=read_model(ResultRows, response).root, next_cursor=following.params.get("cursor"))
+    return RowPage(
+        data=http_transport.read_model(ResultRows, response).root, next_cursor=following.params.get("cursor")
+    )
 
 
 def _read_comparison(response: httpx.Response) -> Comparison:
-    found = read_model(AnyComparison, response).root
+    found = http_transport.read_model(AnyComparison, response).root
     if isinstance(found, UnfinishedComparison):
-        raise ComparisonNotMade(found)
+        raise exceptions.ComparisonNotMade(found)
     return found
 
 
-def _read_cordoned_away(response: httpx.Response) -> list[AwayDevice]:
-    names = (name.partition("@") for name in read_model(DeviceList, response).cordoned_away)
-    return [AwayDevice(id=device, host=host) for device, _, host in names]
+def _read_cordoned_away(response: httpx.Response) -> list[inventory.AwayDevice]:
+    names = (name.partition("@") for name in http_transport.read_model(inventory.DeviceList, response).cordoned_away)
+    return [inventory.AwayDevice(id=device, host=host) for device, _, host in names]
 
 
 job = Endpoint("GET", "/v1/jobs/{}", returns(Job))
 cancel = Endpoint("POST", "/v1/jobs/{}/cancel", returns(Job))
-delete = Endpoint("DELETE", "/v1/jobs/{}", check_status)
+delete = Endpoint("DELETE", "/v1/jobs/{}", http_transport.check_status)
 result = Endpoint("GET", "/v1/jobs/{}/result", returns(Result))
 samples = Endpoint("GET", "/v1/jobs/{}/samples", returns(SampleList))
-logs = Endpoint("GET", "/v1/jobs/{}/logs", read_text)
-follow_logs = Endpoint("GET", "/v1/jobs/{}/logs", check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT)
+logs = Endpoint("GET", "/v1/jobs/{}/logs", http_transport.read_text)
+follow_logs = Endpoint(
+    "GET", "/v1/jobs/{}/logs", http_transport.check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT
+)
 artifacts = Endpoint("GET", "/v1/jobs/{}/artifacts", returns(ArtifactList))
-artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", check_status)
+artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", http_transport.check_status)
 upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
 compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
 comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
-bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", read_text)
-workloads = Endpoint("GET", "/v1/workloads", returns(WorkloadList))
-workload = Endpoint("GET", "/v1/workloads/{}", returns(WorkloadEntry))
-devices = Endpoint("GET", "/v1/devices", returns(DeviceList))
+bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", http_transport.read_text)
+workloads = Endpoint("GET", "/v1/workloads", returns(inventory.WorkloadList))
+workload = Endpoint("GET", "/v1/workloads/{}", returns(inventory.WorkloadEntry))
+devices = Endpoint("GET", "/v1/devices", returns(inventory.DeviceList))
 cordoned_away = Endpoint("GET", "/v1/devices", _read_cordoned_away)
-workers = Endpoint("GET", "/v1/workers", returns(WorkerList))
-cordon = Endpoint("POST", "/v1/devices/{}/cordon", returns(Cordon))
-uncordon = Endpoint("POST", "/v1/devices/{}/uncordon", returns(Cordon))
-me = Endpoint("GET", "/v1/me", returns(Me))
-keys = Endpoint("GET", "/v1/keys", returns(KeyList))
-create_key = Endpoint("POST", "/v1/keys", returns(CreatedKey))
-revoke_key = Endpoint("DELETE", "/v1/keys/{}", check_status)
-redeliver = Endpoint("POST", "/v1/webhook-deliveries/{}/redeliver", returns(Delivery))
+workers = Endpoint("GET", "/v1/workers", returns(inventory.WorkerList))
+cordon = Endpoint("POST", "/v1/devices/{}/cordon", returns(inventory.Cordon))
+uncordon = Endpoint("POST", "/v1/devices/{}/uncordon", returns(inventory.Cordon))
+me = Endpoint("GET", "/v1/me", returns(api_key.Me))
+keys = Endpoint("GET", "/v1/keys", returns(api_key.KeyList))
+create_key = Endpoint("POST", "/v1/keys", returns(api_key.CreatedKey))
+revoke_key = Endpoint("DELETE", "/v1/keys/{}", http_transport.check_status)
+redeliver = Endpoint("POST", "/v1/webhook-deliveries/{}/redeliver", returns(webhook.Delivery))
 alive = Endpoint("GET", "/livez", lambda response: response.status_code == 200, timeout=ALIVE_S, authenticate=False)
-ready = Endpoint("GET", "/readyz", check_status)
+ready = Endpoint("GET", "/readyz", http_transport.check_status)
 
 
-def submit(spec: AnySpec, key: str | None) -> Request[Job]:
+def submit(spec: AnySpec, key: str | None) -> http_transport.Request[Job]:
     return _once(Job, "/v1/jobs", key)(json=_spec_document(spec))
 
 
-def rerun(job_id: str, key: str | None) -> Request[Job]:
+def rerun(job_id: str, key: str | None) -> http_transport.Request[Job]:
     return _once(Job, "/v1/jobs/{}/rerun", key)(job_id)
 
 
 def begin_comparison(
     first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
-) -> Request[UnfinishedComparison]:
+) -> http_transport.Request[UnfinishedComparison]:
     """The second spec takes the fields that it omits from the first."""
     specs: list[JsonValue] = [_spec_document(each, exclude_unset=True) for each in (first, second)]
     return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
 
 
-def _once(model: type[M], path: str, key: str | None) -> Endpoint[M]:
+def _once(model: type[http_transport.M], path: str, key: str | None) -> Endpoint[http_transport.M]:
     """A POST under one idempotency key, so that it may be sent again."""
     headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
-    return Endpoint("POST", path, returns(model), headers=headers, retry=SUBMIT)
+    return Endpoint("POST", path, returns(model), headers=headers, retry=http_transport.SUBMIT)
 
 
-def validate(spec: AnySpec) -> Request[Validation]:
-    return Request("POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=_spec_document(spec))
+def validate(spec: AnySpec) -> http_transport.Request[Validation]:
+    return http_transport.Request(
+        "POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=_spec_document(spec)
+    )
 
 
 def _spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
@@ -178,36 +169,40 @@ class Poll(NamedTuple):
     pause_s: float = 0.0
 
 
-def next_version(now: Job) -> Request[Poll]:
+def next_version(now: Job) -> http_transport.Request[Poll]:
     """The job at its next version, or after the long poll."""
 
     def read(response: httpx.Response) -> Poll:
         if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
             return Poll(None)
-        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, response)
-        return Poll(changed, retry_after_s(response) or 0.0)
+        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else http_transport.read_model(Job, response)
+        return Poll(changed, http_transport.retry_after_s(response) or 0.0)
 
     known, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
     timeout_s = LONG_POLL_S + 10
-    return Request("GET", job(now.id).path, read, wait, headers=known, timeout=timeout_s, retry=PATIENT)
+    return http_transport.Request(
+        "GET", job(now.id).path, read, wait, headers=known, timeout=timeout_s, retry=http_transport.PATIENT
+    )
 
 
-def events(job_id: str | None, after: str | None) -> Request[None]:
+def events(job_id: str | None, after: str | None) -> http_transport.Request[None]:
     ids, path = ([], "/v1/events") if job_id is None else ([job_id], "/v1/jobs/{}/events")
     headers = {"Last-Event-ID": after} if after else None
-    return Endpoint("GET", path, check_stream, headers=headers, timeout=SILENT_S)(*ids)
+    return Endpoint("GET", path, http_transport.check_stream, headers=headers, timeout=SILENT_S)(*ids)
 
 
-def jobs(**filters: Filter) -> Request[ListPage[Job]]:
-    return Request("GET", "/v1/jobs", returns(ListPage[Job]), params=_params(filters))
+def jobs(**filters: Filter) -> http_transport.Request[ListPage[Job]]:
+    return http_transport.Request("GET", "/v1/jobs", returns(ListPage[Job]), params=_params(filters))
 
 
-def deliveries(**filters: Filter) -> Request[ListPage[Delivery]]:
-    return Request("GET", "/v1/webhook-deliveries", returns(ListPage[Delivery]), params=_params(filters))
+def deliveries(**filters: Filter) -> http_transport.Request[ListPage[webhook.Delivery]]:
+    return http_transport.Request(
+        "GET", "/v1/webhook-deliveries", returns(ListPage[webhook.Delivery]), params=_params(filters)
+    )
 
 
-def results(**filters: Filter) -> Request[RowPage]:
-    return Request("GET", "/v1/results", _read_rows, params=_params(filters))
+def results(**filters: Filter) -> http_transport.Request[RowPage]:
+    return http_transport.Request("GET", "/v1/results", _read_rows, params=_params(filters))
 
 
 def _params(filters: Mapping[str, Filter]) -> dict[str, str]:
@@ -215,24 +210,24 @@ def _params(filters: Mapping[str, Filter]) -> dict[str, str]:
     return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in given.items()}
 
 
-class Listing(Generic[M]):
+class Listing(Generic[http_transport.M]):
     """The first `limit` items (None: all), over as many pages as necessary. Any page may be short.
 
     `request` asks for the next page, and is None after the last one.
     """
 
-    def __init__(self, first: Request[ListPage[M]], limit: int | None) -> None:
-        self.items: list[M] = []
+    def __init__(self, first: http_transport.Request[ListPage[http_transport.M]], limit: int | None) -> None:
+        self.items: list[http_transport.M] = []
         self._first, self._left = first, limit
-        self.request: Request[ListPage[M]] | None = self._page()
+        self.request: http_transport.Request[ListPage[http_transport.M]] | None = self._page()
 
-    def add(self, page: ListPage[M]) -> None:
+    def add(self, page: ListPage[http_transport.M]) -> None:
         self.items += page.data
         if self._left is not None:
             self._left -= page.size
         is_last = page.next_cursor is None or (self._left is not None and self._left <= 0)
         self.request = None if is_last else self._page(cursor=page.next_cursor)
 
-    def _page(self, **cursor: str | None) -> Request[ListPage[M]]:
+    def _page(self, **cursor: str | None) -> http_transport.Request[ListPage[http_transport.M]]:
         size = MAX_PAGE_SIZE if self._left is None else min(MAX_PAGE_SIZE, self._left)
         return replace(self._first, params={**(self._first.params or {}), **cursor, "limit": size})

@@ -1,7 +1,5 @@
 """The exceptions that the clients raise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

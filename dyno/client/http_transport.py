@@ -3,8 +3,6 @@
 Responses that don't come from Dyno raise `ServerUnreachable`.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

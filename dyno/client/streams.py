@@ -4,8 +4,6 @@ A connection may break at any byte. `SseParser` yields complete messages only. A
 messages after the last id again.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -13,8 +13,6 @@ files `auto` is synthetic. Two forms are supported:
   the data set is balanced.
 """
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import tarfile
@@ -26,10 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import image_sets
-from dyno.datasets.file_formats import unpickle_plain
-from dyno.datasets.image_sets import Images
-from dyno.datasets.loading import DataKind, Forms, Remote, choose_form, folders, keras_cache, searched_folders
+from dyno.datasets import file_formats, image_sets, loading
 from dyno.errors import DatasetDamaged
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -77,7 +72,7 @@ def _content(path: Path) -> bytes:
 
 def _records(path: Path, content: bytes) -> bytes:
     """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
-    return content if ".bin" in path.name else _from_pickle(unpickle_plain(content, path), path)
+    return content if ".bin" in path.name else _from_pickle(file_formats.unpickle_plain(content, path), path)
 
 
 def _from_pickle(batch: Any, path: Path) -> bytes:
@@ -134,7 +129,7 @@ class _Batch:
     sha256: str
 
 
-def read_batches(folder: Path, classes: tuple[str, ...]) -> Images | None:
+def read_batches(folder: Path, classes: tuple[str, ...]) -> image_sets.Images | None:
     """Read the batches in `folder`; None if it has none. Raises DatasetDamaged with the file's name."""
     found = find_batches(folder)
     train = [_batch(name, *found[name]) for name in TRAIN if name in found]
@@ -153,7 +148,7 @@ def read_batches(folder: Path, classes: tuple[str, ...]) -> Images | None:
         test_samples=len(test.labels),
         note=_batches_note(len(train), test),
     )
-    return Images(
+    return image_sets.Images(
         np.concatenate([batch.images for batch in train]), train_labels, test.images, test.labels, classes, origin
     )
 
@@ -191,7 +186,7 @@ class _Part:
     sha256: str
 
 
-def read_pictures(folder: Path, classes: tuple[str, ...]) -> Images | None:
+def read_pictures(folder: Path, classes: tuple[str, ...]) -> image_sets.Images | None:
     """Read the pictures under `folder`; None if it has neither `train` nor `test`. Raises DatasetDamaged."""
     parts = [folder / "train", folder / "test"]
     if not any(part.is_dir() for part in parts):
@@ -205,7 +200,7 @@ def read_pictures(folder: Path, classes: tuple[str, ...]) -> Images | None:
         test_samples=len(test.labels),
         note=_pictures_note(len(train.labels), len(test.labels)),
     )
-    return Images(train.images, train.labels, test.images, test.labels, classes, origin)
+    return image_sets.Images(train.images, train.labels, test.images, test.labels, classes, origin)
 
 
 def _pictures_note(train: int, test: int) -> str:
@@ -234,7 +229,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _pixels(path: Path, digest: hashlib._Hash) -> NDArray[np.uint8]:
+def _pixels(path: Path, digest: "hashlib._Hash") -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
@@ -254,38 +249,33 @@ CLASSES = len(CLASS_NAMES)
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 NAME = "cifar10"
-ARCHIVE = Remote(
+ARCHIVE = loading.Remote(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     170_052_171,
 )
 
 
-def load(settings: Settings, kind: DataKind = "auto") -> Images:
+def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Images:
     """Load RGB images, uint8 (n, 32, 32, 3), of that kind; `auto` is real, else synthetic.
 
     Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """
-    forms = Forms(
+    forms = loading.Forms(
         NAME,
         real=lambda: _real(settings),
         sample=None,
         synthetic=lambda: image_sets.synthetic_images(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
         absent=f"CIFAR-10 not found: looked for its batches, its archives and its image folders in "
-        f"{searched_folders(settings, NAME)}",
+        f"{loading.searched_folders(settings, NAME)}",
         remotes=[ARCHIVE],
     )
-    return choose_form(settings, kind, forms)
+    return loading.choose_form(settings, kind, forms)
 
 
-def _real(settings: Settings) -> Images | None:
+def _real(settings: Settings) -> image_sets.Images | None:
     """Read the first folder that has the data set in any form."""
-    batches, pictures = read_batches, read_pictures
-    places = [(read, folder) for folder in folders(settings, NAME) for read in (batches, pictures)]
-    places += [(batches, folder) for folder in _keras_folders()]
+    places = [(read, folder) for folder in loading.folders(settings, NAME) for read in (read_batches, read_pictures)]
+    unpacked = loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()  # by Keras 3, and before
+    places += [(read_batches, folder) for folder in unpacked]
     return next((found for read, folder in places if (found := read(folder, CLASS_NAMES)) is not None), None)
-
-
-def _keras_folders() -> list[Path]:
-    """The folders where Keras 3 and older versions unpack the archive; the batches are in a subfolder."""
-    return [keras_cache() / "cifar-10-batches-py-target", keras_cache()]

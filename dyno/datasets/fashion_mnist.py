@@ -4,33 +4,17 @@ Search order: the four original files in `<data_dir>/fashion-mnist/`, then in Ke
 damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images
-from dyno.datasets.loading import DataKind
+from dyno.datasets import image_sets, loading
 from dyno.settings import Settings
-
-__all__ = ["CLASSES", "SAMPLE_TEST", "SAMPLE_TRAIN", "TEST_SAMPLES", "TRAIN_SAMPLES", "DataKind", "load"]
 
 CLASSES = 10
 SAMPLE_FOLDER = Path(__file__).parent / "samples" / "fashion-mnist"
-SET = IdxSet(
+SET = image_sets.IdxSet(
     name="fashion-mnist",
     title="Fashion-MNIST",
-    classes=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    classes=("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     address="https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
     sizes_bytes=(26_421_880, 29_515, 4_422_102, 5_148),
     published={
@@ -42,6 +26,6 @@ SET = IdxSet(
 )
 
 
-def load(settings: Settings, kind: DataKind = "auto") -> Images:
+def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Images:
     """See `IdxSet.load`."""
     return SET.load(settings, kind, SAMPLE_FOLDER)

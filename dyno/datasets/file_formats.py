@@ -9,8 +9,6 @@ number of dimensions, each dimension as uint32, then the values, last dimension 
 http://yann.lecun.com/exdb/mnist/, "the IDX file format".
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

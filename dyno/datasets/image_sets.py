@@ -5,18 +5,15 @@ folder with none of the four is skipped. A folder with some of them, or with a d
 is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import file_formats
-from dyno.datasets.loading import DataKind, Forms, Remote, choose_form, folders, keras_cache, searched_folders
+from dyno.datasets import file_formats, loading
 from dyno.errors import DatasetDamaged
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -33,7 +30,7 @@ class Images:
     classes: tuple[str, ...]
     origin: DataOrigin
 
-    def limited(self, train_samples: int | None, test_samples: int | None) -> Images:
+    def limited(self, train_samples: int | None, test_samples: int | None) -> Self:
         """The first training and test samples, up to the limits. None means all."""
         train, test = self.train_images[:train_samples], self.test_images[:test_samples]
         counts = {"train_samples": len(train), "test_samples": len(test)}
@@ -94,7 +91,7 @@ SAMPLE_TRAIN = TEST_SAMPLES - SAMPLE_TEST
 _TRAIN, _TEST = "train", "t10k"
 
 
-def samples(kind: DataKind) -> tuple[int, int]:
+def samples(kind: loading.DataKind) -> tuple[int, int]:
     """The maximum numbers of (train, test) samples: `auto` may find the real data set."""
     return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
 
@@ -128,19 +125,19 @@ class IdxSet:
     sizes_bytes: tuple[int, int, int, int]
 
     @property
-    def remotes(self) -> list[Remote]:
+    def remotes(self) -> list[loading.Remote]:
         """The four files at their official address."""
         sizes = zip(FILES, self.sizes_bytes, strict=True)
-        return [Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
+        return [loading.Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
 
-    def load(self, settings: Settings, kind: DataKind, shipped: Path) -> Images:
+    def load(self, settings: Settings, kind: loading.DataKind, shipped: Path) -> Images:
         """Load images, uint8 (n, 28, 28, 1), of that kind; `auto` is real, else the sample in `shipped`.
 
         Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
         """
         of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
-        looked = searched_folders(settings, self.name)
-        forms = Forms(
+        looked = loading.searched_folders(settings, self.name)
+        forms = loading.Forms(
             self.name,
             real=lambda: self._real(settings),
             sample=lambda: self.sample(shipped),
@@ -148,17 +145,17 @@ class IdxSet:
             absent=f"{self.title} not found: looked for its four files in {looked}{of_keras}",
             remotes=self.remotes,
         )
-        return choose_form(settings, kind, forms)
+        return loading.choose_form(settings, kind, forms)
 
     def _real(self, settings: Settings) -> Images | None:
-        found = next(filter(None, map(self.from_folder, folders(settings, self.name))), None)
+        found = next(filter(None, map(self.from_folder, loading.folders(settings, self.name))), None)
         return found or (self.from_npz(self._kerass_own) if self._kerass_own else None)
 
     @property
     def _kerass_own(self) -> Path | None:
         """Keras' copy in a single file, if Keras publishes one."""
         name = f"{self.name}.npz"
-        return keras_cache() / name if name in self.published else None
+        return loading.keras_cache() / name if name in self.published else None
 
     def from_folder(self, folder: Path) -> Images | None:
         """Read the four files; None if the folder has none of them. Raises DatasetDamaged."""
@@ -224,10 +221,6 @@ class IdxSet:
             test.labels,
             self.classes,
             DataOrigin(
-                name=self.name,
-                kind=kind,
-                sha256=sha256,
-                train_samples=len(train.labels),
-                test_samples=len(test.labels),
+                name=self.name, kind=kind, sha256=sha256, train_samples=len(train.labels), test_samples=len(test.labels)
             ),
         )

@@ -12,22 +12,18 @@ lean to positive or negative. Three forms are supported:
   the apostrophe replaced by blanks. Words outside the index are dropped. The shuffled order is always the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import string
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import file_formats
-from dyno.datasets.file_formats import file_sha256, read_object_array
-from dyno.datasets.loading import DataKind, Forms, Remote, choose_form, folders, keras_cache, searched_folders
+from dyno.datasets import file_formats, loading
 from dyno.errors import DatasetDamaged
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -46,7 +42,7 @@ class ReviewPart:
     labels: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, reviews: list[NDArray[np.uint32]], labels: NDArray[np.uint8]) -> ReviewPart:
+    def of(cls, reviews: list[NDArray[np.uint32]], labels: NDArray[np.uint8]) -> Self:
         """Build a part from one array per review."""
         lengths = [len(review) for review in reviews]
         return cls(np.concatenate(reviews), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels)
@@ -167,7 +163,7 @@ def read_keras(path: Path) -> RankedReviews | None:
     """Read Keras' `imdb.npz` in the order that Keras returns; None if it doesn't exist."""
     if not path.exists():
         return None
-    sha256 = file_sha256(path)
+    sha256 = file_formats.file_sha256(path)
     if sha256 != KERAS_PUBLISHED:
         raise DatasetDamaged(f"{path}: not Keras' published imdb.npz: sha256 {sha256}, expected {KERAS_PUBLISHED}")
     random = np.random.RandomState(SHUFFLE_SEED)
@@ -180,7 +176,7 @@ def read_keras(path: Path) -> RankedReviews | None:
 
 
 def _shuffled(archive: zipfile.ZipFile, part: str, path: Path, random: np.random.RandomState) -> ReviewPart:
-    reviews, labels = (read_object_array(archive.read(f"{axis}_{part}.npy"), path) for axis in "xy")
+    reviews, labels = (file_formats.read_object_array(archive.read(f"{axis}_{part}.npy"), path) for axis in "xy")
     order = np.arange(len(reviews))
     random.shuffle(order)
     return ReviewPart.of([np.asarray(reviews[index], np.uint32) for index in order], labels[order].astype(np.uint8))
@@ -222,7 +218,7 @@ def _leant(ranks: NDArray[np.uint32], labels: NDArray[np.uint8], random: np.rand
 
 NAME = "imdb"
 WORDS, LENGTH = 15_000, 250
-REMOTE = Remote(  # Keras' own file, which needs no tokenizer
+REMOTE = loading.Remote(  # Keras' own file, which needs no tokenizer
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", KERAS_PUBLISHED, 17_464_789
 )
 # Keras' numbering, by the default arguments of `keras.datasets.imdb.load_data`
@@ -240,7 +236,7 @@ class Reviews:
     origin: DataOrigin
 
 
-def load(settings: Settings, kind: DataKind = "auto", words: int = WORDS, length: int = LENGTH) -> Reviews:
+def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS, length: int = LENGTH) -> Reviews:
     """Load the reviews of that kind; `auto` is real, else synthetic.
 
     Numbering and padding are Keras': 1 starts a review, and a word is its rank + 3, or 2 from `words` on. Reviews keep
@@ -248,24 +244,24 @@ def load(settings: Settings, kind: DataKind = "auto", words: int = WORDS, length
 
     Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """
-    forms = Forms(
+    forms = loading.Forms(
         NAME,
         real=lambda: _real(settings, words, length),
         sample=None,
         synthetic=lambda: _reviews(synthetic_ranks(), words, length),
         absent=f"IMDB reviews not found: looked for imdb_sequences.npz, imdb.npz and the folders train/ and test/ in "
-        f"{searched_folders(settings, NAME)}, and for {keras_cache() / 'imdb.npz'}",
+        f"{loading.searched_folders(settings, NAME)}, and for {loading.keras_cache() / 'imdb.npz'}",
         remotes=[REMOTE],
     )
-    return choose_form(settings, kind, forms)
+    return loading.choose_form(settings, kind, forms)
 
 
 def _real(settings: Settings, words: int, length: int) -> Reviews | None:
-    for folder in folders(settings, NAME):
+    for folder in loading.folders(settings, NAME):
         found = read_folder(folder)
         if found is not None:
             return _reviews(found, words, length)
-    found = read_keras(keras_cache() / "imdb.npz")
+    found = read_keras(loading.keras_cache() / "imdb.npz")
     return None if found is None else _reviews(found, words, length)
 
 

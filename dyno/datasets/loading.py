@@ -4,8 +4,6 @@ DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads
 match the known size and SHA-256. A download installs all files or none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.client

@@ -5,20 +5,15 @@ sample. A damaged or incomplete data set is an error and never skipped. So is an
 same names and shapes). Synthetic data is used only on request.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images
-from dyno.datasets.loading import DataKind
+from dyno.datasets import image_sets, loading
 from dyno.settings import Settings
-
-__all__ = ["CLASSES", "SAMPLE_TEST", "SAMPLE_TRAIN", "TEST_SAMPLES", "TRAIN_SAMPLES", "DataKind", "load"]
 
 CLASSES = 10
 SAMPLE_FOLDER = Path(__file__).parent / "samples" / "mnist"
 # SHA-256 of the four published files, and of Keras' copy (keras.datasets.mnist verifies the same sum)
-SET = IdxSet(
+SET = image_sets.IdxSet(
     name="mnist",
     title="MNIST",
     classes=tuple(str(digit) for digit in range(CLASSES)),
@@ -34,6 +29,6 @@ SET = IdxSet(
 )
 
 
-def load(settings: Settings, kind: DataKind = "auto") -> Images:
+def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Images:
     """See `IdxSet.load`."""
     return SET.load(settings, kind, SAMPLE_FOLDER)

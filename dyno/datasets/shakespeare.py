@@ -4,8 +4,6 @@
 so its origin is `real` too, and `sample` means the same text. A. Karpathy, char-rnn (MIT).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

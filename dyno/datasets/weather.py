@@ -11,8 +11,6 @@ request. Four forms are supported; a missing value is NaN until `filled`:
 - The shipped extract: one line per signal with its name and values, xz-compressed.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -15,8 +15,6 @@ Topology: /proc/cpuinfo, /proc/meminfo and /sys/devices/system/{cpu,node}, as do
 Documentation/ABI/testing, sysfs-devices-system-cpu and sysfs-devices-node.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -91,7 +89,7 @@ def own_cgroups(
 
     Covers version 1 and both mount points of version 2.
     """
-    for line in _kernel_lines(membership):
+    for line in read_kernel_file(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if not controllers:
@@ -131,10 +129,6 @@ def _cgroup_cores(folder: Path) -> float | None:
 def _cgroup_memory(folder: Path) -> int | None:
     text = read_kernel_file(folder / "memory.max") or read_kernel_file(folder / "memory.limit_in_bytes")
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
-
-
-def _kernel_lines(path: Path) -> list[str]:
-    return read_kernel_file(path).splitlines()
 
 
 def read_kernel_file(path: Path) -> str:

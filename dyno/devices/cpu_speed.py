@@ -12,8 +12,6 @@ pipes under the same number, and hybrids, whose cores differ.
 Measuring the peaks keeps all cores busy for 0.2 s. Do it in a short-lived child process while no benchmark runs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -6,8 +6,6 @@ match a whole device. A figure is for `of_chips` chips of the named model. Rates
 `memory` in 1e9 bytes per second. A cell is empty if the source has no figure.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

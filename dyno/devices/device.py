@@ -1,7 +1,5 @@
 """The `Device` document that a worker publishes and the API returns."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from dyno.models.job import Stored

@@ -7,17 +7,13 @@ An emulated GPU or TPU consists of virtual CPU devices, to test routing, replica
 measures a CPU's speed under another name, so every result has `emulated` set and is untrusted.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from importlib import metadata
 from typing import get_args
 
-from dyno.devices.cpu import VIRTUAL_UNITS, discover_cpu, free_cores, last_cache_bytes, memory_bytes, processor
+from dyno.devices import cpu, gpu, tpu
 from dyno.devices.device import Device, PeakFigure
-from dyno.devices.gpu import discover_gpu
-from dyno.devices.tpu import discover_tpu
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID, DeviceKind, FrameworkName
 from dyno.settings import Settings
@@ -57,8 +53,8 @@ _NO_PEAK = PeakFigure(value=None, reason="an emulated device has no peak of its 
 def parse_emulated(text: str) -> tuple[DeviceKind, int]:
     """(kind, units) of "tpu:8" or "gpu:1". Raises DeviceUnavailable for anything else."""
     match = _EMULATED_ID.match(text)
-    if match is None or not 1 <= int(match["units"]) <= VIRTUAL_UNITS:
-        form = f'"tpu:8" or "gpu:1", with 1 to {VIRTUAL_UNITS} virtual devices'
+    if match is None or not 1 <= int(match["units"]) <= cpu.VIRTUAL_UNITS:
+        form = f'"tpu:8" or "gpu:1", with 1 to {cpu.VIRTUAL_UNITS} virtual devices'
         raise DeviceUnavailable(f'"{text}" can\'t be emulated; use {form}')
     return ("gpu" if match["kind"] == "gpu" else "tpu"), int(match["units"])
 
@@ -70,7 +66,7 @@ def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, 
     """
     if index is not None and not index.isdigit():
         raise DeviceUnavailable(f"{kind}:{index}: an emulated device has one number, such as {kind}:0")
-    cores = free_cores(settings)
+    cores = cpu.free_cores(settings)
     if not cores:
         reserved_cores = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
         raise DeviceUnavailable(f"no core is left to emulate a {kind}; {reserved_cores}")
@@ -80,9 +76,9 @@ def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, 
         model=f"emulated {kind}",
         host=host,
         cores=cores,
-        memory_bytes=memory_bytes(),
-        last_cache_bytes=last_cache_bytes(cores),
-        isa=list(processor().isa),
+        memory_bytes=cpu.memory_bytes(),
+        last_cache_bytes=cpu.last_cache_bytes(cores),
+        isa=list(cpu.processor().isa),
         peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
         emulated=True,
         units=units,
@@ -109,10 +105,10 @@ def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = N
 
 def _real_device(kind: str, index: str | None, host: str, settings: Settings) -> Device:
     if kind == "cpu":
-        return discover_cpu(index, host, settings)
+        return cpu.discover_cpu(index, host, settings)
     if kind == "gpu":
-        return discover_gpu(index, host, settings)
-    return discover_tpu(index, host, settings)
+        return gpu.discover_gpu(index, host, settings)
+    return tpu.discover_tpu(index, host, settings)
 
 
 def _emulated_device(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:

@@ -3,8 +3,6 @@
 It leaves out users, paths and all other variables, so that results can be published.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -16,9 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dyno.devices.cpu import cgroup_limits
+from dyno.devices import cpu, gpu
 from dyno.devices.device import Device
-from dyno.devices.gpu import driver_versions
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DeviceKind
 
@@ -57,7 +54,7 @@ def _of_the_host() -> dict[str, Any]:
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "packages": _packages(),
         "governor": _governor(),
-        "container": asdict(cgroup_limits()),
+        "container": asdict(cpu.cgroup_limits()),
         "flags": {name: _PATH.sub("<path>", os.environ[name]) for name in FLAGS if name in os.environ},
     }
 
@@ -79,7 +76,7 @@ def context_id(environment: dict[str, Any]) -> str:
 
 def _driver() -> dict[str, str] | None:
     try:
-        return driver_versions()
+        return gpu.driver_versions()
     except DeviceUnavailable:
         return None
 

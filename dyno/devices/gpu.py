@@ -1,7 +1,5 @@
 """GPU devices and their facts, read through NVML: no framework, no CUDA context."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices.cpu import format_cpulist, free_cores, parse_cpulist
-from dyno.devices.datasheet import DatasheetPeaks, datasheet_peaks, no_peaks
+from dyno.devices import cpu, datasheet
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
@@ -41,7 +38,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
             kind="gpu",
             model=model,
             host=host,
-            cores=free_cores(settings),
+            cores=cpu.free_cores(settings),
             memory_bytes=min(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles),
             isa=_capability(nvml, handles[0]),
             peak=peaks.by_dtype,
@@ -69,10 +66,10 @@ def nvml_session() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def _peaks(nvml: Any, handles: list[Any], model: str) -> DatasheetPeaks:
+def _peaks(nvml: Any, handles: list[Any], model: str) -> datasheet.DatasheetPeaks:
     if any(_mig_enabled(nvml, handle) for handle in handles):
-        return no_peaks(_MIG_ENABLED)
-    return datasheet_peaks("gpu", model, len(handles))
+        return datasheet.no_peaks(_MIG_ENABLED)
+    return datasheet.datasheet_peaks("gpu", model, len(handles))
 
 
 def _mig_enabled(nvml: Any, handle: Any) -> bool:
@@ -107,13 +104,13 @@ def _visible(count: int) -> list[int]:
 
 def _numbers(index: str) -> list[int]:
     try:
-        return parse_cpulist(index)
+        return cpu.parse_cpulist(index)
     except ValueError:
         raise DeviceUnavailable(f'gpu:{index}: name a GPU by its number, such as "gpu:0" or "gpu:0-1"') from None
 
 
 def _listed(numbers: list[int]) -> str:
-    return format_cpulist(numbers) if len(numbers) > 1 else str(numbers[0])
+    return cpu.format_cpulist(numbers) if len(numbers) > 1 else str(numbers[0])
 
 
 def _one_model(names: list[str]) -> str:

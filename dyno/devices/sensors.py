@@ -13,8 +13,6 @@ report is None with a reason.
 Virtual machines have neither CPU temperatures nor throttling counters.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

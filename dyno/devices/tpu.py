@@ -4,8 +4,6 @@ Keras on JAX uses them through libtpu. The authors had no TPU: discovery is test
 virtual devices.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -14,8 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.devices.cpu import free_cores, read_kernel_file
-from dyno.devices.datasheet import datasheet_peaks
+from dyno.devices import cpu, datasheet
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
@@ -89,13 +86,13 @@ def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = D
         raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host form one device; use tpu:0")
     generation = _generation(_pci_numbers(pci))
     model = f"TPU {generation.name}"
-    peaks = datasheet_peaks("tpu", model, _chips(found))
+    peaks = datasheet.datasheet_peaks("tpu", model, _chips(found))
     return Device(
         id="tpu:0",
         kind="tpu",
         model=model,
         host=host,
-        cores=free_cores(settings),
+        cores=cpu.free_cores(settings),
         memory_bytes=generation.core_bytes,
         peak=peaks.by_dtype,
         memory_bandwidth=peaks.memory,
@@ -128,8 +125,8 @@ def _as_list(value: JsonValue) -> list[str]:
 
 def _pci_numbers(pci: Path) -> list[str]:
     """PCI device numbers of the TPUs, one per chip."""
-    google = [folder for folder in sorted(pci.glob("*")) if read_kernel_file(folder / "vendor") == _GOOGLE]
-    return [number for folder in google if (number := read_kernel_file(folder / "device")) in _GENERATIONS]
+    google = [folder for folder in sorted(pci.glob("*")) if cpu.read_kernel_file(folder / "vendor") == _GOOGLE]
+    return [number for folder in google if (number := cpu.read_kernel_file(folder / "device")) in _GENERATIONS]
 
 
 def _generation(numbers: list[str]) -> TpuGeneration:

@@ -1,7 +1,5 @@
 """The frameworks that can execute a workload, by name. Only `load` imports a framework."""
 
-from __future__ import annotations
-
 from dyno.errors import FrameworkMissing
 from dyno.frameworks.interface import Framework
 from dyno.frameworks.jax import Jax

@@ -3,23 +3,18 @@
 One module per framework implements it. Each imports its framework inside functions only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from dyno.errors import RunFailed
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.plain_step import PlainStep
+from dyno.frameworks.plain_step import PlainStep
 
 
 def full_batch(batch_size: int, samples: int, replicas: int) -> int:
@@ -75,8 +70,6 @@ class Dataset:
 
     def batch(self, chosen: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """(inputs, targets) of the samples with these indices."""
-        import numpy as np
-
         rows: Any = chosen
         if self.starts is not None and self.window is not None:
             rows = self.starts[chosen][:, np.newaxis] + np.arange(self.window)

@@ -1,22 +1,19 @@
 """Keras on JAX. Imports JAX inside methods only."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dyno.errors import DeviceUnavailable
+from dyno.frameworks.interface import Dataset, FedStep, Trainer
 from dyno.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
 from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep, mean_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset, FedStep, Trainer
 
 # JAX platforms for each kind, best first. Accelerators also get the host's processor, as in JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -116,8 +113,6 @@ class Jax(KerasFramework):
         return self._jax.numpy.array(value, dtype)
 
     def numpy(self, value: Any) -> Any:
-        import numpy as np
-
         return np.asarray(value.astype("float32") if value.dtype.itemsize < 4 else value)
 
     def scalar(self, value: Any) -> float:

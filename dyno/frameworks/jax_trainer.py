@@ -14,19 +14,14 @@ FLOP are counted in the traced jaxpr, for every iteration of a loop. XLA's own `
 once and omits products that it passes to a library.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dyno.frameworks.interface import divisible_size, full_batch
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset
+from dyno.frameworks.interface import Dataset, divisible_size, full_batch
 
 State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
 
@@ -128,8 +123,6 @@ class JaxTrainer:
         seed: int,
         steps_per_execution: int,
     ) -> None:
-        import numpy as np
-
         self.jit_compile = True
         self.replicas, self.parts = len(devices), 1
         self.batch_size = full_batch(batch_size, len(samples), self.replicas)
@@ -162,8 +155,6 @@ class JaxTrainer:
         self._next = 0
 
     def next_batch(self) -> NDArray[Any]:
-        import numpy as np
-
         self._shuffle_where_used_up()
         return np.asarray(self._order)[self._next : self._next + self.batch_size]
 
@@ -209,8 +200,6 @@ class JaxTrainer:
         return counted_flops(self._jaxprs[self.batch_size], self.steps_per_execution)
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
-        import numpy as np
-
         size = -(-min(batch_size, len(inputs)) // self.replicas) * self.replicas  # rounded up
         outputs = []
         for start in range(0, len(inputs), size):

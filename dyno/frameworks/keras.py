@@ -1,19 +1,15 @@
 """Keras on every framework: the common base class, and loading Keras with a backend."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dyno.errors import FrameworkMissing
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import ServedModel
+from dyno.frameworks.interface import ServedModel
 
 
 class KerasFramework:

@@ -4,8 +4,6 @@ It computes the gradients operation by operation if the framework supports that,
 data and compiler. Both steps share only Keras: its layers, loss and optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

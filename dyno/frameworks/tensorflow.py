@@ -3,26 +3,22 @@
 `LiteModel` runs a trained model from a TensorFlow Lite file, the only way in Dyno to run all layers in int8.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
+from dyno.frameworks.interface import Dataset, FedStep, ServedModel, Trainer
 from dyno.frameworks.keras import KerasFramework, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep
 from dyno.frameworks.tensorflow_trainer import TensorFlowFedStep, TensorFlowTrainer, counted_flops
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset, FedStep, ServedModel, Trainer
 
 
 class LiteModel:

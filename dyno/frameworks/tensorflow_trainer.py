@@ -8,21 +8,15 @@ the optimiser sums the gradients, as in Keras' `fit`.
 FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import divisible_size, full_batch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset
+from dyno.frameworks.interface import Dataset, divisible_size, full_batch
 
 _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
@@ -245,14 +239,7 @@ class TensorFlowTrainer:
     """See `dyno.frameworks.interface.Trainer`. `strategy`: the one under whose scope the model was made."""
 
     def __init__(
-        self,
-        tf: Any,
-        strategy: Any,
-        model: Any,
-        samples: Dataset,
-        batch_size: int,
-        seed: int,
-        steps_per_execution: int,
+        self, tf: Any, strategy: Any, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
         self.replicas: int = strategy.num_replicas_in_sync

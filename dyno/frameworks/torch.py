@@ -1,20 +1,16 @@
 """Keras on PyTorch. Imports PyTorch inside methods only."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
+from dyno.frameworks.interface import Dataset, FedStep, Trainer
 from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep, mean_of
 from dyno.frameworks.torch_trainer import TorchFedStep, TorchTrainer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset, FedStep, Trainer
 
 
 class Torch(KerasFramework):

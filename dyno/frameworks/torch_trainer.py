@@ -3,15 +3,12 @@
 Each step calls Keras' own `train_step`; nothing is compiled.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.interface import Dataset
+from dyno.frameworks.interface import Dataset
 
 
 class TorchTrainer:
@@ -27,8 +24,6 @@ class TorchTrainer:
         seed: int,
         steps_per_execution: int,
     ) -> None:
-        import numpy as np
-
         self.jit_compile = False
         self.replicas = self.parts = 1
         self.batch_size = min(batch_size, len(samples))
@@ -82,8 +77,6 @@ class TorchTrainer:
         return None
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
-        import numpy as np
-
         outputs = []
         with self._torch.no_grad():
             for start in range(0, len(inputs), batch_size):

@@ -4,8 +4,6 @@ A process can load only one framework. `python -P -m dyno.frameworks.visible_dev
 devices as JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

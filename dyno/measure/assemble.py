@@ -1,30 +1,23 @@
 """Assemble the result of a job from the records of its runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
-from dyno.measure import peak_fraction, result_checks, result_metrics, stability
+from dyno.measure import peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
-from dyno.measure.result_metrics import by_case, energy, records_by_case
-from dyno.measure.stability import multimodal
-from dyno.measure.statistics import median
 from dyno.measure.stopping_rule import effective_rel_ci, on_target, time_interval
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Spec
-
-if TYPE_CHECKING:
-    from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
+from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
 
 T = TypeVar("T")
 # Metrics of references that depend on the training data.
@@ -65,7 +58,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         precision=_precision(records),
         cpu=_cpu([record.summary.cpu for record in records if record.summary.cpu is not None]),
         memory=_memory([record.memory for record in records]),
-        energy=energy(records, _rate_unit(specs), flops),
+        energy=result_metrics.energy(records, _rate_unit(specs), flops),
         training=training,
         details=_details(workload.executions(params), used, records),
         device=device.model_dump(mode="json"),
@@ -133,7 +126,7 @@ def _warnings(
 ) -> list[ResultWarning]:
     """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
     target = effective_rel_ci(spec.measure.target_rel_ci)
-    cases: _Cases[Sequence[RunRecord]] = [*by_case(records).items()] or [(None, records)]
+    cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
     together = [
@@ -149,7 +142,9 @@ def _warnings(
         stability.clock_drift([record.summary.clock_hz for record in records]),
         stability.cpu_quota(_quota_cores(records), device),
         _first((case, stability.noisy(time_interval(runs), runs, target)) for case, runs in cases),
-        _first((case, multimodal([median(record.samples) for record in runs])) for case, runs in cases),
+        _first(
+            (case, stability.multimodal([statistics.median(record.samples) for record in runs])) for case, runs in cases
+        ),
     ]
     found = merged_warnings([_of_run(record, device) for record in records])
     for each in (*filter(None, together), *lint):  # facts about the device before estimates from params
@@ -161,7 +156,7 @@ def _warnings(
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
     mismatch = result_checks.precision_mismatch(record.precision) if record.precision else None
     names: Sequence[str | None] = [case.name for case in record.cases] or [None]
-    cases = [*zip(names, records_by_case(record), strict=True)]
+    cases = [*zip(names, result_metrics.records_by_case(record), strict=True)]
     own = (
         mismatch,
         _first((case, stability.insufficient_samples(part, device.kind)) for case, part in cases),
@@ -215,7 +210,7 @@ def _quota_cores(records: Sequence[RunRecord]) -> float | None:
 def _phases(phases: Sequence[Phases]) -> Phases:
     """The median of each phase over the runs that had it."""
     taken = {name: [value for each in phases if (value := getattr(each, name)) is not None] for name in _PHASES}
-    return Phases(**{name: median(values) for name, values in taken.items() if values})
+    return Phases(**{name: statistics.median(values) for name, values in taken.items() if values})
 
 
 _PHASES = tuple(Phases.model_fields)

@@ -15,8 +15,6 @@ worst one) exaggerates the difference. The warning is raised for three or more r
 the ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,21 +23,9 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
-from dyno.measure.result_metrics import COLD
-from dyno.measure.statistics import mean_interval, median
+from dyno.measure import ratios, result_metrics, statistics
 from dyno.measure.warnings import sorted_warnings, warning
-from dyno.models.comparison import (
-    Comparative,
-    Compared,
-    CompareHow,
-    Comparison,
-    Difference,
-    Ratio,
-    comparison_of,
-    new_comparison_id,
-    urls_of,
-)
+from dyno.models import comparison
 from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
@@ -112,7 +98,7 @@ def check_specs(first: Spec, second: Spec, free: Collection[str]) -> None:
         raise NotComparable(f"these specs differ in {', '.join(fields)}, so they don't request the same work", fields)
 
 
-def differences(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     """All differences that don't prevent a comparison."""
     return [*_of_the_work(entries), *_precision_unknown(entries), *_differing([_circumstances(e) for e in entries])]
 
@@ -121,11 +107,11 @@ def _names(field: str, params: Collection[str]) -> bool:
     return field.removeprefix("/params/").split("/")[0] in params if field.startswith("/params/") else False
 
 
-def _of_the_work(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+def _of_the_work(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     found = _differing([_work_of(entry) for entry in entries])
     observed = [_observed(entry.result) for entry in entries]
     if len(set(observed) - {None}) > 1:
-        found.append(Difference(field="/precision/observed", values=list(observed)))
+        found.append(comparison.Difference(field="/precision/observed", values=list(observed)))
     return found
 
 
@@ -144,10 +130,10 @@ def _observed(result: Result) -> str | None:
     return result.precision.observed if result.precision else None
 
 
-def _precision_unknown(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+def _precision_unknown(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     observed = [_observed(entry.result) for entry in entries]
     partly = None in observed and len(set(observed)) > 1
-    return [Difference(field="/precision/observed", values=list(observed))] if partly else []
+    return [comparison.Difference(field="/precision/observed", values=list(observed))] if partly else []
 
 
 def _circumstances(entry: ComparisonEntry) -> dict[str, Any]:
@@ -176,11 +162,11 @@ def _flat(root: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return found
 
 
-def _differing(each: Sequence[Mapping[str, Any]]) -> list[Difference]:
+def _differing(each: Sequence[Mapping[str, Any]]) -> list[comparison.Difference]:
     names: Iterable[str] = dict.fromkeys(name for values in each for name in values)
     found = {name: [values.get(name) for values in each] for name in names}
     return [
-        Difference(field=name, values=values)
+        comparison.Difference(field=name, values=values)
         for name, values in found.items()
         if any(value != values[0] for value in values[1:])
     ]
@@ -190,10 +176,12 @@ WEAK_SHARE = 0.3
 MIN_RESULTS = 3
 
 
-def weak_baseline(results: Sequence[Compared]) -> ResultWarning | None:
+def weak_baseline(results: Sequence[comparison.Compared]) -> ResultWarning | None:
     """Silent if the peak of either side is unknown, or if no result is faster than the first."""
     first, *others = results
-    winners = [each for each in others if each.ratio is not None and each.ratio.verdict is Comparative.FASTER]
+    winners = [
+        each for each in others if each.ratio is not None and each.ratio.verdict is comparison.Comparative.FASTER
+    ]
     reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
     share = first.peak_fraction
     if reached is None or share is None or share >= min(WEAK_SHARE, reached / 2):
@@ -224,7 +212,7 @@ def _picks(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> It
         values = [found.value for other in sound if (found := metric_named(other, metric)) and found.value is not None]
         if own is None or own.value is None or len(values) + 1 < MIN_RESULTS:
             continue
-        middle = median([own.value, *values])
+        middle = statistics.median([own.value, *values])
         if _flatters(own, own.value, values, first=place == 0) and abs(own.value - middle) > margin * middle:
             yield {"job": entry.job.id, "results": len(values) + 1, "value": own.value, "median": middle}
 
@@ -240,16 +228,16 @@ _APART = (
 )
 
 
-Estimator = Callable[[Sequence[float], Sequence[float], float], RatioEstimate]
+Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEstimate]
 
 
 def compare(
-    how: CompareHow,
+    how: comparison.CompareHow,
     entries: Sequence[ComparisonEntry],
     untimed: Collection[str],
     created_at: datetime,
-    estimator: Estimator = ratio_of_means,
-) -> Comparison:
+    estimator: Estimator = ratios.ratio_of_means,
+) -> comparison.Comparison:
     """Compare `entries`, in the requested order; `untimed` is as in `dyno.workloads.contract.Params`.
 
     Raises NotComparable and InvalidComparison.
@@ -261,8 +249,8 @@ def compare(
         for place, (entry, metric) in enumerate(zip(entries, metrics, strict=True))
     ]
     raised = weak_baseline(results), cherry_pick_risk(entries, name, how.margin)
-    comparison_id = new_comparison_id()
-    return Comparison(
+    comparison_id = comparison.new_comparison_id()
+    return comparison.Comparison(
         id=comparison_id,
         created_at=created_at,
         workload=entries[0].result.workload,
@@ -276,22 +264,24 @@ def compare(
         differences=differences(entries),
         warnings=sorted_warnings(filter(None, raised)),
         notes=_notes(entries, results, how.confidence),
-        urls=urls_of(comparison_id),
+        urls=comparison.urls_of(comparison_id),
     )
 
 
-def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -> Ratio:
+def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: Estimator) -> comparison.Ratio:
     """Above 1 if `other` is better, for metrics of either direction."""
     over, under = (other, first) if other.better == "higher" else (first, other)
     if over.value is None or not under.value:
         reason = "there is no figure to compare" if over.value is None or under.value is None else "a figure is zero"
-        return Ratio(verdict=Comparative.INCONCLUSIVE, value=None, reason=reason)
+        return comparison.Ratio(verdict=comparison.Comparative.INCONCLUSIVE, value=None, reason=reason)
     if not (over.by_run and under.by_run):
         reason = "the metric is taken once, so its scatter is unknown: no interval"
-        return Ratio(verdict=Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason)
+        return comparison.Ratio(
+            verdict=comparison.Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason
+        )
     found = estimator(over.by_run, under.by_run, how.confidence)
-    return Ratio(
-        verdict=comparative_verdict(found.interval, how.margin),
+    return comparison.Ratio(
+        verdict=ratios.comparative_verdict(found.interval, how.margin),
         value=found.interval.value,
         low=_not_below_zero(found.interval.low),
         high=found.interval.high,
@@ -301,10 +291,12 @@ def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -
     )
 
 
-def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confidence: float) -> Compared:
+def _compared(
+    entry: ComparisonEntry, metric: Metric, ratio: comparison.Ratio | None, confidence: float
+) -> comparison.Compared:
     result, device = entry.result, entry.result.device
-    interval = mean_interval(metric.by_run, confidence) if metric.by_run else None
-    return Compared(
+    interval = statistics.mean_interval(metric.by_run, confidence) if metric.by_run else None
+    return comparison.Compared(
         job=entry.job.id,
         arm=entry.arm,
         value=metric.value,
@@ -326,7 +318,7 @@ def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confi
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
     """The fraction of peak of the metric's work: for a case its own, for a first execution unknown."""
-    if metric.startswith(COLD):
+    if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")
     cases = table.items() if isinstance(table, dict) else ()
@@ -340,8 +332,10 @@ def _not_below_zero(low: float | None) -> float | None:
     return None if low is None else max(0.0, low)
 
 
-def _notes(entries: Sequence[ComparisonEntry], results: Sequence[Compared], confidence: float) -> list[str]:
-    return [*untrusted_notes(entries), _APART, *([_many(confidence)] if len(results) > 2 else [])]
+def _notes(entries: Sequence[ComparisonEntry], results: Sequence[comparison.Compared], confidence: float) -> list[str]:
+    missed = chance_of_miss(confidence)
+    many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
+    return [*untrusted_notes(entries), _APART, *(many if len(results) > 2 else [])]
 
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
@@ -354,16 +348,12 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     ]
 
 
-def _many(confidence: float) -> str:
-    return f"The intervals aren't corrected for multiple comparisons: {chance_of_miss(confidence)} misses on average."
-
-
 def chance_of_miss(confidence: float) -> str:
     """The share of intervals that miss the true value, in words."""
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
 
 
-def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> Comparison:
+def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> comparison.Comparison:
     """Compare the two specs of a job. `result` is the job's result with its arms; `free` lists params that may differ.
 
     Raises NotComparable and InvalidComparison: runs may differ, for example in precision, if the specs don't.
@@ -371,14 +361,14 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
     if len(result.arms) != 1 + spec.control:
         detail = "the worker ran other specs: its version doesn't support interleaved specs. Upgrade the worker"
         raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
-    how = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
+    how = comparison.CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, free, job.created_at, paired_ratio)
+    found = compare(how, entries, free, job.created_at, ratios.paired_ratio)
     noise = _against_itself(result, control[0], how) if control else None
-    unsteady = noise is not None and noise.verdict in (Comparative.FASTER, Comparative.SLOWER)
-    comparison_id = comparison_of(job.id)
+    unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
+    comparison_id = comparison.comparison_of(job.id)
     return found.model_copy(
         update={
             "id": comparison_id,
@@ -386,14 +376,14 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
             "job": job.id,
             "control": noise,
             "notes": [*untrusted_notes(entries), *([_unsteady_control(spec.confidence)] if unsteady else [])],
-            "urls": urls_of(comparison_id),
+            "urls": comparison.urls_of(comparison_id),
             "owner": job.owner,
         }
     )
 
 
-def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio:
-    return ratio(_same_metric(first, how), _same_metric(again, how), how, paired_ratio)
+def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio:
+    return ratio(_same_metric(first, how), _same_metric(again, how), how, ratios.paired_ratio)
 
 
 def _unsteady_control(confidence: float) -> str:
@@ -403,7 +393,7 @@ def _unsteady_control(confidence: float) -> str:
     )
 
 
-def _same_metric(result: Result, how: CompareHow) -> Metric:
+def _same_metric(result: Result, how: comparison.CompareHow) -> Metric:
     found = metric_named(result, how.metric or "")
     assert found is not None, "compare() has found it in the first of the same work"
     return found

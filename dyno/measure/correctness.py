@@ -40,8 +40,6 @@ An array is left out if rounding alone could move its change by half. Examples a
 normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,14 +110,7 @@ def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int
 
 
 def freivalds_chain(
-    x: Any,
-    apply_q: Callable[[Float64], Float64],
-    y: Any,
-    products: int,
-    *,
-    dtype: str,
-    repeats: int = 8,
-    seed: int = 0,
+    x: Any, apply_q: Callable[[Float64], Float64], y: Any, products: int, *, dtype: str, repeats: int = 8, seed: int = 0
 ) -> ProductCheck:
     """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
 
@@ -308,11 +299,11 @@ class Agreement:
     def details(self) -> dict[str, JsonValue]:
         return {
             "compared_weights": self.compared,
-            "rel_error": _finite(self.rel_error),
-            "bound": _finite(self.bound),
-            "loss": None if self.loss is None else _finite(self.loss),
-            "plain_loss": _finite(self.plain_loss),
-            "loss_bound": _finite(self.loss_bound),
+            "rel_error": finite(self.rel_error),
+            "bound": finite(self.bound),
+            "loss": None if self.loss is None else finite(self.loss),
+            "plain_loss": finite(self.plain_loss),
+            "loss_bound": finite(self.loss_bound),
         }
 
 
@@ -358,22 +349,19 @@ def _array_error(
     """(error, bound), both relative to the change of the array in the plain step; infinite if it doesn't change."""
     start, one, other, again = (each.astype(np.float64) for each in (before, timed, plain, rounded))
     change = float(np.linalg.norm(other - start))
-    # Storing the weights rounds them, before and after the step.
-    stored = _storage_roundoff(before) * float(np.linalg.norm(start) + np.linalg.norm(other))
+    # Storing the weights rounds them to their dtype, before and after the step.
+    roundoff = UNIT_ROUNDOFF.get(before.dtype.name, UNIT_ROUNDOFF["float32"])
+    stored = roundoff * float(np.linalg.norm(start) + np.linalg.norm(other))
     bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(again - other)) + stored)
     if change == 0.0:
         return math.inf, math.inf
     return float(np.linalg.norm(one - other)) / change, max(MIN_BOUND, bound / change)
 
 
-def _storage_roundoff(array: NDArray[np.generic]) -> float:
-    """The unit roundoff of the array's dtype."""
-    return UNIT_ROUNDOFF.get(array.dtype.name, UNIT_ROUNDOFF["float32"])
-
-
 def _nan_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """None for infinity and NaN, which JSON doesn't have."""
     return value if math.isfinite(value) else None

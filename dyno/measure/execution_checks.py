@@ -8,8 +8,6 @@ without timing. The cost of a flag depends on the work and is not measured: the 
 is valid for that path.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

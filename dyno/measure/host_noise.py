@@ -7,8 +7,6 @@ to wait meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel d
 isn't evidence: a framework with more threads than cores waits for itself.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

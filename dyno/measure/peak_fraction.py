@@ -1,15 +1,12 @@
 """The fraction of peak: for the used part of the device, in the precision that ran."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.measure.result_metrics import by_case
-from dyno.measure.statistics import mean_interval, median
+from dyno.measure import result_metrics, statistics
 from dyno.models.result import Peak
 from dyno.models.runner_protocol import RunRecord
 
@@ -71,13 +68,13 @@ def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[R
     found = Peak(value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source)
     if figure.value is None:
         return found.model_copy(update={"reason": figure.reason})
-    reached = mean_interval([flops / median(record.samples) for record in records]).value
+    reached = statistics.mean_interval([flops / statistics.median(record.samples) for record in records]).value
     return found.model_copy(update={"fraction": reached / figure.value})
 
 
 def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
     """The peak of each case by name; empty if the job has no cases."""
-    cases = zip(records[0].cases, by_case(records).values(), strict=True)
+    cases = zip(records[0].cases, result_metrics.by_case(records).values(), strict=True)
     return {case.name: peak_for_dtype(device, case.dtype, case.flops, runs) for case, runs in cases}
 
 
@@ -85,7 +82,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
     """For each case: its dtype, FLOP, work, fraction of peak, and the median of each run."""
     first, peaks = {case.name: case for case in records[0].cases}, case_peaks(device, records)
     table: dict[str, JsonValue] = {}
-    for name, of_case in by_case(records).items():
+    for name, of_case in result_metrics.by_case(records).items():
         reached = peaks[name]
         table[name] = {
             "dtype": first[name].dtype,
@@ -93,7 +90,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
             "work": first[name].work,
             "peak_fraction": reached.fraction,
             "peak_reason": reached.reason,
-            "medians_s": [median(record.samples) for record in of_case],
+            "medians_s": [statistics.median(record.samples) for record in of_case],
         }
     return table
 

@@ -15,8 +15,6 @@ with the pooled variance within the groups and pairs - 2 degrees of freedom. The
 swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ All GPUs Are Created Equal", five clusters).
 With fewer than five other results there is no band. All work begins that way, so the check doesn't count as missed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -4,20 +4,15 @@ Each check returns a warning or None and uses only its arguments. `dyno.measure.
 result. A workload's `verify` and `lint` call checks of its operands and params.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
 from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # Slack for measured peaks: the measuring burst may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
@@ -55,8 +50,6 @@ def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarn
     Constant operands draw less power, so the clock is higher: He, "Strangely, Matrix Multiplications on GPUs Run
     Faster When Given 'Predictable' Data!" (2024).
     """
-    import numpy as np
-
     flat, most = operand.reshape(-1), max(_LEAST_EXAMINED, _EXAMINED // shares)
     examined = flat if flat.size <= most else flat[np.random.default_rng(0).integers(0, flat.size, most)]
     _, counts = np.unique(examined, return_counts=True)

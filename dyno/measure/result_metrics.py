@@ -4,19 +4,14 @@ A metric is the mean of the runs' medians, with Student's t over the runs. Each 
 checks, as if it were a job.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from dyno.measure.statistics import mean_interval, median
 from dyno.models.result import Energy, Metric, RunSamples, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
-
-if TYPE_CHECKING:
-    from dyno.workloads.contract import MetricSpec
+from dyno.workloads.contract import MetricSpec
 
 
 def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:

@@ -17,14 +17,12 @@ Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
 `Clock` is a protocol, so that tests can supply the time.
 """
 
-from __future__ import annotations
-
 import math
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from dyno.measure.statistics import change_point, mad, median, median_interval, quartiles, separated
 from dyno.measure.stopping_rule import StoppingRule
@@ -66,7 +64,7 @@ class ClockReading:
     system_s: float
 
     @classmethod
-    def now(cls, clock: Clock) -> ClockReading:
+    def now(cls, clock: Clock) -> Self:
         return cls(clock.now_s(), clock.epoch_s(), *clock.cpu_s())
 
 

@@ -22,16 +22,13 @@ sample remains undetected; its figure repeats, so class B doesn't apply. NOISY_N
 (`dyno.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three, or they stay unchecked.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure.statistics import Interval, median
-from dyno.measure.stopping_rule import FLOOR_S, FLOOR_SAMPLE_S, FLOOR_SAMPLES
+from dyno.measure import statistics, stopping_rule
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
@@ -45,11 +42,11 @@ HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the f
 def insufficient_samples(record: RunRecord, kind: DeviceKind) -> ResultWarning | None:
     """Raised for fewer than 20 samples, less than 2 s in total, or samples below the minimum length for the device."""
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
-    sample_s = median(record.samples) * record.summary.executions_per_sample
-    least_s = FLOOR_SAMPLE_S[kind]
-    if count >= FLOOR_SAMPLES and steady_s >= FLOOR_S and sample_s >= _SHORT * least_s:
+    sample_s = statistics.median(record.samples) * record.summary.executions_per_sample
+    least_s = stopping_rule.FLOOR_SAMPLE_S[kind]
+    if count >= stopping_rule.FLOOR_SAMPLES and steady_s >= stopping_rule.FLOOR_S and sample_s >= _SHORT * least_s:
         return None
-    floor = f"the floor is {FLOOR_SAMPLES} samples of {least_s} s over {FLOOR_S} s"
+    floor = f"the floor is {stopping_rule.FLOOR_SAMPLES} samples of {least_s} s over {stopping_rule.FLOOR_S} s"
     return warning(
         "INSUFFICIENT_SAMPLES",
         f"{count} samples of {sample_s:.3g} s over {steady_s:.3g} s; {floor}.",
@@ -65,7 +62,7 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
     return warning("NO_STEADY_STATE", samples=len(record.samples), warmup_samples=len(record.warmup))
 
 
-def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
+def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
     """Raised if the interval is wider than `target_rel_ci`: over the runs, or over the samples of a single run.
 
     Silent without an interval, which INSUFFICIENT_SAMPLES covers.
@@ -73,7 +70,7 @@ def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: floa
     width, of = over_runs.rel_half_width, "runs"
     if width is None:
         summary = records[0].summary
-        within = Interval(summary.median or 0.0, summary.low, summary.high)
+        within = statistics.Interval(summary.median or 0.0, summary.low, summary.high)
         width, of = within.rel_half_width, "samples"
     if width is None or width <= target_rel_ci:
         return None
@@ -130,7 +127,7 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
     ordered = sorted(medians)
     scatters = {cut: _scatter_ratio(ordered[:cut], ordered[cut:]) for cut in range(1, len(ordered))}
     cut = max(scatters, key=lambda place: scatters[place])
-    shift = (ordered[cut] - ordered[cut - 1]) / median(ordered)
+    shift = (ordered[cut] - ordered[cut - 1]) / statistics.median(ordered)
     limit = MULTIMODAL_LIMITS[max(count for count in MULTIMODAL_LIMITS if count <= len(medians))]
     if shift <= MULTIMODAL_MIN_SHIFT or scatters[cut] <= limit:
         return None
@@ -185,7 +182,7 @@ def clock_drift(clocks_hz: Sequence[float | None]) -> ResultWarning | None:
     known = [clock for clock in clocks_hz if clock is not None]
     if len(known) < 2:
         return None
-    spread = (max(known) - min(known)) / median(known)
+    spread = (max(known) - min(known)) / statistics.median(known)
     if spread <= DRIFT_LIMIT:
         return None
     message = f"The clock was {min(known) / 1e9:.2f} to {max(known) / 1e9:.2f} GHz over the runs."

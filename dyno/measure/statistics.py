@@ -3,8 +3,6 @@
 Outliers are never dropped. Figures that need more values are None, never zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

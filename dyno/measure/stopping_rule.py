@@ -1,12 +1,9 @@
 """The rule that stops sampling, and the required number of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyno.measure.result_metrics import by_case
-from dyno.measure.statistics import Interval, mean_interval, median
+from dyno.measure import result_metrics, statistics
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceKind, Measure
 
@@ -45,7 +42,7 @@ class StoppingRule:
         return effective_rel_ci(self.target_rel_ci)
 
     @classmethod
-    def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:
+    def of(cls, measure: Measure, kind: DeviceKind) -> "StoppingRule":
         """The method's rule for a device of `kind`, with the caller's settings.
 
         If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and samples are
@@ -72,10 +69,10 @@ def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
 
 def on_target(target_rel_ci: float, records: Sequence[RunRecord]) -> bool:
     """Whether the interval over the runs' medians reaches the target in every case; a single run never does."""
-    widths = [time_interval(each).rel_half_width for each in (records, *by_case(records).values())]
+    widths = [time_interval(each).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
     return all(width is not None and width <= target_rel_ci for width in widths)
 
 
-def time_interval(records: Sequence[RunRecord]) -> Interval:
+def time_interval(records: Sequence[RunRecord]) -> statistics.Interval:
     """Seconds per execution: the mean of the runs' medians with Student's t interval."""
-    return mean_interval([median(record.samples) for record in records])
+    return statistics.mean_interval([statistics.median(record.samples) for record in records])

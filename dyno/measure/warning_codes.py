@@ -4,8 +4,6 @@ CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.D
 value of that constant: docs/generate.py has the units.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Raised warnings, the checks that were not made, and the verdict that follows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import JsonValue

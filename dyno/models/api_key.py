@@ -4,8 +4,6 @@ A key is `dyno_` and 256 random bits; the store keeps its SHA-256 only. A key is
 hash as passwords do. Dyno finds a key by its hash, and then compares the whole hash in constant time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets
@@ -33,7 +31,7 @@ class Scope(StrEnum):
     ADMIN = "admin"  # everything: keys, cordons, the jobs of all keys and jobs without a key
 
     @property
-    def implied(self) -> list[Scope]:
+    def implied(self) -> list["Scope"]:
         """The scopes that a key of this scope has: this one and the ones before it."""
         every = list(Scope)
         return every[: every.index(self) + 1]
@@ -44,8 +42,7 @@ class Limits(Model):
 
     queued_jobs: Limit | None = Field(None, description="Maximum number of the key's queued jobs")
     device_s_per_day: Limit | None = Field(
-        None,
-        description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs",
+        None, description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs"
     )
     requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
 

@@ -1,7 +1,5 @@
 """Comparisons: requests and responses."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Literal
 

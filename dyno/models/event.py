@@ -1,7 +1,5 @@
 """Job events, as streams send them: one model per kind of event."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, TypeAdapter

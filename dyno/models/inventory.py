@@ -1,7 +1,5 @@
 """The inventory of a service: workloads, devices and workers."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field

@@ -3,15 +3,13 @@
 Ids are ULIDs (https://github.com/ulid/spec), which sort by creation, even within one millisecond.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
 from dyno.models.spec import InterleavedSpec, Model, Spec, spec_without_unknown_fields
 
@@ -98,16 +96,12 @@ NO_SUCH_DEVICE = "no_such_device"  # a `Failure.reason` that a worker acts on
 DEVICE_BUSY = "device_busy"  # a `status_reason`: another process uses the device
 
 
-class Stored(Model):
+class Stored(Model, extra="ignore"):
     """Base of documents that are read back from the store. Unknown fields of a newer version are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
-
-class Failure(Stored):
+class Failure(Stored, serialize_by_alias=True, validate_by_name=True):
     """Why the job has no result. `log_tail` holds the last lines that the runner wrote."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     failure_class: Annotated[FailureClass, Field(alias="class")]
     reason: str

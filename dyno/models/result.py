@@ -6,8 +6,6 @@ An unknown figure is null, never zero, and the field beside it says why.
 results of the same work with `Peer`, the headline figure of an earlier one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -322,7 +320,7 @@ class Result(Stored):
     artifacts: list[Artifact] = []
     reproduce: str | None = None
     reference: list[Reference] = []
-    arms: list[Result] = Field(
+    arms: list["Result"] = Field(
         default=[],
         description="If the job ran two specs in turns: the results of the second spec and of the control, which "
         "repeats the first. All other fields are the first spec's.",

@@ -1,7 +1,5 @@
 """The protocol between supervisor and runner over pipes: a request in, frames out, one JSON object a line."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter

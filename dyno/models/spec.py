@@ -4,23 +4,11 @@
 the workload's own model (`dyno.workloads`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from dyno.webhook_url import parse_webhook_url
 
@@ -33,19 +21,17 @@ MARGIN = 0.02
 CONFIDENCE = 0.95
 MAX_EXPIRES_IN_S = 366 * 86400
 MAX_PAIRS = 100
-MetricName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+MetricName = Annotated[str, Field(min_length=1, max_length=128)]
 Margin = Annotated[float, Field(gt=0, le=0.5)]
 Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
 Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
-LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+LabelText = Annotated[str, Field(min_length=1, max_length=128)]
 
 DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
 
 
-class Model(BaseModel):
+class Model(BaseModel, extra="forbid", allow_inf_nan=False, frozen=True):
     """Base of all documents from outside the process. It refuses unknown fields, NaN and Infinity."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 def without_unknown_fields(kind: type[BaseModel], values: Any) -> Any:
@@ -76,8 +62,8 @@ class DeviceSelector(Model):
     """
 
     kind: DeviceKind | None = None
-    model: Annotated[str, StringConstraints(max_length=200)] | None = None
-    id: Annotated[str, StringConstraints(pattern=DEVICE_ID.pattern, max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
+    id: Annotated[str, Field(pattern=DEVICE_ID.pattern, max_length=200)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +80,7 @@ class DeviceSelector(Model):
         return {"kind": match["kind"], "id": value}
 
     @model_validator(mode="after")
-    def _one_kind(self) -> DeviceSelector:
+    def _one_kind(self) -> Self:
         if self.kind is not None and self.id is not None and not self.id.startswith(f"{self.kind}:"):
             raise ValueError(f'the id "{self.id}" isn\'t of kind {self.kind}')
         return self
@@ -103,8 +89,8 @@ class DeviceSelector(Model):
 class WeightsRef(Model):
     """Weights that another job saved: its id, and the name of the artifact."""
 
-    job: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    job: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Processes(Model):
@@ -121,7 +107,7 @@ class Processes(Model):
         return value
 
     @model_validator(mode="after")
-    def _ordered(self) -> Processes:
+    def _ordered(self) -> Self:
         if self.max < self.min:
             raise ValueError(f"max, {self.max}, is below min, {self.min}")
         return self
@@ -180,7 +166,7 @@ class Webhook(Model):
 class Spec(Model):
     """One request to benchmark."""
 
-    workload: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    workload: Annotated[str, Field(min_length=1, max_length=64)]
     params: dict[str, JsonValue] = {}
     framework: FrameworkName = "tensorflow"
     device: DeviceSelector = DeviceSelector()
@@ -197,7 +183,7 @@ class Spec(Model):
     queue_if_absent: bool = False
 
     @property
-    def arms(self) -> list[Spec]:
+    def arms(self) -> list["Spec"]:
         """The specs that run in turns: this one alone; for an InterleavedSpec the first, the second and the control."""
         return [self]
 

@@ -1,7 +1,5 @@
 """Webhooks: the event that Dyno sends to a receiver, and the record of its delivery."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """A spawned runner: read a request from one descriptor, write frames to another, exit."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -4,8 +4,6 @@ Cases run one after the other. Each is executed once, warmed up and sampled as i
 the runner executes inside a sample.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence

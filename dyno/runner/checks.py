@@ -7,8 +7,6 @@ leaves its code in `unchecked`, with a reason.
 If a figure is above a CPU's measured peak, the peak is measured again.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +16,8 @@ from functools import partial
 from dyno.devices.cpu_speed import measure_cpu_peaks
 from dyno.devices.device import Device, PeakFigure
 from dyno.frameworks.interface import Framework
+from dyno.measure import peak_fraction, statistics
 from dyno.measure.execution_checks import DrainReading, WorkGrowth, async_timing, unit_mismatch, work_eliminated
-from dyno.measure.peak_fraction import ceiling_per_s
-from dyno.measure.statistics import median
 from dyno.models.result import ResultWarning
 from dyno.runner.case_sampling import CaseSamples, SampledCase, without_gc
 from dyno.workloads.contract import Built, Countable, Growable, Grown
@@ -69,7 +66,7 @@ def _above(device: Device, subject: CheckedCase) -> bool:
     figure = device.peak.get(subject.dtype)
     if figure is None or figure.value is None or figure.provenance == "datasheet":
         return False
-    return subject.flops > figure.value * median(subject.taken.samples.samples)
+    return subject.flops > figure.value * statistics.median(subject.taken.samples.samples)
 
 
 _READINGS = 3
@@ -120,7 +117,7 @@ class _CaseChecks:
         self._framework, self._device, self._subject = framework, device, subject
         self._alive, self._found = alive, found
         self._count = subject.taken.samples.executions_per_sample
-        self._single_s = median(subject.taken.samples.samples)
+        self._single_s = statistics.median(subject.taken.samples.samples)
 
     def examine(self) -> None:
         self._drained()
@@ -175,7 +172,7 @@ class _CaseChecks:
 
     def _more_work(self) -> str | None:
         """Grow the work of a compiled execution until it takes longer, or must. Returns why the check is undecided."""
-        grown, ceiling = self._subject.grown, ceiling_per_s(self._device, self._subject.dtype)
+        grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None
         least_s = self._subject.flops / ceiling

@@ -3,8 +3,6 @@
 The last frame is `done`, or `failed` with the class and reason of the job's `failure`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

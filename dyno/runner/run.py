@@ -3,8 +3,6 @@
 It also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile
@@ -17,11 +15,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.devices.cpu_speed import measure_clock_hz
+from dyno.devices import cpu_speed, locks, sensors
 from dyno.devices.device import PeakFigure
 from dyno.devices.environment import environment
-from dyno.devices.locks import hold_locks
-from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frameworks import framework as framework_named
 from dyno.frameworks.interface import Framework
@@ -178,7 +174,7 @@ class Run:
         resolved = resolve(self._request.spec)
         built = self._build(resolved)
         training = self._execute_first(built)
-        with sensing(self._device) as source:
+        with sensors.sensing(self._device) as source:
             own, cases = sample_cases(
                 built, self._request.spec.measure, self._device, source, self._frames, self._framework
             )
@@ -253,7 +249,7 @@ class Run:
     def _clock_hz(self, taken: CaseSamples) -> float | None:
         if self._device.driven_as != "cpu":
             return taken.sensors.clocks_hz.get("sm")
-        return measure_clock_hz(self._device.cores[0]) if self._device.cores else None
+        return cpu_speed.measure_clock_hz(self._device.cores[0]) if self._device.cores else None
 
     def _cores(self) -> int:
         return len(self._device.cores) or len(os.sched_getaffinity(0))
@@ -309,7 +305,7 @@ def own_the_device(request: RunRequest) -> None:
     """Lock the device until this process ends, and pin the process to its cores. Raises RunFailed."""
     device = request.device
     try:
-        hold_locks(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
+        locks.hold_locks(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
     except DeviceUnavailable as busy:
         raise RunFailed("infrastructure", DEVICE_BUSY, busy.detail) from busy
     if not device.cores:

@@ -5,15 +5,12 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 `open_again` leaves.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
-import redis
 import redis.asyncio
 
 from dyno.errors import LimitReached, QueueFull, UnknownKey

@@ -3,14 +3,11 @@
 Files that no result lists are deleted soon after the job's end. All other files are deleted with the job's record.
 """
 
-from __future__ import annotations
-
 import hmac
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import redis
 import redis.asyncio
 from pydantic import ValidationError
 

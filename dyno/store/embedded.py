@@ -1,7 +1,5 @@
 """A private Redis-compatible server for laptops and tests: it listens on a Unix socket and ends with its parent."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os

@@ -6,8 +6,6 @@ the order in which devices will claim them. All requests share one forecast for 
 their number. Forecasts are optional: if one can't be made, it is empty.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -384,7 +382,12 @@ class Forecasts:
         pairs += [(running.spec, name) for name, running in line.running.items() if name in devices]
         needs = await asyncio.to_thread(self._needed, pairs, devices)
         takes = await self._learned(needs)
-        waiting = [WaitingJob(job.id, _durations_by_device(job, serving[job.queue], takes)) for job in line.jobs]
+        waiting = [
+            WaitingJob(
+                job.id, {name: takes[pair] for name in serving[job.queue] if (pair := (job.spec, name)) in takes}
+            )
+            for job in line.jobs
+        ]
         rests = {name: None if name in held else _remaining_s(line.running.get(name), name, takes) for name in devices}
         starts_s, free_s = simulate_claims(waiting, rests)
         of_devices = {name: ServingDevice(profile(device), free_s[name]) for name, device in devices.items()}
@@ -423,12 +426,6 @@ class Forecasts:
             name: parse_durations(t) for name, t in zip(names, texts, strict=True)
         }
         return {pair: likely_duration_s(readings[need.series], need.expected_s) for pair, need in needs.items() if need}
-
-
-def _durations_by_device(
-    job: QueuedJob, serving: Sequence[str], takes: Mapping[Pair, float | None]
-) -> dict[str, float | None]:
-    return {name: takes[job.spec, name] for name in serving if (job.spec, name) in takes}
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:

@@ -5,8 +5,6 @@ behind the first two events of the entry after that id. So a client that loses i
 with the second. One reader of the stream per process notifies all waiting callers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -19,8 +17,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic import ValidationError
 
-from dyno.asyncio_tasks import cancel_and_wait
-from dyno.errors import StoreUnavailable
+from dyno import asyncio_tasks, errors
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.event import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.models.job import DONE, Event, Holder, Progress, Status, WorkerRef
@@ -241,7 +238,7 @@ class ChangeNotifier:
     async def stop(self) -> None:
         """Stop the reader. Pending calls of `changed` wait until their timeout."""
         if self._reader is not None:
-            await cancel_and_wait(self._reader)
+            await asyncio_tasks.cancel_and_wait(self._reader)
             self._reader = None
 
     async def changed(self, job_id: str, after_version: int, timeout_s: float) -> bool:
@@ -295,7 +292,7 @@ class ChangeNotifier:
                 self._wake_all()  # for changes that happened while the reader was away
                 while True:
                     last_id = await self._read_once(last_id)
-            except (StoreUnavailable, TimeoutError) as error:
+            except (errors.StoreUnavailable, TimeoutError) as error:
                 log.debug("can't read events now: %s", error)
             except Exception:
                 log.exception("reading events failed; retrying")

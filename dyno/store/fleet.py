@@ -4,14 +4,11 @@ Each worker publishes itself and its device under a key with a short TTL. A cord
 worker stays up and finishes the running job. A cordon lasts until it is lifted, even across restarts of the worker.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import redis
 import redis.asyncio
 from pydantic import ValidationError
 

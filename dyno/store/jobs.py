@@ -4,8 +4,6 @@ A list reads the smallest index that fits and filters its records one by one. Lo
 output, in the pieces that heartbeats delivered. A comparison is kept until the first of its jobs expires or is deleted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -17,27 +15,14 @@ import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from dyno.errors import (
-    IdempotencyKeyReused,
-    JobExpired,
-    JobFinished,
-    JobLive,
-    NoResult,
-    RecordUnreadable,
-    ResultNotReady,
-    UnknownComparison,
-    UnknownJob,
-)
+from dyno import errors
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
 from dyno.models.comparison import Comparison
 from dyno.models.job import DONE, SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.models.result import Result, RunSamples
 from dyno.models.spec import Priority, Spec
 from dyno.settings import Settings
-from dyno.store.api_keys import limit_reached, queue_full
-from dyno.store.artifacts import SETTLED_S
-from dyno.store.eta import GetForecast, new_queue_state, no_forecast, queue_states
-from dyno.store.placement import encode_fits, queue_for
+from dyno.store import api_keys, artifacts, eta, placement
 from dyno.store.records import IndexPosition, JobIndex, QueueState, RecordPage, parse_stored, read_page, to_job
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -89,7 +74,7 @@ def _has_label(job: Job, label: str) -> bool:
 class JobListing:
     """Reads pages of jobs, and removes the index entries of expired records that it meets."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: GetForecast) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast) -> None:
         self._client, self._keys, self._foresee = client, keys, foresee
 
     async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[Job]:
@@ -122,7 +107,7 @@ class JobListing:
         gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
-        waiting = await queue_states(self._client, self._keys, records, self._foresee)
+        waiting = await eta.queue_states(self._client, self._keys, records, self._foresee)
         return [
             _job_or_none(record, waiting.get(place[1], QueueState()))
             for place, record in zip(behind, records, strict=True)
@@ -135,7 +120,7 @@ def _job_or_none(record: dict[str, str], queue_state: QueueState) -> Job | None:
         return None
     try:
         return to_job(record, queue_state)
-    except RecordUnreadable:  # logged already
+    except errors.RecordUnreadable:  # logged already
         return None
 
 
@@ -171,7 +156,9 @@ class Jobs:
     of when waiting jobs are likely to be claimed.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, foresee: GetForecast = no_forecast) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, settings: Settings, foresee: eta.GetForecast = eta.no_forecast
+    ) -> None:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
@@ -197,7 +184,7 @@ class Jobs:
             return None
         try:
             return await self.get(found["job"])
-        except UnknownJob:  # expired in between
+        except errors.UnknownJob:  # expired in between
             return None
 
     async def submit(
@@ -227,27 +214,29 @@ class Jobs:
             "spec": spec.model_dump_json(exclude=_NOT_FOR_WORKERS),
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
-            "fits": encode_fits(fits or {}),
+            "fits": placement.encode_fits(fits or {}),
         }
         webhook = None if spec.webhook is None else spec.webhook.url
         more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook}
         record |= {name: text for name, text in more.items() if text is not None}
-        queue = queue_for(spec.device, spec.framework)
+        queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)
         if reply[0] == "key_reused":
-            raise IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
+            raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
         if reply[0] == "gone":
-            raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; use a new key for a new job")
+            raise errors.JobExpired(
+                f"this idempotency key made {reply[1]}, which has expired; use a new key for a new job"
+            )
         if reply[0] == "full":
-            raise queue_full(self._max_queued, reply[1])
+            raise api_keys.queue_full(self._max_queued, reply[1])
         if reply[0] in Limits.model_fields:
-            raise limit_reached(*reply)
+            raise api_keys.limit_reached(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue_state = await new_queue_state(self._client, self._keys, written, position, self._foresee)
+        queue_state = await eta.new_queue_state(self._client, self._keys, written, position, self._foresee)
         return Submitted(to_job(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
@@ -256,7 +245,7 @@ class Jobs:
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record or not self.viewer.sees(record.get("owner")):
                 raise _unknown_job(job_id)
-        found = await queue_states(self._client, self._keys, [record], self._foresee)
+        found = await eta.queue_states(self._client, self._keys, [record], self._foresee)
         return to_job(record, found.get(job_id, QueueState()))
 
     async def cancel(self, job_id: str) -> Canceled:
@@ -269,7 +258,7 @@ class Jobs:
         if reply[0] == "unknown":
             raise _unknown_job(job_id)
         if reply[0] == "finished":
-            raise JobFinished(f"{job_id} can't be canceled: it is done, with the status {reply[1]}")
+            raise errors.JobFinished(f"{job_id} can't be canceled: it is done, with the status {reply[1]}")
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
 
     async def delete(self, job_id: str) -> str | None:
@@ -279,11 +268,11 @@ class Jobs:
         """
         await self._check_seen(job_id)
         keys = [self._known(job_id), self._keys.artifacts]
-        reply = await self._run(Script.DELETE, keys, [job_id, round(SETTLED_S * 1000)])
+        reply = await self._run(Script.DELETE, keys, [job_id, round(artifacts.SETTLED_S * 1000)])
         if reply[0] == "unknown":
             raise _unknown_job(job_id)
         if reply[0] == "live":
-            raise JobLive(f"{job_id} is {reply[1]}; cancel it first, or wait until it ends")
+            raise errors.JobLive(f"{job_id} is {reply[1]}; cancel it first, or wait until it ends")
         return reply[1] or None
 
     async def result(self, job_id: str) -> Result:
@@ -354,17 +343,17 @@ class Jobs:
         return reply
 
 
-def _without_result(job: Job) -> ResultNotReady:
+def _without_result(job: Job) -> errors.ResultNotReady:
     if not job.done:
-        return ResultNotReady(f"{job.id} is {job.status} and has no result yet", job.status)
+        return errors.ResultNotReady(f"{job.id} is {job.status} and has no result yet", job.status)
     if job.status is Status.CANCELED:
-        return NoResult(f"{job.id} was canceled and has no result", job.status)
+        return errors.NoResult(f"{job.id} was canceled and has no result", job.status)
     why = f": {job.failure.reason}: {job.failure.message}" if job.failure else ""
-    return NoResult(f"{job.id} {job.status} and has no result{why}", job.status)
+    return errors.NoResult(f"{job.id} {job.status} and has no result{why}", job.status)
 
 
-def _unknown_job(job_id: str) -> UnknownJob:
-    return UnknownJob(f"there is no job {job_id}")
+def _unknown_job(job_id: str) -> errors.UnknownJob:
+    return errors.UnknownJob(f"there is no job {job_id}")
 
 
 _PIECES_AT_ONCE = 1000  # a runner that prints a character every 2 s leaves thousands of pieces in an hour or two
@@ -426,7 +415,7 @@ class Comparisons:
                     pipeline.pttl(self._keys.job(job_id))
                 lives_ms: list[int] = await pipeline.execute()
         if _GONE in lives_ms:
-            raise UnknownJob(f"the job {jobs[lives_ms.index(_GONE)]} has expired or was deleted")
+            raise errors.UnknownJob(f"the job {jobs[lives_ms.index(_GONE)]} has expired or was deleted")
         text = comparison.model_dump_json(by_alias=True)
         with store_errors():
             await self._client.set(self._keys.comparison(comparison.id), text, px=_life_ms(lives_ms))
@@ -446,12 +435,12 @@ class Comparisons:
         with store_errors():
             there = await self._client.exists(*records)
         if there < len(records):
-            raise UnknownComparison(f"{comparison_id} is gone, because one of its jobs was deleted")
+            raise errors.UnknownComparison(f"{comparison_id} is gone, because one of its jobs was deleted")
         return found
 
 
-def _unknown_comparison(comparison_id: str) -> UnknownComparison:
-    return UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
+def _unknown_comparison(comparison_id: str) -> errors.UnknownComparison:
+    return errors.UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
 
 
 def _life_ms(lives_ms: Sequence[int]) -> int | None:

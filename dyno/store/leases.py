@@ -4,8 +4,6 @@ Finishing a job also records its headline metric, in one bounded series per kind
 of the same atomic step, so a series holds each result once. If a series is lost, only the check against it is skipped.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,11 +28,9 @@ from dyno.models.job import (
 from dyno.models.result import Artifact, Headline, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
-from dyno.store.eta import ExpectedDuration
 from dyno.store.fleet import queues_to_notify
-from dyno.store.placement import ANY_JOB, ClaimFilter
-from dyno.store.records import read_spec
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
 PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
@@ -124,7 +120,7 @@ class Leases:
         self._scripts = {script: client.register_script(text) for script, text in SCRIPT_SOURCES.items()}
 
     def claim(
-        self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: ClaimFilter = ANY_JOB
+        self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: placement.ClaimFilter = placement.ANY_JOB
     ) -> Claim | None:
         """Lease the best waiting job over `queues` that `taker` accepts to the device (given by its full id).
 
@@ -142,7 +138,9 @@ class Leases:
             if claim := self._read(reply, token, device_id):
                 return claim
 
-    def pass_over(self, held_by: Holder, queues: Sequence[str], taker: ClaimFilter = ANY_JOB) -> str | None:
+    def pass_over(
+        self, held_by: Holder, queues: Sequence[str], taker: placement.ClaimFilter = placement.ANY_JOB
+    ) -> str | None:
         """Record in the job that `claim` would return which process holds its device. Returns the job's queue.
 
         None if `claim` would return None.
@@ -179,7 +177,7 @@ class Leases:
         result: Result | None = None,
         samples: Sequence[Any] | None = None,
         headline: Headline | None = None,
-        pace: ExpectedDuration | None = None,
+        pace: eta.ExpectedDuration | None = None,
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
 
@@ -209,15 +207,7 @@ class Leases:
         reply = self._run(
             Script.REQUEUE,
             [self._keys.job(claim.job_id)],
-            [
-                claim.job_id,
-                claim.token,
-                claim.device,
-                reason,
-                int(counts_attempt),
-                MAX_ATTEMPTS,
-                _json(failure),
-            ],
+            [claim.job_id, claim.token, claim.device, reason, int(counts_attempt), MAX_ATTEMPTS, _json(failure)],
         )
         return bool(reply[0] != "superseded")
 
@@ -253,7 +243,7 @@ class Leases:
         device_id: str,
         queues: Sequence[str],
         worker: WorkerRef | None,
-        taker: ClaimFilter,
+        taker: placement.ClaimFilter,
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
@@ -271,7 +261,7 @@ class Leases:
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
         _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
         try:
-            spec = read_spec(text)
+            spec = records.read_spec(text)
         except (ValueError, TypeError) as error:  # raised by JSON or by the models
             message = f"This worker's version can't read the spec: {error}"
             failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
@@ -285,7 +275,7 @@ class Leases:
         token: str,
         device_id: str,
         ending: list[str],
-        pace: ExpectedDuration | None = None,
+        pace: eta.ExpectedDuration | None = None,
         headline: Headline | None = None,
     ) -> bool:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]

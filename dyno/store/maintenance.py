@@ -4,8 +4,6 @@ It ends leases that ran out, once their workers have had the chance to extend th
 bounded rate, because wake-ups may be lost. It removes index entries of expired records.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -11,8 +11,6 @@ consists of words from closed sets, separated by spaces:
 `class` is the failure's class, or "none". A bound is one of BOUNDS_S or "inf"; each reading counts at one bound only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

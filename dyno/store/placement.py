@@ -10,8 +10,6 @@ for all live devices when it admits a job, and the record keeps one answer per d
 the claim asks the worker: a device that came later, a job queued before any device, or a record of an older version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping

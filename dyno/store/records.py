@@ -5,8 +5,6 @@ is short and has a cursor for the next page. A cursor encodes a time in ms and a
 Parsing a result summary takes a tenth of the time of parsing the whole result.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -226,7 +224,7 @@ class ResultSummary(Stored):
     metrics: list[Metric]
     hardware_id: str | None = None
     device: dict[str, Any] = {}
-    arms: list[ResultSummary] = []
+    arms: list["ResultSummary"] = []
 
 
 async def read_result_summaries(

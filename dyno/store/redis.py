@@ -9,8 +9,6 @@ the table of job transitions and the histogram bounds `BOUNDS_S`. The import fai
 namespace.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff

@@ -4,8 +4,6 @@ The deliverer leases a due delivery for a limited time and settles it with the o
 is never settled counts as well.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every module in this folder is a workload, named after its file. Modules listed 
 with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
@@ -16,29 +14,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
+from dyno import errors, validation_messages
 from dyno.models.spec import FrameworkName, Spec
-from dyno.validation_messages import field_errors
 from dyno.workloads.contract import Params, ResolvedSpec, Workload
 
 
 def check_replicas(
     workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
-) -> list[FieldError]:
+) -> list[errors.FieldError]:
     """Errors in `replicas` (/replicas) or in the `batch_size` for that many replicas (/params/batch_size)."""
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):
         what = f"{workload.name} with these params" if workload.replicable else workload.name
-        return [FieldError("/replicas", "not-replicable", f"{what} runs on one device: replicas must be 1")]
+        return [errors.FieldError("/replicas", "not-replicable", f"{what} runs on one device: replicas must be 1")]
     if framework == "torch":
-        return [FieldError("/replicas", "not-replicable", "Keras trains on one device under PyTorch")]
+        return [errors.FieldError("/replicas", "not-replicable", "Keras trains on one device under PyTorch")]
     batch_size = getattr(params, "batch_size", None)
     if not isinstance(batch_size, int) or batch_size % replicas == 0:
         return []
     nearest = ", ".join(map(str, _nearest(type(params), batch_size, replicas)))
     detail = f"{batch_size} is not divisible by {replicas} replicas; nearest valid: {nearest or 'none'}"
-    return [FieldError("/params/batch_size", "not-divisible", detail)]
+    return [errors.FieldError("/params/batch_size", "not-divisible", detail)]
 
 
 def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
@@ -66,7 +63,7 @@ def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Work
     try:
         return known[name]
     except KeyError:
-        raise UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(known)}') from None
+        raise errors.UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(known)}') from None
 
 
 def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
@@ -78,10 +75,10 @@ def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
             continue
         try:
             found[name] = _load(package, name)
-        except WorkloadFault as fault:
+        except errors.WorkloadFault as fault:
             faults.append(fault.detail)
     if faults:
-        raise WorkloadFault("; ".join(faults))
+        raise errors.WorkloadFault("; ".join(faults))
     return MappingProxyType(found)
 
 
@@ -89,17 +86,17 @@ def _load(package: str, name: str) -> Workload:
     try:
         module = importlib.import_module(f"{package}.{name}")
     except Exception as error:  # a plug-in may raise anything
-        raise WorkloadFault(f"{name}.py: import failed: {type(error).__name__}: {error}") from error
+        raise errors.WorkloadFault(f"{name}.py: import failed: {type(error).__name__}: {error}") from error
     return _checked(module, name)
 
 
 def _checked(module: ModuleType, name: str) -> Workload:
     item = getattr(module, "WORKLOAD", None)
     if not isinstance(item, Workload):
-        raise WorkloadFault(f"{name}.py: define WORKLOAD, a Workload")
+        raise errors.WorkloadFault(f"{name}.py: define WORKLOAD, a Workload")
     complaints = list(_complaints(item, name))
     if complaints:
-        raise WorkloadFault(f"{name}.py: {', '.join(complaints)}")
+        raise errors.WorkloadFault(f"{name}.py: {', '.join(complaints)}")
     return item
 
 
@@ -132,12 +129,12 @@ def validate_params(
         valid = workload.params.model_validate(defaults | dict(params))
         valid = workload.params.model_validate(defaults | valid.fitted(replicas) | dict(params))
     except ValidationError as invalid:
-        raise InvalidSpec(field_errors(params, invalid, "/params")) from invalid
+        raise errors.InvalidSpec(validation_messages.field_errors(params, invalid, "/params")) from invalid
     own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
-    conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
+    conflicts = [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
     conflicts += check_replicas(workload, valid, replicas, framework)
     if conflicts:
-        raise InvalidSpec(conflicts)
+        raise errors.InvalidSpec(conflicts)
     return valid
 
 

@@ -9,50 +9,36 @@ and those of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense
 normalisation, pooling, activations and the optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from dyno.datasets import cifar10
-from dyno.datasets.loading import UNSAMPLED, DataKind, UnsampledKind
+from dyno.datasets import cifar10, loading
 from dyno.workloads.references import LABORATORY, TPU_V2
-from dyno.workloads.training.images import (
-    DENSE_UNITS,
-    DROPOUT_RATES,
-    FILTERS,
-    IMAGE_METRICS,
-    IMAGE_OPTIONS,
-    RECOGNISE,
-    Channels,
-    Convolution,
-    ImageParams,
-    Network,
-    Rate,
-    SizedNetwork,
-    Units,
-)
-from dyno.workloads.training.workload import training_smoke, training_workload
+from dyno.workloads.training import images, workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
 _AIRPLANE = 3  # index of the first airplane in the test set
 
 
-class Cifar10CnnParams(ImageParams):
+class Cifar10CnnParams(images.ImageParams):
     batch_size: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference with 8 replicas"
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 50
-    filters: list[Channels] = Field([*_FILTERS], min_length=4, max_length=4, description=FILTERS)
-    dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
-    dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
+    filters: list[images.Channels] = Field([*_FILTERS], min_length=4, max_length=4, description=images.FILTERS)
+    dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
+    dropout_rates: list[images.Rate] = Field(
+        [*_DROPOUT_RATES], min_length=3, max_length=3, description=images.DROPOUT_RATES
+    )
     train_samples: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] | None = Field(
         None, description="Maximum training samples; null: all"
     )
-    data: UnsampledKind = Field("auto", description=UNSAMPLED)
-    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(_AIRPLANE, description=RECOGNISE)
+    data: loading.UnsampledKind = Field("auto", description=loading.UNSAMPLED)
+    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(
+        _AIRPLANE, description=images.RECOGNISE
+    )
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
@@ -79,21 +65,21 @@ def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates:
     ]
 
 
-def _samples(kind: DataKind) -> tuple[int, int]:
+def _samples(kind: loading.DataKind) -> tuple[int, int]:
     return cifar10.TRAIN_SAMPLES, cifar10.TEST_SAMPLES
 
 
 def photographs(
     filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS, dropout_rates: Sequence[float] = _DROPOUT_RATES
-) -> Network:
+) -> images.Network:
     channels = zip((cifar10.CHANNELS, *filters[:-1]), filters, strict=True)
-    return Network(
+    return images.Network(
         load=cifar10.load,
         shape=(cifar10.SIDE, cifar10.SIDE, cifar10.CHANNELS),
         samples=_samples,
         make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=[
-            Convolution(side, 3, of_layer) for side, of_layer in zip((32, 32, 16, 14), channels, strict=True)
+            images.Convolution(side, 3, of_layer) for side, of_layer in zip((32, 32, 16, 14), channels, strict=True)
         ],
         dense=((7 * 7 * filters[-1], dense_units), (dense_units, cifar10.CLASSES)),
         step_bytes_per_value=8.5,  # 0.8 MB per sample; measured on a CPU at batch 128 to 512: 0.7 MB
@@ -112,8 +98,8 @@ _ONE = "One training with one seed; no interval."
 _IMAGE = "One test image; the article doesn't say which."
 
 
-WORKLOAD = training_workload(
-    SizedNetwork(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
+WORKLOAD = workload.training_workload(
+    images.SizedNetwork(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
     "cifar10_cnn",
     "Training a convolutional network on CIFAR-10's photographs",
     Cifar10CnnParams,
@@ -124,12 +110,12 @@ WORKLOAD = training_workload(
         LABORATORY.figure(TPU_V2, "accuracy", 0.8079, "1", _ONE),
         LABORATORY.figure("CPU (Colab), weights from the TPU", "recognised_probability", 0.9817, "1", _IMAGE),
     ),
-    IMAGE_METRICS,
-    smoke=training_smoke(
+    images.IMAGE_METRICS,
+    smoke=workload.training_smoke(
         {"batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "synthetic"},
         {"wrong_images", "recognised"},
         {"wrong.png"},
     ),
     bench={"train_samples": 4096, "test_samples": 1000, "epochs": 3, "batch_size": 128},
-    options=IMAGE_OPTIONS,
+    options=images.IMAGE_OPTIONS,
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import JsonValue
 
 from dyno.errors import FieldError
 from dyno.models.result import Precision, Reference, ResultWarning, Training
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from dyno.frameworks.interface import Framework
 
 
-class Params(Model):
+class Params(Model, strict=True):
     """Base class of every workload's params. Fields validate themselves; `conflicts` checks them against each other.
 
     Validation is strict: "4096", 1.0 and true aren't integers.
     """
 
-    model_config = ConfigDict(strict=True)
     untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change what a sample times
     how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not the work itself
 

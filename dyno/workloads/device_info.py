@@ -4,8 +4,6 @@ Times no arithmetic. The result's `details` hold all facts; the artifact `device
 the time to read the facts from /proc, /sys and NVML. Only the first run queries the frameworks.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -13,20 +11,15 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
+from dyno.devices import cpu_speed, discovery, gpu, tpu
 from dyno.devices.cpu import Topology, read_topology
-from dyno.devices.cpu_speed import measure_clock_hz
 from dyno.devices.device import Device
-from dyno.devices.discovery import host_name, installed_frameworks
-from dyno.devices.gpu import gpu_facts
-from dyno.devices.tpu import discover_tpu, tpu_facts
 from dyno.errors import DeviceUnavailable
 from dyno.frameworks.visible_devices import query_visible_devices
 from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Smoke, Verification, Workload
-from dyno.workloads.estimates import runtime_bytes
-from dyno.workloads.references import LABORATORY, TPU_V2
+from dyno.workloads import contract, estimates, references
 
 _WIDTH = 24
 Facts = dict[str, Any]
@@ -54,15 +47,15 @@ def _cpu(found: Topology) -> dict[str, JsonValue]:
 
 def _gpus() -> dict[str, Any]:
     try:
-        return {"found": gpu_facts()}
+        return {"found": gpu.gpu_facts()}
     except DeviceUnavailable as absent:
         return {"found": [], "reason": absent.detail}
 
 
 def _tpu() -> dict[str, Any]:
-    tried = tpu_facts()
+    tried = tpu.tpu_facts()
     try:
-        device = discover_tpu(None, host_name(), Settings())
+        device = tpu.discover_tpu(None, discovery.host_name(), Settings())
     except DeviceUnavailable as absent:
         return {"found": [], "reason": absent.detail, "looked_at": tried}
     return {"found": [{"model": device.model, **tried}], "looked_at": tried}
@@ -118,7 +111,7 @@ _FACTS = "facts that the system reports about its devices can't be verified agai
 _QUERY_S = 15.0  # for another framework, in a separate process
 
 
-class DeviceInfoParams(Params):
+class DeviceInfoParams(contract.Params):
     ask_frameworks: bool = Field(
         True, description="Also query every other installed framework, which takes seconds for each"
     )
@@ -129,7 +122,7 @@ class _DeviceInfo:
 
     work = 1.0
 
-    def __init__(self, params: DeviceInfoParams, context: BuildContext) -> None:
+    def __init__(self, params: DeviceInfoParams, context: contract.BuildContext) -> None:
         self._params, self._context = params, context
         self._facts: Facts = {}
         self._frameworks: Facts = {}
@@ -143,7 +136,7 @@ class _DeviceInfo:
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         """Query the frameworks and write the list."""
-        own, installed = self._context.framework, installed_frameworks()
+        own, installed = self._context.framework, discovery.installed_frameworks()
         for place, (name, version) in enumerate(installed.items()):
             self._context.report("asking", place, len(installed), "frameworks")
             if name == own.name:
@@ -153,17 +146,16 @@ class _DeviceInfo:
         if self._context.artifacts is not None:
             (self._context.artifacts / LISTING).write_text(listing(self._all()))
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         facts = self._all()
-        return Verification(
-            unchecked=dict.fromkeys(OUTPUT_CODES, _FACTS),
-            details=facts | {"listing": listing(facts).splitlines()},
+        return contract.Verification(
+            unchecked=dict.fromkeys(OUTPUT_CODES, _FACTS), details=facts | {"listing": listing(facts).splitlines()}
         )
 
     def _all(self) -> Facts:
         device = self._context.device
         cores = device.cores if device else []
-        measured = {"measured_hz": measure_clock_hz(cores[0]) if cores else None}
+        measured = {"measured_hz": cpu_speed.measure_clock_hz(cores[0]) if cores else None}
         found: dict[str, Any] = {**self._facts, "cpu": self._facts["cpu"] | measured}
         return found | ({"frameworks": self._frameworks} if self._frameworks else {})
 
@@ -175,29 +167,29 @@ def flops(params: DeviceInfoParams) -> float:
 
 def estimate(
     params: DeviceInfoParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-) -> Estimate:
+) -> contract.Estimate:
     """The default sampling budget, and the time to query the other frameworks."""
     queried = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
-    return Estimate(4.0, runtime_bytes(device), queried * _QUERY_S)
+    return contract.Estimate(4.0, estimates.runtime_bytes(device), queried * _QUERY_S)
 
 
-def build(params: DeviceInfoParams, context: BuildContext) -> Built:
+def build(params: DeviceInfoParams, context: contract.BuildContext) -> contract.Built:
     return _DeviceInfo(params, context)
 
 
 _CORES = "Eight cores are one board of four chips; two cores share each chip's memory."
 
-WORKLOAD = Workload(
+WORKLOAD = contract.Workload(
     name="device_info",
     description="Device facts: topology, caches, instructions, memory, driver, and the devices each framework sees",
     params=DeviceInfoParams,
-    metrics=(MetricSpec("discovery_time", "s", "lower", "Time to read all facts about the host's devices"),),
+    metrics=(contract.MetricSpec("discovery_time", "s", "lower", "Time to read all facts about the host's devices"),),
     flops=flops,
     estimate=estimate,
     build=build,
-    references=(LABORATORY.figure(TPU_V2, "cores", 8.0, "cores", _CORES),),
+    references=(references.LABORATORY.figure(references.TPU_V2, "cores", 8.0, "cores", _CORES),),
     executions=lambda params: "all facts about the host's devices read once",
-    smoke=Smoke(
+    smoke=contract.Smoke(
         {"ask_frameworks": False},
         details=frozenset({"cpu", "frameworks", "listing"}),
         artifacts=frozenset({"device.txt"}),

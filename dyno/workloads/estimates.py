@@ -4,8 +4,6 @@ Admission uses both before it queues a job. They cover a device's speed, the sam
 and warnings about batch sizes, layer widths and data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ and those of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense
 normalisation, pooling, activations and the optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -17,34 +15,21 @@ from pydantic import Field
 
 from dyno.datasets import fashion_mnist, image_sets
 from dyno.workloads.references import CPU, GPU, STEPS, TPU
-from dyno.workloads.training.images import (
-    BATCH_SIZE,
-    DENSE_UNITS,
-    DROPOUT_RATES,
-    FILTERS,
-    IMAGE_METRICS,
-    IMAGE_OPTIONS,
-    Channels,
-    Convolution,
-    ImageParams,
-    Network,
-    Rate,
-    SizedNetwork,
-    Units,
-)
-from dyno.workloads.training.workload import training_smoke, training_workload
+from dyno.workloads.training import images, workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference's
 
 
-class FashionMnistCnnParams(ImageParams):
+class FashionMnistCnnParams(images.ImageParams):
     shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
 
-    batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(1024, description=BATCH_SIZE)
+    batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 15
-    filters: list[Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=FILTERS)
-    dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
-    dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=4, max_length=4, description=DROPOUT_RATES)
+    filters: list[images.Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=images.FILTERS)
+    dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
+    dropout_rates: list[images.Rate] = Field(
+        [*_DROPOUT_RATES], min_length=4, max_length=4, description=images.DROPOUT_RATES
+    )
 
 
 def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates: Sequence[float]) -> Sequence[Any]:
@@ -68,15 +53,19 @@ def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates:
 
 def clothes(
     filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS, dropout_rates: Sequence[float] = _DROPOUT_RATES
-) -> Network:
+) -> images.Network:
     first, second, third = filters
-    return Network(
+    return images.Network(
         load=fashion_mnist.load,
         shape=(28, 28, 1),
         samples=image_sets.samples,
         make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=(
-            *(Convolution(28, 5, (1, first)), Convolution(14, 5, (first, second)), Convolution(7, 5, (second, third))),
+            *(
+                images.Convolution(28, 5, (1, first)),
+                images.Convolution(14, 5, (first, second)),
+                images.Convolution(7, 5, (second, third)),
+            ),
         ),
         dense=((3 * 3 * third, dense_units), (dense_units, fashion_mnist.CLASSES)),
         step_bytes_per_value=11.5,  # 1 MB per sample; measured on a CPU at batch 128 to 512: 0.9 MB
@@ -91,8 +80,8 @@ _DOUBT = (
 )
 
 
-WORKLOAD = training_workload(
-    SizedNetwork(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
+WORKLOAD = workload.training_workload(
+    images.SizedNetwork(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
     "fashion_mnist_cnn",
     "Training a convolutional network on Fashion-MNIST's pictures of clothes",
     FashionMnistCnnParams,
@@ -103,10 +92,10 @@ WORKLOAD = training_workload(
         STEPS.figure(CPU, "training_time", 11_164.0, "s", _DOUBT),
         STEPS.figure(TPU, "epoch_time", 7.0, "s", _DOUBT),
     ),
-    IMAGE_METRICS,
-    smoke=training_smoke(
+    images.IMAGE_METRICS,
+    smoke=workload.training_smoke(
         {"batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "sample"}, {"wrong_images"}, {"wrong.png"}
     ),
     bench={"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 128},
-    options=IMAGE_OPTIONS,
+    options=images.IMAGE_OPTIONS,
 )

@@ -15,29 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from dyno.datasets import imdb
-from dyno.datasets.loading import UNSAMPLED, UnsampledKind
+from dyno.datasets import imdb, loading
 from dyno.errors import FieldError
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, INTRODUCTION, TPU
-from dyno.workloads.training.evaluation import MAJORITY
-from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training import evaluation, model_training, recurrent, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, new_optimizer
-from dyno.workloads.training.recurrent import (
-    RecurrentCost,
-    RecurrentParams,
-    RecurrentTraining,
-    Width,
-    jit_unmeasured,
-    layer_options,
-    lstm_flops,
-    rnn_kernel,
-)
-from dyno.workloads.training.schedule import schedule_epochs
-from dyno.workloads.training.workload import training_smoke, training_workload
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
 _SHOWN = 6  # not divisible by 8 replicas; the reference's prediction failed on such a number
@@ -50,7 +36,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
         [
             keras.Input((params.length,), dtype="int32"),
             layers.Embedding(params.words, params.embedding),
-            layers.LSTM(params.units, **layer_options(params.recurrence)),
+            layers.LSTM(params.units, **recurrent.layer_options(params.recurrence)),
             layers.Dense(1, activation="sigmoid"),
         ]
     )
@@ -63,7 +49,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
     return model
 
 
-def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
+def plan(params: ImdbLstmParams, context: BuildContext) -> model_training.Plan:
     """Train on the training reviews and evaluate on the test set."""
     with context.phase("data"):
         settings = Settings(data_dir=context.data_dir)
@@ -71,12 +57,12 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
         train = _samples(data.train, data.train_labels, params.train_samples)
         test = _samples(data.test, data.test_labels, params.test_samples)
     keras = context.framework.keras
-    return Plan(
+    return model_training.Plan(
         make=lambda jit_compile: review_model(keras, params, jit_compile),
         train=train,
         data=data.origin.model_copy(update={"train_samples": len(train), "test_samples": len(test)}),
         judge=lambda model, trainer: _judged(params, test, trainer, context),
-        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
+        jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
     )
 
 
@@ -85,7 +71,9 @@ def _samples(reviews: NDArray[np.int32], labels: NDArray[np.uint8], count: int |
     return Dataset(reviews[:count], labels[:count, np.newaxis].astype(np.float32))
 
 
-def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: BuildContext) -> TrainingOutcome:
+def _judged(
+    params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: BuildContext
+) -> model_training.TrainingOutcome:
     context.report("evaluation", 0, len(test), "samples")
     batch_size = _EVALUATION_BATCH * trainer.replicas
     positive = trainer.predict(test.inputs, batch_size).reshape(-1)
@@ -98,7 +86,7 @@ def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: Bu
         "accuracy_high": accuracy.high,
         "wrong": len(label) - right,
         "test": {"loss": _cross_entropy(label, positive)},
-        "baselines": {MAJORITY: float(max(label.mean(), 1 - label.mean()))},
+        "baselines": {evaluation.MAJORITY: float(max(label.mean(), 1 - label.mean()))},
     }
     few = trainer.predict(test.inputs[:_SHOWN], batch_size).reshape(-1)
     shown: list[JsonValue] = [
@@ -108,9 +96,9 @@ def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: Bu
     details: dict[str, JsonValue] = {
         "predicted_samples": shown,
         "evaluation_batch_size": batch_size,
-        "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
+        "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return TrainingOutcome(training, details)
+    return model_training.TrainingOutcome(training, details)
 
 
 def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32]) -> float:
@@ -123,7 +111,7 @@ REVIEWS = 25_000  # for training, and as many for testing
 _TOKENS_BYTES = 150_000_000  # the data set's words while reading
 
 
-class ImdbLstmParams(RecurrentParams):
+class ImdbLstmParams(recurrent.RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=REVIEWS)] = 64
     epochs: Annotated[int, Field(ge=1, le=1000)] = 20
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
@@ -133,7 +121,7 @@ class ImdbLstmParams(RecurrentParams):
     length: Annotated[int, Field(ge=1, le=2500)] = Field(
         250, description="Words per review: longer reviews keep their last words, shorter ones are padded"
     )
-    embedding: Width = 32
+    embedding: recurrent.Width = 32
     units: Annotated[int, Field(ge=1, le=8192)] = 100
     train_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(
         None, description="Maximum training samples; null: all"
@@ -142,7 +130,7 @@ class ImdbLstmParams(RecurrentParams):
         None, description="Maximum test samples; null: all"
     )
 
-    data: UnsampledKind = Field("auto", description=UNSAMPLED)
+    data: loading.UnsampledKind = Field("auto", description=loading.UNSAMPLED)
 
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
@@ -154,21 +142,21 @@ class ImdbLstmParams(RecurrentParams):
 
 def flops_per_sample(params: ImdbLstmParams) -> float:
     """79 MFLOP at the defaults."""
-    return 3.0 * (params.length * lstm_flops(params.embedding, params.units) + 2 * params.units)
+    return 3.0 * (params.length * recurrent.lstm_flops(params.embedding, params.units) + 2 * params.units)
 
 
-def _cost(params: ImdbLstmParams) -> RecurrentCost:
+def _cost(params: ImdbLstmParams) -> recurrent.RecurrentCost:
     """Memory of the reviews and of one step's states."""
     train, test = params.train_samples or REVIEWS, params.test_samples or REVIEWS
-    recurrent = 4 * params.units * (params.embedding + params.units)
+    kernels = 4 * params.units * (params.embedding + params.units)
     review_bytes = params.length * 4
-    return RecurrentCost(
-        schedule=schedule_epochs(params, train, test),
+    return recurrent.RecurrentCost(
+        schedule=schedule.schedule_epochs(params, train, test),
         flops_per_sample=flops_per_sample(params),
         steps=params.length,
         units=params.units,
-        weights=recurrent,
-        all_weights=recurrent + params.words * params.embedding,
+        weights=kernels,
+        all_weights=kernels + params.words * params.embedding,
         host_bytes=(train + 2 * test) * review_bytes + _TOKENS_BYTES,
         data_bytes=train * review_bytes,
         sample_bytes=params.length * params.embedding * 4 * 3,
@@ -196,15 +184,15 @@ REFERENCES = (
     INTRODUCTION.figure(CPU, "time_per_sample", None, "s", "Never run."),
 )
 
-TRAINING = RecurrentTraining(plan, _cost)
-WORKLOAD = training_workload(
+TRAINING = recurrent.RecurrentTraining(plan, _cost)
+WORKLOAD = workload.training_workload(
     TRAINING,
     "imdb_lstm",
     "Training an LSTM that classifies film reviews as positive or negative",
     ImdbLstmParams,
     "imdb",
     REFERENCES,
-    smoke=training_smoke(
+    smoke=workload.training_smoke(
         {
             "batch_size": 32,
             "train_samples": 64,

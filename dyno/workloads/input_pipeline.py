@@ -14,8 +14,6 @@ FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cif
 doesn't count. No article timed this workload, so it has no reference figures.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque
@@ -24,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,24 +37,12 @@ from dyno.measure.warnings import warning
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
+from dyno.workloads import contract
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import (
-    BuildContext,
-    Built,
-    Case,
-    Estimate,
-    MetricSpec,
-    Params,
-    Smoke,
-    Verification,
-    Workload,
-)
 from dyno.workloads.estimates import batch_warnings, data_warnings, held_bytes, sampling_s, step_warnings
 from dyno.workloads.mnist_cnn import DIGITS
+from dyno.workloads.training import schedule, step_checks, workload
 from dyno.workloads.training.images import ImageParams, Network
-from dyno.workloads.training.schedule import estimate_step
-from dyno.workloads.training.step_checks import CompiledStep, StepCounter, check_training
-from dyno.workloads.training.workload import model_details
 
 Rows = NDArray[np.intp]
 Float32 = NDArray[np.float32]
@@ -103,7 +89,7 @@ class BatchFeed:
         self._batches: deque[_Batch] = deque()
         self._pool: ThreadPoolExecutor
 
-    def __enter__(self) -> BatchFeed:
+    def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(len(self._parts), thread_name_prefix="feed")
         return self
 
@@ -234,7 +220,7 @@ class FedTraining:
     the model learned: it memorises a resident batch.
     """
 
-    def __init__(self, params: InputPipelineParams, network: Network, context: BuildContext) -> None:
+    def __init__(self, params: "InputPipelineParams", network: Network, context: contract.BuildContext) -> None:
         self._params, self._network, self._context, self._shape = params, network, context, network.shape
         with context.phase("data"):
             self._train, self._origin = _loaded(params, network, context)
@@ -251,13 +237,13 @@ class FedTraining:
                 batch = first.take()
             self._step = context.framework.fed_step(self._model, *batch)
             self._resident = self._step.placed(*batch)
-        self._timed = StepCounter.of(self._model)
+        self._timed = step_checks.StepCounter.of(self._model)
         self._calls: list[_Call] = []
         self._fed_loss = self._unfit_loss = 0.0
         self.work = float(params.batch_size)
         flops = network.flops_per_sample * self.work
         self.cases = [
-            Case(name, self.work, flops, "float32", execute, counted_flops=self._step.counted_flops)
+            contract.Case(name, self.work, flops, "float32", execute, counted_flops=self._step.counted_flops)
             for name, execute in (("fed", self.execute), (RESIDENT, self._execute_resident))
         ]
 
@@ -283,20 +269,20 @@ class FedTraining:
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         wait_share, core_share = self._shares()
         on_cpu = self._context.device is None or self._context.device.driven_as == "cpu"
         pipeline = self._pipeline()
         bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
         step = self._one_step() if self._context.run == 0 else None
-        found = check_training(self._context, self._model, self._step, self._train, self._timed, step)
+        found = step_checks.check_training(self._context, self._model, self._step, self._train, self._timed, step)
         of_run = (
             bound,
             check_batches(self._few_batches(), len(self._train)),
             loss_nonfinite(self._unfit_loss),
             synthetic_data(self._origin, _DECODING),
         )
-        return Verification(
+        return contract.Verification(
             warnings=[*found.warnings, *(each for each in of_run if each is not None)],
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
@@ -309,7 +295,7 @@ class FedTraining:
                 "batch_size": int(self.work),
                 "jit_compile": self._step.jit_compile,
                 "data": self._origin.model_dump(mode="json"),
-                **model_details(self._model),
+                **workload.model_details(self._model),
                 **found.details,
             },
             amounts={"step": self.work},
@@ -353,7 +339,7 @@ class FedTraining:
         waited_s, made_in_s = sum(call.waited_s for call in counted), sum(call.made_in_s for call in counted)
         return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
-    def _one_step(self) -> CompiledStep:
+    def _one_step(self) -> step_checks.CompiledStep:
         """A step on a batch from the pipeline, compared by the labels that the data set has for its images."""
 
         def step() -> tuple[NDArray[Any], NDArray[Any], None]:
@@ -364,14 +350,16 @@ class FedTraining:
             self._step.train(self._step.placed(inputs, targets))
             return inputs, self._train.targets[self._feed.taken], None
 
-        return CompiledStep(self._model, self._new_model, step, self._step.sync)
+        return step_checks.CompiledStep(self._model, self._new_model, step, self._step.sync)
 
     def _pipeline(self) -> dict[str, JsonValue]:
         params = self._params
         return {name: getattr(params, name) for name in ("source", "file_scale", "input_threads", "prefetch")}
 
 
-def _loaded(params: InputPipelineParams, network: Network, context: BuildContext) -> tuple[Dataset, DataOrigin]:
+def _loaded(
+    params: "InputPipelineParams", network: Network, context: contract.BuildContext
+) -> tuple[Dataset, DataOrigin]:
     data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
     if len(data.train_images) < params.batch_size:
         detail = f"a batch of {params.batch_size} can't be drawn from {len(data.train_images)} images"
@@ -388,7 +376,7 @@ _BYTES_PER_WEIGHT = 4 * 4  # the weight, its gradient and Adam's two moments
 _STARTED_IN_S = 5.0  # building and compiling
 
 
-class InputPipelineParams(Params):
+class InputPipelineParams(contract.Params):
     how: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "source", "file_scale", "input_threads", "prefetch", "jit_compile"}
     )
@@ -443,15 +431,15 @@ def flops(params: InputPipelineParams) -> float:
 
 def estimate(
     params: InputPipelineParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-) -> Estimate:
+) -> contract.Estimate:
     """Time of both cases; memory of all images (as files or float32) and of the batches made ahead."""
     work = params.network.work(params.as_training)
-    step = estimate_step(params.as_training, device, work, 1)
+    step = schedule.estimate_step(params.as_training, device, work, 1)
     values, file_s = work.sample_bytes, _file_s(params)
     float_bytes = 4 * values
     kept = float_bytes if params.source == "memory" else values * max(1, params.file_scale**2 // _SMALLER)
     batch_bytes = params.batch_size * float_bytes
-    return Estimate(
+    return contract.Estimate(
         time_s=_STARTED_IN_S
         + 2 * params.train_samples * file_s
         + sampling_s(step.time_s + params.batch_size * file_s)
@@ -476,38 +464,38 @@ def lint(params: InputPipelineParams, device: Device | None = None, replicas: in
     of_device = []
     if device is not None:
         work = params.network.work(params.as_training)
-        of_device = step_warnings(estimate_step(params.as_training, device, work, 1), device)
+        of_device = step_warnings(schedule.estimate_step(params.as_training, device, work, 1), device)
     of_images = data_warnings(params.data, "its images may decode faster or slower")
     return [*of_images, *batch_warnings(params.batch_size, 1), *of_device]
 
 
-def build(params: InputPipelineParams, context: BuildContext) -> Built:
+def build(params: InputPipelineParams, context: contract.BuildContext) -> contract.Built:
     return FedTraining(params, params.network, context)
 
 
-WORKLOAD = Workload(
+WORKLOAD = contract.Workload(
     name="input_pipeline",
     description="Cost of the input: the same training step fed by an image pipeline and from a resident batch",
     params=InputPipelineParams,
     metrics=(
-        MetricSpec("throughput", "images/s", "higher", "Images trained on per second, fed by the pipeline"),
-        MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps"),
-        MetricSpec("step_time", "s", "lower", "Time of one step, its input included", amount="step"),
-        MetricSpec(
+        contract.MetricSpec("throughput", "images/s", "higher", "Images trained on per second, fed by the pipeline"),
+        contract.MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps"),
+        contract.MetricSpec("step_time", "s", "lower", "Time of one step, its input included", amount="step"),
+        contract.MetricSpec(
             "input_slowdown",
             "times",
             "lower",
             "Time of a fed step divided by that of a step on a resident batch",
             against=RESIDENT,
         ),
-        MetricSpec(
+        contract.MetricSpec(
             "input_wait_share",
             "1",
             "lower",
             "Share of the fed steps' time spent waiting for the batch after the previous step",
             each_run=True,
         ),
-        MetricSpec(
+        contract.MetricSpec(
             "input_core_share",
             "1",
             "lower",
@@ -522,7 +510,7 @@ WORKLOAD = Workload(
     datasets=("mnist", "cifar10"),
     cases_of=lambda params: ("fed", RESIDENT),
     executions=lambda params: f"a training step on a full batch of {params.batch_size} images",
-    smoke=Smoke(
+    smoke=contract.Smoke(
         {"batch_size": 8, "train_samples": 32, "file_scale": 32, "prefetch": 0, "data": "sample"},
         details=frozenset({"source", "file_scale", "input_threads", "prefetch", "held_bytes", "data"}),
         warnings=frozenset({"INPUT_BOUND"}),

@@ -10,12 +10,10 @@ summed in int32, count OP instead of FLOP and are verified bit by bit. Each entr
 are measured in turn and verified one by one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,46 +21,11 @@ from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.measure.correctness import (
-    MAX_TOLERANCE,
-    ProductCheck,
-    allowed_error,
-    exact_product,
-    freivalds,
-    freivalds_chain,
-    is_checkable,
-    is_truncated,
-    precision_fingerprint,
-    precision_unchecked,
-    tolerance,
-)
-from dyno.measure.result_checks import (
-    degenerate_data,
-    output_nonfinite,
-    pow2_only,
-    precision_mismatch,
-    result_incorrect,
-    width_uneven,
-    zero_product,
-)
+from dyno.measure import correctness, result_checks
 from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads.contract import (
-    BuildContext,
-    Built,
-    Case,
-    Countable,
-    Estimate,
-    Growable,
-    MetricSpec,
-    Params,
-    Smoke,
-    Verification,
-    Workload,
-)
-from dyno.workloads.estimates import rate_flop_per_s, runtime_bytes, sampling_s
-from dyno.workloads.references import CPU, GPU, HARNESS, TPU
+from dyno.workloads import contract, estimates, references
 
 Int8 = NDArray[np.int8]
 LARGEST = 127  # magnitude of int8 operands; -128 is excluded, as in quantisation
@@ -121,7 +84,7 @@ Sides = Annotated[list[Size], Field(min_length=3, max_length=3)]  # [m, k, n]
 _ONE_SIZE = 4096
 
 
-class MatmulParams(Params):
+class MatmulParams(contract.Params):
     how: ClassVar[frozenset[str]] = frozenset({"repeats", "mode"})
 
     n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
@@ -166,7 +129,9 @@ class MatmulParams(Params):
         """Refuse chains so long that their normal rounding errors could hide any mistake."""
         if self.mode == "dispatch" or self.dtype == "int8":
             return []
-        longest = math.floor((MAX_TOLERANCE / tolerance(self.dtype, inner=self.n, products=1)) ** 2)
+        longest = math.floor(
+            (correctness.MAX_TOLERANCE / correctness.tolerance(self.dtype, inner=self.n, products=1)) ** 2
+        )
         if self.repeats <= longest:
             return []
         detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {longest} products"
@@ -208,7 +173,7 @@ class MatmulParams(Params):
         return 4 if self.dtype == "int8" else self.item_bytes
 
     @property
-    def each(self) -> list[MatmulParams]:
+    def each(self) -> list[Self]:
         """These params once for each size."""
         if self.sizes is None:
             return [self]
@@ -238,7 +203,7 @@ def tensor_dtype(dtype: str) -> str:
 class Chain:
     """X·Q·Q·…·Q and its sum in one compiled graph."""
 
-    def __init__(self, params: MatmulParams, work: float, context: BuildContext) -> None:
+    def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
         self.work = work
         self._params = params
         self._framework = context.framework
@@ -295,15 +260,15 @@ class Chain:
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         """Check the chain's output against float64 and its precision by one more product, compiled the same way."""
         framework, params = self._framework, self._params
         start = framework.numpy(self._start)
         factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
         one = framework.numpy(self._of(1)(self._start, self._factor)[0])
-        single = freivalds(start, factor, one, dtype=params.dtype, seed=self._seed)
+        single = correctness.freivalds(start, factor, one, dtype=params.dtype, seed=self._seed)
         del one
-        check = freivalds_chain(
+        check = correctness.freivalds_chain(
             start,
             lambda vectors: factor @ vectors,
             framework.numpy(self._product),
@@ -313,9 +278,9 @@ class Chain:
         )
         matrices = 4  # start, factor, and the running product before and after a step
         working_set_bytes = matrices * params.n**2 * params.item_bytes
-        degenerate = degenerate_data(start)
+        degenerate = result_checks.degenerate_data(start)
         if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
-            degenerate = degenerate_data(factor)
+            degenerate = result_checks.degenerate_data(factor)
         found = _judged(check, single, params.repeats, params.dtype, params.n, degenerate, working_set_bytes)
         found.amounts["execution"] = self.work
         return found
@@ -324,7 +289,7 @@ class Chain:
 class Dispatch:
     """One call per product. The operands rotate through more memory than the last-level cache holds."""
 
-    def __init__(self, params: MatmulParams, work: float, pairs: int, context: BuildContext) -> None:
+    def __init__(self, params: MatmulParams, work: float, pairs: int, context: contract.BuildContext) -> None:
         self.work = work
         self._params = params
         self._framework = context.framework
@@ -371,10 +336,10 @@ class Dispatch:
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         a, b, product = (self._framework.numpy(each) for each in self._last)
         params = self._params
-        check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
+        check = correctness.freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
         own = self._own_details()
         inner = params.sides[1]
         found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
@@ -386,7 +351,9 @@ class Dispatch:
         """A warning for the first degenerate operand, if any."""
         shares = 2 * len(self._pairs)
         values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
-        return next((raised for each in values if (raised := degenerate_data(each, shares)) is not None), None)
+        return next(
+            (raised for each in values if (raised := result_checks.degenerate_data(each, shares)) is not None), None
+        )
 
     def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
         """Each operand in turn. Small operands, whose values may be equal by chance, are joined into one."""
@@ -405,48 +372,44 @@ class Dispatch:
 
 
 def _judged(
-    check: ProductCheck,
-    single: ProductCheck,
+    check: correctness.ProductCheck,
+    single: correctness.ProductCheck,
     products: int,
     dtype: str,
     inner: int,
     degenerate: ResultWarning | None,
     working_set_bytes: int,
-) -> Verification:
+) -> contract.Verification:
     """Turn a check of `products` chained products into a `Verification`; a `single` product identifies the precision.
 
     `inner`: the inner side of the products. `degenerate`: a warning about their operands.
     """
     observed, unchecked = None, dict[str, str]()
     if single.elements >= _ENOUGH_ELEMENTS:
-        observed = precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
-        unchecked = precision_unchecked(single.rel_error, inner=inner)
+        observed = correctness.precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
+        unchecked = correctness.precision_unchecked(single.rel_error, inner=inner)
     ran_in = observed or dtype
-    limit = allowed_error(check, single, ran_in, inner=inner, products=products)
-    in_step = None if is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
-    if check.rel_error > limit == MAX_TOLERANCE and is_truncated(single, ran_in):
+    limit = correctness.allowed_error(check, single, ran_in, inner=inner, products=products)
+    in_step = None if correctness.is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
+    if check.rel_error > limit == correctness.MAX_TOLERANCE and correctness.is_truncated(single, ran_in):
         in_step = _CUT_OFF.format(ran_in)
     judged = check.told and in_step is None
     warnings = [
-        degenerate or zero_product(check.told and single.told),
-        output_nonfinite(check.nonfinite, check.elements),
-        result_incorrect(check.rel_error, limit) if judged and not check.nonfinite else None,
+        degenerate or result_checks.zero_product(check.told and single.told),
+        result_checks.output_nonfinite(check.nonfinite, check.elements),
+        result_checks.result_incorrect(check.rel_error, limit) if judged and not check.nonfinite else None,
     ]
-    return Verification(
+    return contract.Verification(
         warnings=[raised for raised in warnings if raised is not None],
         verified=OUTPUT_CODES if judged else OUTPUT_CODES - {"RESULT_INCORRECT"},
         unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
-        precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
+        precision=Precision(requested=dtype, observed=observed, rel_error=correctness.finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,
-            "rel_error": _finite(check.rel_error),
+            "rel_error": correctness.finite(check.rel_error),
             "rel_error_tolerance": limit,
         },
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 _LEAST_ODD = 113
@@ -474,19 +437,19 @@ class IntegerDispatch(Dispatch):
     def _multiply(self, a: Any, b: Any) -> Any:
         return self._framework.integer_matmul(a, b)
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         """Check every row with Freivalds' test and some rows element by element, in exact integers."""
         a, b, product = (self._framework.numpy(each) for each in self._last)
-        found = exact_product(a, b, product, seed=self._seed)
+        found = correctness.exact_product(a, b, product, seed=self._seed)
         in_int32 = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
-        warnings = [self._degenerate(), None if found.exact else result_incorrect(found.rel_error, 0.0)]
+        warnings = [self._degenerate(), None if found.exact else result_checks.result_incorrect(found.rel_error, 0.0)]
         details = self._own_details() | {
             "rel_error": found.rel_error,
             "rel_error_tolerance": 0.0,
             "rows_compared": found.rows_compared,
             "sums": str(product.dtype),
         }
-        return Verification(
+        return contract.Verification(
             warnings=[raised for raised in warnings if raised is not None],
             verified=OUTPUT_CODES,  # integers are always finite
             precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=found.rel_error),
@@ -498,7 +461,7 @@ class IntegerDispatch(Dispatch):
 class Sizes:
     """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
 
-    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Built]) -> None:
+    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[contract.Built]) -> None:
         self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
         self._first = built[0]
         self.work = self._first.work
@@ -514,13 +477,13 @@ class Sizes:
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         """Verify each size; overall, report the first wrong precision and the smallest working set."""
         found = {label: each.verify() for label, each in self._built.items()}
         warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
         by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
         smallest = min(details["working_set_bytes"] for details in by_size.values())
-        return Verification(
+        return contract.Verification(
             warnings=warnings,
             unchecked=_unidentified(found)
             | {code: why for each in found.values() for code, why in each.unchecked.items()},
@@ -531,16 +494,16 @@ class Sizes:
         )
 
 
-def _case(label: str, dtype: str, built: Built) -> Case:
-    return Case(
+def _case(label: str, dtype: str, built: contract.Built) -> contract.Case:
+    return contract.Case(
         name=label,
         work=built.work,
         flops=built.work,
         dtype=dtype,
         execute=built.execute,
         amounts={"execution": built.work},
-        grown=built.grown if isinstance(built, Growable) else None,
-        counted_flops=built.counted_flops if isinstance(built, Countable) else None,
+        grown=built.grown if isinstance(built, contract.Growable) else None,
+        counted_flops=built.counted_flops if isinstance(built, contract.Countable) else None,
     )
 
 
@@ -548,7 +511,7 @@ def _of(label: str, raised: ResultWarning) -> ResultWarning:
     return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
 
 
-def _unidentified(found: Mapping[str, Verification]) -> dict[str, str]:
+def _unidentified(found: Mapping[str, contract.Verification]) -> dict[str, str]:
     """The precision observed for one size doesn't apply to another."""
     silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
     return {"PRECISION_MISMATCH": f"the product of {silent[0]} doesn't identify its precision"} if silent else {}
@@ -556,7 +519,7 @@ def _unidentified(found: Mapping[str, Verification]) -> dict[str, str]:
 
 def _worst(seen: Sequence[Precision]) -> Precision | None:
     """The largest error among the mismatching precisions, else among the identified ones, else among all."""
-    wrong = [precision for precision in seen if precision_mismatch(precision)]
+    wrong = [precision for precision in seen if result_checks.precision_mismatch(precision)]
     identified = [precision for precision in seen if precision.observed is not None]
     return max(wrong or identified or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
 
@@ -588,14 +551,14 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
 
 def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-) -> Estimate:
+) -> contract.Estimate:
     """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
     each = [_of_one(size, device) for size in params.each]
-    memory_bytes = sum(one.memory_bytes for one in each) + runtime_bytes(device)
-    return Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes)
+    memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
+    return contract.Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes)
 
 
-def _of_one(params: MatmulParams, device: Device) -> Estimate:
+def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
     m, k, n = params.sides
     item = params.item_bytes
     operands = m * k + k * n
@@ -605,10 +568,10 @@ def _of_one(params: MatmulParams, device: Device) -> Estimate:
     checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
     on_host = max(making, checking)
     assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
-    execution_s = flops(params) / rate_flop_per_s(device, params.dtype, _REACHED, assumed)
+    execution_s = flops(params) / estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
     if device.driven_as == "cpu":
         on_device += on_host
-    return Estimate(2 * execution_s + sampling_s(execution_s) + pairs * operands * 2e-8, on_device)
+    return contract.Estimate(2 * execution_s + estimates.sampling_s(execution_s) + pairs * operands * 2e-8, on_device)
 
 
 def _share(params: MatmulParams, device: Device) -> float:
@@ -630,7 +593,7 @@ def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
     return [FieldError("/dtype", "dtype_unsupported", detail)]
 
 
-def build(params: MatmulParams, context: BuildContext) -> Built:
+def build(params: MatmulParams, context: contract.BuildContext) -> contract.Built:
     """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
     if context.device is not None and (refused := refuses(params, context.device)):
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
@@ -638,7 +601,7 @@ def build(params: MatmulParams, context: BuildContext) -> Built:
     return built[0] if params.sizes is None else Sizes(params.each, built)
 
 
-def _built(params: MatmulParams, context: BuildContext) -> Built:
+def _built(params: MatmulParams, context: contract.BuildContext) -> contract.Built:
     if params.mode == "chain":
         return Chain(params, flops(params), context)
     last_cache_bytes = context.device.last_cache_bytes if context.device else None
@@ -651,8 +614,8 @@ def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) 
     sides = [side for size in params.each for side in size.sides]
     small = next((raised for size in params.each if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"
-    uneven = width_uneven({str(side): side for side in sides}) if on_tpu else None
-    return [raised for raised in (pow2_only(sides), small, uneven) if raised is not None]
+    uneven = result_checks.width_uneven({str(side): side for side in sides}) if on_tpu else None
+    return [raised for raised in (result_checks.pow2_only(sides), small, uneven) if raised is not None]
 
 
 def _small(params: MatmulParams) -> ResultWarning | None:
@@ -674,30 +637,32 @@ _RATIOS = "29 is relative to the CPU's 0.53e12, 75 and 338 to 0.47e12. No interv
 
 
 REFERENCES = (
-    HARNESS.figure(CPU, "throughput", 0.47e12, "FLOP/s", _SESSIONS),
-    HARNESS.figure(CPU, "throughput", 0.53e12, "FLOP/s", _SESSIONS),
-    HARNESS.figure(GPU, "throughput", 15.70e12, "FLOP/s", _K80),
-    HARNESS.figure(TPU, "cold_throughput", 35.47e12, "FLOP/s", _COMPILING),
-    HARNESS.figure(TPU, "throughput", 158.91e12, "FLOP/s", _OVERFLOW),
-    HARNESS.figure("GPU against CPU (Colab)", "speed_up", 29.0, "times", _RATIOS),
-    HARNESS.figure("TPU, cold, against CPU (Colab)", "speed_up", 75.0, "times", _RATIOS),
-    HARNESS.figure("TPU against CPU (Colab)", "speed_up", 338.0, "times", _RATIOS),
+    references.HARNESS.figure(references.CPU, "throughput", 0.47e12, "FLOP/s", _SESSIONS),
+    references.HARNESS.figure(references.CPU, "throughput", 0.53e12, "FLOP/s", _SESSIONS),
+    references.HARNESS.figure(references.GPU, "throughput", 15.70e12, "FLOP/s", _K80),
+    references.HARNESS.figure(references.TPU, "cold_throughput", 35.47e12, "FLOP/s", _COMPILING),
+    references.HARNESS.figure(references.TPU, "throughput", 158.91e12, "FLOP/s", _OVERFLOW),
+    references.HARNESS.figure("GPU against CPU (Colab)", "speed_up", 29.0, "times", _RATIOS),
+    references.HARNESS.figure("TPU, cold, against CPU (Colab)", "speed_up", 75.0, "times", _RATIOS),
+    references.HARNESS.figure("TPU against CPU (Colab)", "speed_up", 338.0, "times", _RATIOS),
 )
 
 METRICS = (
-    MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
-    MetricSpec("execution_time", "s", "lower", "Time of one execution of `repeats` products", amount="execution"),
+    contract.MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
+    contract.MetricSpec(
+        "execution_time", "s", "lower", "Time of one execution of `repeats` products", amount="execution"
+    ),
 )
 
 
-def metrics_of(params: MatmulParams) -> tuple[MetricSpec, ...]:
+def metrics_of(params: MatmulParams) -> tuple[contract.MetricSpec, ...]:
     """METRICS, with OP/s instead of FLOP/s for int8."""
     if params.dtype != "int8":
         return METRICS
     return tuple(replace(spec, unit="OP/s") if spec.unit == "FLOP/s" else spec for spec in METRICS)
 
 
-WORKLOAD = Workload(
+WORKLOAD = contract.Workload(
     name="matmul",
     description="Matrix products: throughput of the device's multiply-add units",
     params=MatmulParams,
@@ -711,7 +676,7 @@ WORKLOAD = Workload(
     metrics_of=metrics_of,
     cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
     executions=lambda params: f"{params.repeats} products; the sum of the last one is read back",
-    smoke=Smoke({"n": 64, "repeats": 4}),
+    smoke=contract.Smoke({"n": 64, "repeats": 4}),
     bench={"n": 2048, "repeats": 5},
     options="float32, tf32, bfloat16, float16 or int8; chained or dispatched; one size or a list of sizes",
 )

@@ -6,35 +6,15 @@ activations and the optimiser (2.6 % together). By convention it includes the gr
 although a framework may skip it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from dyno.datasets import image_sets, mnist
-from dyno.datasets.image_sets import SAMPLE_TRAIN
-from dyno.datasets.mnist import TRAIN_SAMPLES
-from dyno.frameworks.interface import JitCompile
 from dyno.models.result import Reference
 from dyno.workloads.references import GPU, NOTEBOOK, STEPS, TPU
-from dyno.workloads.training.images import (
-    BATCH_SIZE,
-    DENSE_UNITS,
-    DROPOUT_RATES,
-    FILTERS,
-    IMAGE_METRICS,
-    IMAGE_OPTIONS,
-    Channels,
-    Convolution,
-    ImageParams,
-    Network,
-    Rate,
-    SizedNetwork,
-    Units,
-)
-from dyno.workloads.training.workload import training_smoke, training_workload
+from dyno.workloads.training import images, workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 32), 256, (0.3, 0.3, 0.5)  # the reference's
 
@@ -57,14 +37,14 @@ def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates:
 
 def digits(
     filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS, dropout_rates: Sequence[float] = _DROPOUT_RATES
-) -> Network:
+) -> images.Network:
     first, second = filters
-    return Network(
+    return images.Network(
         load=mnist.load,
         shape=(28, 28, 1),
         samples=image_sets.samples,
         make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
-        convolutions=(Convolution(28, 2, (1, first)), Convolution(14, 2, (first, second))),
+        convolutions=(images.Convolution(28, 2, (1, first)), images.Convolution(14, 2, (first, second))),
         dense=((7 * 7 * second, dense_units), (dense_units, mnist.CLASSES)),
         step_bytes_per_value=21,  # 1.2 MB per sample; measured on a CPU at batch 128 to 512: 0.8 MB
         noun="digits",
@@ -74,19 +54,16 @@ def digits(
 DIGITS = digits()
 
 
-def digit_model(keras: Any, learning_rate: float, jit_compile: JitCompile) -> Any:
-    """The network, compiled for training. Its inputs are the stored images: uint8, 0 to 255."""
-    return DIGITS.model(keras, learning_rate, jit_compile)
+class MnistCnnParams(images.ImageParams):
+    shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
 
-
-class MnistCnnParams(ImageParams):
-    shipped: ClassVar[int | None] = SAMPLE_TRAIN
-
-    batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = Field(1024, description=BATCH_SIZE)
+    batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
-    filters: list[Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=FILTERS)
-    dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
-    dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
+    filters: list[images.Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=images.FILTERS)
+    dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
+    dropout_rates: list[images.Rate] = Field(
+        [*_DROPOUT_RATES], min_length=3, max_length=3, description=images.DROPOUT_RATES
+    )
 
 
 _TWICE = "The epoch times and the times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs take 4.7 s."
@@ -100,8 +77,8 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
     return [NOTEBOOK.figure(f"{hardware}, batch {batch}", metric, value, "s", _TWICE) for batch, value in named]
 
 
-WORKLOAD = training_workload(
-    SizedNetwork(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
+WORKLOAD = workload.training_workload(
+    images.SizedNetwork(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
     "mnist_cnn",
     "Training a small convolutional network on MNIST's handwritten digits",
     MnistCnnParams,
@@ -115,12 +92,12 @@ WORKLOAD = training_workload(
         STEPS.figure(TPU, "epoch_time", 3.0, "s", _NO_MODEL),
         STEPS.figure(TPU, "wrong", 168.0, "digits of 10,000", _WRONG),
     ),
-    IMAGE_METRICS,
-    smoke=training_smoke(
+    images.IMAGE_METRICS,
+    smoke=workload.training_smoke(
         {"batch_size": 128, "train_samples": 256, "test_samples": 128, "data": "sample"},
         {"wrong_digits"},
         {"wrong.png"},
     ),
     bench={"train_samples": 8192, "epochs": 3, "batch_size": 256},
-    options=IMAGE_OPTIONS,
+    options=images.IMAGE_OPTIONS,
 )

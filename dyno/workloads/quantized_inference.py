@@ -10,8 +10,6 @@ every framework runs. Only dense layers are int8: their weights are stored as in
 inputs anew.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,17 +25,15 @@ from dyno.datasets.image_sets import SAMPLE_TRAIN
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.measure.result_checks import output_nonfinite, synthetic_data
-from dyno.measure.statistics import wilson_interval
+from dyno.measure import result_checks, statistics
 from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import DataOrigin, Precision, ResultWarning, Training
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
+from dyno.workloads import estimates, references
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Smoke, Verification, Workload
-from dyno.workloads.estimates import data_warnings
 from dyno.workloads.mnist_cnn import DIGITS
-from dyno.workloads.references import INTRODUCTION
 from dyno.workloads.training.checkpoints import load_weights
 from dyno.workloads.training.images import ImageParams, Network, judge_images, recognise_image
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
@@ -157,7 +153,7 @@ class QuantizedRun:
     """One execution is one batch through the int8 model. Only run 0 trains and evaluates; timing needs neither."""
 
     def __init__(
-        self, params: QuantizedInferenceParams, network: Network, image_flops: float, context: BuildContext
+        self, params: "QuantizedInferenceParams", network: Network, image_flops: float, context: BuildContext
     ) -> None:
         self._params, self._network, self._context = params, network, context
         self._engine = engine_for(params.engine, context)
@@ -188,7 +184,7 @@ class QuantizedRun:
         by_float32, by_int8 = probabilities.argmax(-1), self._outputs(self._int8).argmax(-1)
         right = {"float32": int((by_float32 == truth).sum()), "int8": int((by_int8 == truth).sum())}
         for name, count in right.items():
-            found = wilson_interval(count, len(truth))
+            found = statistics.wilson_interval(count, len(truth))
             self._details[f"accuracy_{name}_interval"] = [found.low, found.high]
         self._figures = {
             **{f"accuracy_{name}": count / len(truth) for name, count in right.items()},
@@ -206,10 +202,10 @@ class QuantizedRun:
         batch = self._batch(self._params.batch_size)
         floats, integers = self._float32.predict(batch), self._int8.predict(batch)
         difference, outputs = float(np.abs(floats - integers).max()), np.concatenate([floats, integers])
-        nonfinite = output_nonfinite(int((~np.isfinite(outputs)).sum()), outputs.size)
+        nonfinite = result_checks.output_nonfinite(int((~np.isfinite(outputs)).sum()), outputs.size)
         origin = self._origin()
         return Verification(
-            warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
+            warnings=[each for each in (nonfinite, result_checks.synthetic_data(origin)) if each is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
             unchecked=dict.fromkeys(OUTPUT_CODES - {"OUTPUT_NONFINITE"}, _NOT_JUDGED),
             precision=None if self._int8.in_int8 else Precision(requested="int8", observed="float32", rel_error=None),
@@ -224,7 +220,11 @@ class QuantizedRun:
                 **self._details,
             },
             amounts={"call": self.work},
-            figures=self._sizes() | self._figures,
+            figures={
+                "size_float32": float(len(self._float32.file[1])),
+                "size_int8": float(len(self._int8.file[1])),
+                **self._figures,
+            },
         )
 
     def _model(self) -> Any:
@@ -271,10 +271,7 @@ class QuantizedRun:
         found = []
         for size in (self._params.batch_size, 1):
             batch = self._batch(size)
-            for name, dtype, model in (
-                ("int8", self._int8_dtype, self._int8),
-                ("float32", "float32", self._float32),
-            ):
+            for name, dtype, model in (("int8", self._int8_dtype, self._int8), ("float32", "float32", self._float32)):
                 execute = model.timed(batch)
                 label = f"{name}_batch_{size}"
                 found.append(Case(label, float(size), image_flops * size, dtype, execute, {"call": float(size)}))
@@ -290,9 +287,6 @@ class QuantizedRun:
         starts = range(0, len(self._data.test_images), size)
         batches = (_scaled(self._data.test_images[start : start + size]) for start in starts)
         return np.concatenate([model.predict(batch) for batch in batches])
-
-    def _sizes(self) -> dict[str, float]:
-        return {"size_float32": float(len(self._float32.file[1])), "size_int8": float(len(self._int8.file[1]))}
 
     def _origin(self) -> DataOrigin:
         """The data's origin, with 0 training samples if the run didn't train."""
@@ -391,7 +385,7 @@ def estimate(
 
 
 def lint(params: QuantizedInferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-    return data_warnings(params.data)
+    return estimates.data_warnings(params.data)
 
 
 def refuses(params: QuantizedInferenceParams, device: Device) -> list[FieldError]:
@@ -427,9 +421,9 @@ WORKLOAD = Workload(
     build=build,
     lint=lint,
     references=(
-        INTRODUCTION.figure("not said", "size_float32", 91e6, "bytes", _INCEPTION),
-        INTRODUCTION.figure("not said", "size_int8", 23e6, "bytes", _INCEPTION),
-        INTRODUCTION.figure("TPU", "speed_up", 25.0, "times", _UP_TO),
+        references.INTRODUCTION.figure("not said", "size_float32", 91e6, "bytes", _INCEPTION),
+        references.INTRODUCTION.figure("not said", "size_int8", 23e6, "bytes", _INCEPTION),
+        references.INTRODUCTION.figure("TPU", "speed_up", 25.0, "times", _UP_TO),
     ),
     datasets=("mnist", "cifar10"),
     refuses=refuses,

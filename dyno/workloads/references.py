@@ -1,7 +1,5 @@
 """Published reference figures: the articles, their dates and their hardware."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dyno.models.result import Reference

@@ -6,8 +6,6 @@ much as the forward pass. The comparison with a peak uses these FLOP and the pea
 are random and stay on the device, so the workload measures neither accuracy nor an input pipeline.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,9 +22,7 @@ from dyno.measure.result_checks import constant_data, output_nonfinite, result_i
 from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Smoke, Verification, Workload
-from dyno.workloads.estimates import batch_warnings, step_warnings
-from dyno.workloads.references import ELSEWHERE, LABORATORY
+from dyno.workloads import contract, estimates, references
 from dyno.workloads.training.checkpoints import load_weights
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
@@ -79,11 +75,7 @@ def resnet50_model(
         images = keras.Input((image_size, image_size, CHANNELS), dtype="uint8")
         logits = body(keras.layers.Rescaling(1 / 127.5, offset=-1)(images))
         model = keras.Model(images, keras.layers.Activation("softmax", dtype="float32")(logits))
-        model.compile(
-            optimizer=optimizer,
-            loss="sparse_categorical_crossentropy",
-            jit_compile=jit_compile,
-        )
+        model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", jit_compile=jit_compile)
     finally:
         keras.config.set_dtype_policy(before)
     return model
@@ -102,7 +94,7 @@ _TOO_ALIKE = "the outputs differ by {:.2g} from Keras' own call, while those of 
 class Inference:
     """One execution passes one batch through `model` and reads back the sum of the outputs."""
 
-    def __init__(self, model: Any, batch: NDArray[Any], context: BuildContext) -> None:
+    def __init__(self, model: Any, batch: NDArray[Any], context: contract.BuildContext) -> None:
         self._framework, self._model = context.framework, model
         self.work = float(len(batch))
         self._dtype = batch.dtype
@@ -124,7 +116,7 @@ class Inference:
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
-    def verify(self) -> Verification:
+    def verify(self) -> contract.Verification:
         """Compare the last timed outputs with Keras' own call of the model, for inputs spread over the batch."""
         outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
         by_keras = self._by_keras()
@@ -137,7 +129,7 @@ class Inference:
             output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
             result_incorrect(difference, tolerance) if np.isfinite(outputs).all() else None,
         )
-        return Verification(
+        return contract.Verification(
             warnings=[each for each in raised if each is not None],
             verified=OUTPUT_CODES - {"RESULT_INCORRECT"} if too_alike else OUTPUT_CODES,
             unchecked={"RESULT_INCORRECT": _TOO_ALIKE.format(difference, apart)} if too_alike else {},
@@ -242,13 +234,13 @@ def flops(params: Resnet50Params) -> float:
 
 def estimate(
     params: Resnet50Params, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-) -> Estimate:
+) -> contract.Estimate:
     """As for a training, plus the time to build, trace and compile this many layers; inference doesn't train."""
     full = estimate_training(params, device, _work(params), replicas)
     return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
 
-def build(params: Resnet50Params, context: BuildContext) -> Built:
+def build(params: Resnet50Params, context: contract.BuildContext) -> contract.Built:
     with context.phase("data"):
         random = np.random.default_rng(context.seed)
         shape = (params.count, params.image_size, params.image_size, CHANNELS)
@@ -287,36 +279,38 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     random = warning("SYNTHETIC_DATA", "The images are random: only the speed is meaningful.")
     work = _work(params)
-    found = [random, *batch_warnings(schedule_work(params, work).batch, replicas)]
+    found = [random, *estimates.batch_warnings(schedule_work(params, work).batch, replicas)]
     if device is None or params.mode == "inference":
         return found
-    return [*found, *step_warnings(estimate_step(params, device, work, replicas), device)]
+    return [*found, *estimates.step_warnings(estimate_step(params, device, work, replicas), device)]
 
 
 _AMP = "In mixed precision, with a different batch size and input pipeline."
 _BOARD = "The article quotes another one, without a throughput, a batch size or a precision."
 
-WORKLOAD = Workload(
+WORKLOAD = contract.Workload(
     name="resnet50",
     description="ResNet-50 trained or run forward on random images: images per second",
     params=Resnet50Params,
     metrics=(
-        MetricSpec("throughput", "images/s", "higher", "Images trained on or recognised per second"),
-        MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
-        MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
+        contract.MetricSpec("throughput", "images/s", "higher", "Images trained on or recognised per second"),
+        contract.MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
+        contract.MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
     ),
     flops=flops,
     estimate=estimate,
     build=build,
     lint=lint,
     references=(
-        ELSEWHERE.figure("A100", "throughput", 2470.0, "images/s", _AMP),
-        ELSEWHERE.figure("V100", "throughput", 1200.0, "images/s", _AMP),
-        ELSEWHERE.figure("TPU v2 board", "throughput", 3186.0, "images/s", "Batch size and precision aren't stated."),
-        LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
+        references.ELSEWHERE.figure("A100", "throughput", 2470.0, "images/s", _AMP),
+        references.ELSEWHERE.figure("V100", "throughput", 1200.0, "images/s", _AMP),
+        references.ELSEWHERE.figure(
+            "TPU v2 board", "throughput", 3186.0, "images/s", "Batch size and precision aren't stated."
+        ),
+        references.LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
     ),
     replicable=True,
-    smoke=Smoke(
+    smoke=contract.Smoke(
         {
             "epochs": 1,
             "jit_compile": False,

@@ -27,27 +27,13 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
 from dyno.datasets import shakespeare
-from dyno.datasets.shakespeare import CHARACTERS, TRAIN_CHARACTERS
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, MetricSpec
-from dyno.workloads.training.evaluation import batches, held_out_count, margins
-from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training import evaluation, model_training, recurrent, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
-from dyno.workloads.training.recurrent import (
-    RecurrentCost,
-    RecurrentParams,
-    RecurrentTraining,
-    Width,
-    jit_unmeasured,
-    layer_options,
-    lstm_flops,
-    rnn_kernel,
-)
-from dyno.workloads.training.schedule import schedule_steps
-from dyno.workloads.training.workload import TRAINING_METRICS, training_smoke, training_workload
 
 ALPHABET = 256  # characters are bytes
 
@@ -81,15 +67,13 @@ class CharacterReader:
 
     def __init__(self, model: Any, context: BuildContext) -> None:
         self._framework = context.framework
-        embedding, *recurrent, dense = model.layers
-        self._state = self._framework.array(
-            np.zeros((2 * len(recurrent), 1, recurrent[0].units), np.float32), "float32"
-        )
+        embedding, *cells, dense = model.layers
+        self._state = self._framework.array(np.zeros((2 * len(cells), 1, cells[0].units), np.float32), "float32")
         ops = self._framework.keras.ops
 
         def step(character: Any, states: Any) -> tuple[Any, Any]:
             value, after = embedding(character), []
-            for place, layer in enumerate(recurrent):
+            for place, layer in enumerate(cells):
                 value, states_of_layer = layer.cell(value, [states[2 * place], states[2 * place + 1]])
                 after += states_of_layer
             return dense(value), ops.stack(after)
@@ -114,7 +98,7 @@ _LEAST = 1e-7  # probability at which Keras clips in a loss
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
     """The network, compiled for training."""
-    layers, options = keras.layers, layer_options(params.recurrence)
+    layers, options = keras.layers, recurrent.layer_options(params.recurrence)
     model = keras.Sequential(
         [
             keras.Input((params.window,), dtype="int32"),
@@ -142,7 +126,7 @@ def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: 
     return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
 
 
-def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
+def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training.Plan:
     """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
@@ -152,7 +136,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
     whole = windows(text, end, len(text.ids), params.window, params.window)
     test = replace(whole, starts=_starts(whole)[: params.test_samples])
     keras = context.framework.keras
-    return Plan(
+    return model_training.Plan(
         make=lambda jit_compile: character_model(keras, params, jit_compile),
         train=train,
         validation=windows(text, kept, end, params.window, params.window) if kept < end else None,
@@ -160,7 +144,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         amounts={"character": 1 / params.window},
-        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
+        jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
     )
 
 
@@ -176,7 +160,7 @@ def _judged(
     model: Any,
     trainer: Trainer,
     context: BuildContext,
-) -> TrainingOutcome:
+) -> model_training.TrainingOutcome:
     context.report("evaluation", 0, len(test), "samples")
     nats, right = _read(test, trainer)
     rows = _starts(test)[:, np.newaxis] + np.arange(params.window)
@@ -192,15 +176,15 @@ def _judged(
     details: dict[str, JsonValue] = {
         "generated": passage[:_SHOWN],
         "test_characters": int(rows.size),
-        "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
+        "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return TrainingOutcome(training, details, margins(nats, untrained, _BLOCK))
+    return model_training.TrainingOutcome(training, details, evaluation.margins(nats, untrained, _BLOCK))
 
 
 def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(nats, whether it was the most likely) of each held-out character, in the order of the text."""
     nats, right = [], []
-    for inputs, targets in batches(test, trainer.batch_size):
+    for inputs, targets in evaluation.batches(test, trainer.batch_size):
         chances = trainer.predict(inputs, trainer.batch_size)
         of_targets = np.take_along_axis(chances, targets[..., np.newaxis], axis=-1).reshape(-1)
         nats.append(-np.log(np.clip(of_targets.astype(np.float64), _LEAST, 1.0)))
@@ -228,8 +212,13 @@ _CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
 _READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, without its products
 
 
-class ShakespeareLstmParams(RecurrentParams):
-    untimed: ClassVar[frozenset[str]] = RecurrentParams.untimed | {"generate", "prompt", "temperature", "generate_seed"}
+class ShakespeareLstmParams(recurrent.RecurrentParams):
+    untimed: ClassVar[frozenset[str]] = recurrent.RecurrentParams.untimed | {
+        "generate",
+        "prompt",
+        "temperature",
+        "generate_seed",
+    }
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference"
@@ -239,7 +228,7 @@ class ShakespeareLstmParams(RecurrentParams):
     optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description=LEARNING_RATE)
     window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters per sample")
-    embedding: Width = 512
+    embedding: recurrent.Width = 512
     units: Annotated[int, Field(ge=1, le=8192)] = 512
     test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum test windows; null: all")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
@@ -265,12 +254,12 @@ class ShakespeareLstmParams(RecurrentParams):
     @property
     def validated_characters(self) -> int:
         """The number of validation characters, taken from the end of the training part."""
-        return held_out_count(TRAIN_CHARACTERS, self.validation_share)
+        return evaluation.held_out_count(shakespeare.TRAIN_CHARACTERS, self.validation_share)
 
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:
     """2.6 GFLOP at the defaults."""
-    layers = lstm_flops(params.embedding, params.units) + lstm_flops(params.units, params.units)
+    layers = recurrent.lstm_flops(params.embedding, params.units) + recurrent.lstm_flops(params.units, params.units)
     return 3.0 * params.window * (layers + 2 * params.units * ALPHABET)
 
 
@@ -282,37 +271,37 @@ def _layer_weights(params: ShakespeareLstmParams) -> int:
     return 4 * params.units * (params.embedding + params.units)
 
 
-def _cost(params: ShakespeareLstmParams) -> RecurrentCost:
+def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
     """Memory of the text and of one step's states."""
     weights = _layer_weights(params)
-    tested = params.test_samples or (CHARACTERS - TRAIN_CHARACTERS) // params.window
+    tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
-    return RecurrentCost(
-        schedule=schedule_steps(params, params.steps_per_epoch, validated, tested),
+    return recurrent.RecurrentCost(
+        schedule=schedule.schedule_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,
         weights=weights,
         all_weights=_LAYERS * weights + ALPHABET * (params.embedding + params.units),
-        host_bytes=CHARACTERS * (1 + _CHARACTER_BYTES),
-        data_bytes=CHARACTERS * _CHARACTER_BYTES,
+        host_bytes=shakespeare.CHARACTERS * (1 + _CHARACTER_BYTES),
+        data_bytes=shakespeare.CHARACTERS * _CHARACTER_BYTES,
         sample_bytes=params.window * (params.embedding + 2 * ALPHABET) * 4 * 2,
     )
 
 
 _METRICS = (
-    *TRAINING_METRICS,
+    *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
 )
-TRAINING = RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
-WORKLOAD = training_workload(
+TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
+WORKLOAD = workload.training_workload(
     TRAINING,
     "shakespeare_lstm",
     "Training two LSTMs on Shakespeare's plays, character by character, and writing a passage",
     ShakespeareLstmParams,
     "shakespeare",
     metrics=_METRICS,
-    smoke=training_smoke(
+    smoke=workload.training_smoke(
         {
             "batch_size": 8,
             "steps_per_epoch": 2,

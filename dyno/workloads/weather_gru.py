@@ -31,21 +31,8 @@ from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, HARNESS, TPU
-from dyno.workloads.training.evaluation import batches, held_out_count, margins
-from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training import evaluation, model_training, plots, recurrent, schedule, workload
 from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
-from dyno.workloads.training.plots import plot_forecast
-from dyno.workloads.training.recurrent import (
-    RecurrentCost,
-    RecurrentParams,
-    RecurrentTraining,
-    gru_flops,
-    jit_unmeasured,
-    layer_options,
-    rnn_kernel,
-)
-from dyno.workloads.training.schedule import schedule_steps
-from dyno.workloads.training.workload import training_smoke, training_workload
 
 QUANTITIES = {"temp": "°C", "wind_speed": "m/s", "pressure": "hPa"}  # forecast quantities and their units
 _PLOTTED = 1000  # hours, as in the reference
@@ -114,7 +101,7 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
     model = keras.Sequential(
         [
             keras.Input((params.window, signals)),
-            layers.GRU(params.units, return_sequences=True, **layer_options(params.recurrence)),
+            layers.GRU(params.units, return_sequences=True, **recurrent.layer_options(params.recurrence)),
             layers.Dense(len(QUANTITIES), activation="sigmoid"),
         ]
     )
@@ -137,7 +124,7 @@ def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> D
     return Dataset(hours.inputs, hours.targets, params.window, starts)
 
 
-def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
+def plan(params: WeatherGruParams, context: BuildContext) -> model_training.Plan:
     """Train on windows that start at any hour; validate on the last hours before the test hours."""
     with context.phase("data"):
         data = weather.load(Settings(data_dir=context.data_dir), params.data)
@@ -147,20 +134,20 @@ def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
     starts = np.arange(trained - params.window + 1, dtype=np.int32)
     test = windows(hours, hours.train + params.horizon_h, len(hours.inputs), params)
     keras, signals = context.framework.keras, hours.inputs.shape[1]
-    return Plan(
+    return model_training.Plan(
         make=lambda jit_compile: weather_model(keras, signals, params, jit_compile),
         train=Dataset(hours.inputs, hours.targets, params.window, starts),
         validation=windows(hours, hours.train - validated, hours.train, params) if validated else None,
         data=data.origin,
         judge=lambda model, trainer: _judged(params, hours, test, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
-        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
+        jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
     )
 
 
 def _judged(
     params: WeatherGruParams, hours: Series, test: Dataset, trainer: Trainer, context: BuildContext
-) -> TrainingOutcome:
+) -> model_training.TrainingOutcome:
     """Evaluate each hour once, except the first window's warm-up. Errors are in units of the range, like the loss."""
     assert test.starts is not None
     context.report("evaluation", 0, len(test), "samples")
@@ -179,9 +166,9 @@ def _judged(
     details: dict[str, JsonValue] = {
         "signals": [_signal(hours, place, predicted, true, now) for place in range(len(QUANTITIES))],
         "forecast_hours": len(predicted),
-        "rnn_kernel": rnn_kernel(context, params.recurrence, "gru"),
+        "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "gru"),
     }
-    return TrainingOutcome(training, details, margins(own, untrained, _BLOCK_H))
+    return model_training.TrainingOutcome(training, details, evaluation.margins(own, untrained, _BLOCK_H))
 
 
 def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np.float32]:
@@ -190,7 +177,7 @@ def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np
     assert test.window is not None
     first = test.starts[0] + warmup_steps
     found = np.empty((test.starts[-1] + test.window - first, len(QUANTITIES)), np.float32)
-    parts = [trainer.predict(inputs, trainer.batch_size) for inputs, _ in batches(test, trainer.batch_size)]
+    parts = [trainer.predict(inputs, trainer.batch_size) for inputs, _ in evaluation.batches(test, trainer.batch_size)]
     for start, window in zip(test.starts + warmup_steps - first, np.concatenate(parts), strict=True):
         found[start : start + test.window - warmup_steps] = window[warmup_steps:]
     return found
@@ -204,7 +191,7 @@ def _draw(
         low, span = hours.low[place], hours.span[place]
         shown, really = low + span * predicted[:_PLOTTED, place], low + span * true[:_PLOTTED, place]
         title = f"{hours.station}: {quantity} {horizon_h} hours ahead, held-out hours"
-        plot_forecast(context.artifacts, f"forecast_{quantity}.png", shown, really, title, unit)
+        plots.plot_forecast(context.artifacts, f"forecast_{quantity}.png", shown, really, title, unit)
 
 
 def _signal(
@@ -235,7 +222,7 @@ _SERIES_BYTES = HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # one copy: as rea
 _READING_BYTES = 50_000_000  # the file as text
 
 
-class WeatherGruParams(RecurrentParams):
+class WeatherGruParams(recurrent.RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=8192)] = 256
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -271,20 +258,20 @@ class WeatherGruParams(RecurrentParams):
     @property
     def validated_hours(self) -> int:
         """The number of validation hours at the end of the training part. The training targets end before them."""
-        return held_out_count(TRAIN_HOURS - self.horizon_h, self.validation_share)
+        return evaluation.held_out_count(TRAIN_HOURS - self.horizon_h, self.validation_share)
 
 
 def flops_per_sample(params: WeatherGruParams) -> float:
     """6.6 GFLOP at the defaults."""
-    return 3.0 * params.window * (gru_flops(len(SIGNALS), params.units) + 2 * params.units * len(QUANTITIES))
+    return 3.0 * params.window * (recurrent.gru_flops(len(SIGNALS), params.units) + 2 * params.units * len(QUANTITIES))
 
 
-def _cost(params: WeatherGruParams) -> RecurrentCost:
+def _cost(params: WeatherGruParams) -> recurrent.RecurrentCost:
     """Memory of the hours and of one step's states, which dominate at the defaults."""
     weights = 3 * params.units * (len(SIGNALS) + params.units)
     counted = params.window - params.warmup_steps  # hours that each further window adds
-    return RecurrentCost(
-        schedule=schedule_steps(
+    return recurrent.RecurrentCost(
+        schedule=schedule.schedule_steps(
             params,
             params.steps_per_epoch,
             validated=math.ceil(params.validated_hours / counted),
@@ -320,15 +307,15 @@ REFERENCES = (
     HARNESS.figure(CPU, "epoch_time", None, "s", "It ran out of memory."),
 )
 
-TRAINING = RecurrentTraining(plan, _cost)
-WORKLOAD = training_workload(
+TRAINING = recurrent.RecurrentTraining(plan, _cost)
+WORKLOAD = workload.training_workload(
     TRAINING,
     "weather_gru",
     "Training a GRU that forecasts temperature, wind and pressure a day ahead",
     WeatherGruParams,
     "weather",
     REFERENCES,
-    smoke=training_smoke(
+    smoke=workload.training_smoke(
         {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8, "data": "sample"},
         {"rnn_kernel", "signals"},
         {"forecast_temp.png", "forecast_wind_speed.png", "forecast_pressure.png"},

@@ -4,8 +4,6 @@ Routes declare their names, summaries, problems and headers in their decorators.
 and errors.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -16,18 +14,9 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from dyno.workloads.contract import Workload
-from service.auth import CONTRACT, EVERYBODYS, READ, Keyless, RouteRule, requires
+from service import auth, problems
 from service.dependencies import RESPONSE_HEADERS, sends
-from service.openapi.components import (
-    CONNECTION_ERRORS,
-    describe_bodies,
-    describe_events,
-    describe_webhooks,
-    open_response_schemas,
-    share_errors,
-    show_examples,
-)
-from service.problems import documented
+from service.openapi import components
 
 TAGS = {
     "jobs": "Submit benchmarks, wait for them, read their results",
@@ -110,7 +99,7 @@ _SCHEMES = {
         "description": "For workers: the token of the attempt that runs the job.",
     },
 }
-_ANYWHERE = ("internal-error", *CONNECTION_ERRORS)
+_ANYWHERE = ("internal-error", *components.CONNECTION_ERRORS)
 _WITH_KEY = (
     *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
     *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed", *_ANYWHERE),
@@ -118,7 +107,7 @@ _WITH_KEY = (
 
 
 @router.get("/openapi.json", include_in_schema=False)
-@requires(READ, EVERYBODYS)
+@auth.requires(auth.READ, auth.EVERYBODYS)
 async def document(request: Request) -> Response:
     return Response(await anyio.to_thread.run_sync(_text, request.app), media_type="application/json")
 
@@ -154,15 +143,15 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     )
     _drop_foreign_errors(document)
     _drop_nulls(document)
-    describe_bodies(document, workloads)
-    describe_events(document)
+    components.describe_bodies(document, workloads)
+    components.describe_events(document)
     _describe_access(document, app.state.rules)
     describe_headers(document)
     _describe_links(document)
-    show_examples(document)
-    share_errors(document)
-    describe_webhooks(document)
-    open_response_schemas(document)
+    components.show_examples(document)
+    components.share_errors(document)
+    components.describe_webhooks(document)
+    components.open_response_schemas(document)
     return document
 
 
@@ -191,17 +180,17 @@ def _drop_nulls(document: Document) -> None:
             schema.update(options[0] if len(options) == 1 else {"anyOf": options} if options else {})
 
 
-def _describe_access(document: Document, rules: Mapping[tuple[str, str], RouteRule]) -> None:
+def _describe_access(document: Document, rules: Mapping[tuple[str, str], auth.RouteRule]) -> None:
     """Add what each route needs, and its responses to callers that lack it."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in each_operation(document):
         needs = rules[method, path].needs
-        if needs is Keyless.TO_ATTEMPTS:
+        if needs is auth.Keyless.TO_ATTEMPTS:
             operation["security"] = [{"attempt": []}]
-        elif not isinstance(needs, Keyless):
+        elif not isinstance(needs, auth.Keyless):
             operation["security"] = [{"key": [needs.value]}]
-        _add_answers(operation, _ANYWHERE if isinstance(needs, Keyless) else _WITH_KEY)
-        if path.startswith(CONTRACT):
+        _add_answers(operation, _ANYWHERE if isinstance(needs, auth.Keyless) else _WITH_KEY)
+        if path.startswith(auth.CONTRACT):
             _add_answers(operation, ("invalid-request",))
         operation["responses"] = dict(sorted(operation["responses"].items()))
         for status, answer in operation["responses"].items():
@@ -212,7 +201,7 @@ def _describe_access(document: Document, rules: Mapping[tuple[str, str], RouteRu
 def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
     """Add the codes, also to a status that the route already documents."""
     for code in codes:
-        for status, answer in documented(code).items():
+        for status, answer in problems.documented(code).items():
             known = operation["responses"].setdefault(str(status), answer)
             if answer["description"] not in known["description"].split(", "):
                 known["description"] = f"{known['description']}, {answer['description']}"

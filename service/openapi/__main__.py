@@ -3,8 +3,6 @@
 Exit code 1: the document can't be built. Exit code 2: a setting is invalid. Nothing is written then.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

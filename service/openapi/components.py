@@ -8,8 +8,6 @@
   is part of both gets a second schema for requests.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping

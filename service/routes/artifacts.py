@@ -3,8 +3,6 @@
 An upload is written to disk as it arrives, limited in bytes and in the time without data.
 """
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import hashlib
@@ -21,14 +19,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from dyno.artifact_store import MEDIA_TYPES, OCTET_STREAM, PIECE_BYTES, artifact_url, media_type
-from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge
+from dyno import artifact_store, errors
 from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
 from dyno.store.artifacts import check_token, note_files_async
-from service.auth import OWN, READ, Keyless, requires
+from service import auth, middleware, problems
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches, sends
-from service.middleware import SANDBOXED
-from service.problems import BodyTooSlow, documented, hide_store_details
 
 SILENT_S = 30.0  # between two pieces of an upload; a live worker sends sooner
 
@@ -47,7 +42,7 @@ async def received_upload(request: Request, folder: Path, max_bytes: int) -> Asy
     """Receive the body into a file in `folder`. Raises ArtifactTooLarge, BodyTooSlow, ArtifactStoreUnavailable."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
-        raise ArtifactTooLarge(f"the file has {declared[:20]} bytes; the limit is {max_bytes}")
+        raise errors.ArtifactTooLarge(f"the file has {declared[:20]} bytes; the limit is {max_bytes}")
     path = folder / f".{secrets.token_hex(8)}"
     try:
         yield await _receive_upload(request, path, max_bytes)
@@ -67,12 +62,12 @@ async def _receive_upload(request: Request, path: Path, max_bytes: int) -> Uploa
             async for piece in _body_pieces(request):
                 size_bytes += len(piece)
                 if size_bytes > max_bytes:
-                    raise ArtifactTooLarge(f"the file exceeds the limit of {max_bytes} bytes")
+                    raise errors.ArtifactTooLarge(f"the file exceeds the limit of {max_bytes} bytes")
                 await anyio.to_thread.run_sync(add, piece)
     except ClientDisconnect as error:
-        raise BodyTooSlow("the connection closed before the file was complete") from error
+        raise problems.BodyTooSlow("the connection closed before the file was complete") from error
     except OSError as error:
-        raise ArtifactStoreUnavailable(f"{path.parent} can't be written: {error.strerror or error}") from error
+        raise errors.ArtifactStoreUnavailable(f"{path.parent} can't be written: {error.strerror or error}") from error
     return Upload(path, size_bytes, digest.hexdigest())
 
 
@@ -85,7 +80,7 @@ async def _body_pieces(request: Request) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise BodyTooSlow(f"the client sent no data for {SILENT_S:.0f} s") from error
+            raise problems.BodyTooSlow(f"the client sent no data for {SILENT_S:.0f} s") from error
         yield piece  # outside the timeout: a slow write to disk doesn't count as the client's silence
 
 
@@ -103,13 +98,13 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
     response_model=SampleList,
     responses={
         200: {"content": _CSV, **sends("Disposition")},
-        **documented(
+        **problems.documented(
             *("job-not-found", "result-not-ready", "no-result"),
             *("invalid-request", "record-unreadable", "store-unavailable"),
         ),
     },
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def samples(
     job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv"], Query()] = "json"
 ) -> SampleList | StreamingResponse:
@@ -144,28 +139,27 @@ def _csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 
 _JSON = "application/json"
-_BYTES: dict[str, Any] = {OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
+_BYTES: dict[str, Any] = {artifact_store.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
 # Bytes first: clients generated from the document use the first type that they know.
 _SERVED = _BYTES | {
-    each.partition(";")[0]: {} if each == _JSON else _BYTES[OCTET_STREAM] for each in MEDIA_TYPES.values()
+    each.partition(";")[0]: {} if each == _JSON else _BYTES[artifact_store.OCTET_STREAM]
+    for each in artifact_store.MEDIA_TYPES.values()
 }
 
 
-_OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")
+_OF_LIST = problems.documented(
+    "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
+)
 _OF_FILE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The file hasn't changed since the given ETag", **sends("FileETag")},
-    **documented(
+    **problems.documented(
         *("job-not-found", "artifact-not-found", "result-not-ready", "no-result"),
         *("record-unreadable", "store-unavailable"),
         "artifact-store-unavailable",
     ),
 }
 _FILE_SENT: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file; its ETag is its SHA-256",
-        "content": _SERVED,
-        **sends("FileETag", "Disposition"),
-    }
+    200: {"description": "The file; its ETag is its SHA-256", "content": _SERVED, **sends("FileETag", "Disposition")}
 }
 _FILE_TOLD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file's size, type and ETag", **sends("FileETag", "Disposition")}
@@ -182,7 +176,7 @@ _FILE_TOLD: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/artifacts", tags=["artifacts"], operation_id="listArtifacts", summary="List a job's files", responses=_OF_LIST
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
     """List the files of a succeeded job by name. They are deleted with the job."""
     return ArtifactList(data=(await jobs.result(job_id)).artifacts)
@@ -204,7 +198,7 @@ async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
     response_class=Response,
     responses=_FILE_SENT | _OF_FILE,
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def download(
     job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch
 ) -> Response:
@@ -212,7 +206,7 @@ async def download(
     listed = (await state.jobs.result(job_id)).artifacts
     artifact = next((each for each in listed if each.name == name), None)
     if artifact is None:
-        raise ArtifactNotFound(f'{job_id} has no file "{name}"; files: {_names(listed)}')
+        raise errors.ArtifactNotFound(f'{job_id} has no file "{name}"; files: {_names(listed)}')
     headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
     if etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -221,17 +215,17 @@ async def download(
         "Content-Length": str(artifact.bytes),
         "Content-Disposition": f'attachment; filename="{name}"',
         # Whatever the bytes are, browsers neither guess their type nor run them.
-        **SANDBOXED,
+        **middleware.SANDBOXED,
     }
     if request.method == "HEAD":
         await anyio.to_thread.run_sync(file.close)
-        return Response(headers=headers, media_type=media_type(name))
-    return StreamingResponse(_file_pieces(file), headers=headers, media_type=media_type(name))
+        return Response(headers=headers, media_type=artifact_store.media_type(name))
+    return StreamingResponse(_file_pieces(file), headers=headers, media_type=artifact_store.media_type(name))
 
 
 def _file_pieces(file: BinaryIO) -> Iterator[bytes]:
     with file:
-        while piece := file.read(PIECE_BYTES):
+        while piece := file.read(artifact_store.PIECE_BYTES):
             yield piece
 
 
@@ -245,22 +239,22 @@ def _names(listed: list[Artifact]) -> str:
     operation_id="putArtifact",
     summary="Store a file",
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
-    responses=documented(
+    responses=problems.documented(
         *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),
         *("store-unavailable", "artifact-store-unavailable"),
     ),
 )
-@requires(Keyless.TO_ATTEMPTS, OWN)
+@auth.requires(auth.Keyless.TO_ATTEMPTS, auth.OWN)
 async def keep(job_id: JobId, name: ArtifactName, request: Request, state: StateDep, token: AttemptToken) -> Artifact:
     """For workers: store the body as a file of the job that the attempt's token belongs to.
 
     Files are listed once the job succeeds. Repeating the request with the same content changes nothing.
     """
-    with hide_store_details():
+    with problems.hide_store_details():
         await check_token(state.client, state.settings, job_id, token)
     await note_files_async(state.client, state.settings, job_id)
     folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
     async with received_upload(request, folder, state.settings.artifact_max_bytes) as upload:
         await check_token(state.client, state.settings, job_id, token)  # it may have lost the job during the upload
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
-    return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_url(job_id, name))
+    return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_store.artifact_url(job_id, name))

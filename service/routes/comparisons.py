@@ -5,8 +5,6 @@ scripts, style sheets or a background. Text has a contrast of 4.5 with white and
 no information depends on colour alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
@@ -21,27 +19,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity
 from dyno.measure.compare_results import ComparisonEntry, check_comparable, compare, same_work
-from dyno.models.comparison import (
-    Compared,
-    CompareResults,
-    CompareSpecs,
-    Comparison,
-    Ratio,
-    UnfinishedComparison,
-    job_of,
-)
+from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.job import Job, Status
 from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons, Jobs
-from service import submission, validation
-from service.auth import OWN, READ, SUBMIT, requires
-from service.dependencies import IdempotencyKey, StateDep, sends
-from service.middleware import SANDBOXED
-from service.problems import documented
+from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
-from service.streaming import POLL_AFTER_S
-from service.validation import ComparisonRequest
 
 CHART_WIDTH, CHART_LEFT, CHART_RIGHT = 960, 270, 270  # widths of the chart, of the names and of the verdicts
 ROW_HEIGHT, CHART_TOP, CHART_BOTTOM, BAR_HEIGHT = 52, 64, 48, 22
@@ -135,7 +119,7 @@ def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, c
     said_at = CHART_WIDTH - CHART_RIGHT + 16
     verdict = f" {each.ratio.verdict}" if each.ratio else ""
     _text(root, said_at, middle - 3, format_quantity(each.value, unit) + verdict)
-    _text(root, said_at, middle + 13, _said(each.ratio), **{"font-size": "11"})
+    _text(root, said_at, middle + 13, _said(each), **{"font-size": "11"})
     if each.value is None:
         return
     start, end = sorted((axis.place(0.0), axis.place(each.value)))
@@ -170,11 +154,12 @@ def _sentence(comparison: Comparison, each: Compared) -> str:
     if each.low is not None and each.high is not None:
         interval = f" ({format_quantity(each.low, comparison.unit)} to {format_quantity(each.high, comparison.unit)})"
     figure = f"{format_quantity(each.value, comparison.unit)}{interval}"
-    said = f"{_said(each.ratio)}, {each.ratio.verdict}" if each.ratio else _said(None)
+    said = f"{_said(each)}, {each.ratio.verdict}" if each.ratio else _said(each)
     return _printable(f"{_name(each)}, {each.framework}: {figure}; {said}; {each.verdict}.")
 
 
-def _said(ratio: Ratio | None) -> str:
+def _said(each: Compared) -> str:
+    ratio = each.ratio
     if ratio is None:
         return "baseline"
     if ratio.value is None:
@@ -213,7 +198,7 @@ def _body() -> dict[str, Any]:
     return {"application/json": {"schema": {"oneOf": [CompareResults.model_json_schema(), in_turns]}}}
 
 
-async def _asked(request: Request, state: StateDep) -> CompareResults | ComparisonRequest:
+async def _asked(request: Request, state: dependencies.StateDep) -> CompareResults | validation.ComparisonRequest:
     raw = await validation.read_body(request, state.settings)
     document, errors = validation.parse_json(raw)
     if "specs" in document and "jobs" not in document:
@@ -221,11 +206,11 @@ async def _asked(request: Request, state: StateDep) -> CompareResults | Comparis
     return validation.validate_model(CompareResults, document, errors, InvalidComparison)
 
 
-async def _comparisons(state: StateDep) -> Comparisons:
+async def _comparisons(state: dependencies.StateDep) -> Comparisons:
     return Comparisons(state.client, state.settings, state.jobs.viewer)
 
 
-Asked = Annotated[CompareResults | ComparisonRequest, Depends(_asked)]
+Asked = Annotated[CompareResults | validation.ComparisonRequest, Depends(_asked)]
 ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
 
 
@@ -237,13 +222,13 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
     response_model=Comparison,
     openapi_extra={"requestBody": {"required": True, "content": _body()}},
     responses={
-        201: sends("Location"),
+        201: dependencies.sends("Location"),
         202: {
             "model": UnfinishedComparison,
             "description": "The job that runs the two specs is queued",
-            **sends("Location", "RetryAfter", "Replayed"),
+            **dependencies.sends("Location", "RetryAfter", "Replayed"),
         },
-        **documented(
+        **problems.documented(
             *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
             *("not-comparable", "job-expired"),
             *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
@@ -252,19 +237,19 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
         ),
     },
 )
-@requires(SUBMIT, OWN)
+@auth.requires(auth.SUBMIT, auth.OWN)
 async def create(
     asked: Asked,
-    state: StateDep,
+    state: dependencies.StateDep,
     comparisons: ComparisonsDep,
     response: Response,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Comparison | Response:
     """Compare results with the first of them, or run two specs in turns on one device and compare their results.
 
     A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
-    if isinstance(asked, ComparisonRequest):
+    if isinstance(asked, validation.ComparisonRequest):
         return await _begun(asked, state, idempotency_key)
     comparison = (await _made(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
     await comparisons.keep(comparison)
@@ -272,10 +257,10 @@ async def create(
     return comparison
 
 
-async def _begun(asked: ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
+async def _begun(asked: validation.ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
     submitted = await submission.submit(state, asked, idempotency_key)
     begun = submission.unfinished_comparison(submitted.job, asked.spec, submitted.job.failure)
-    headers = {"Location": begun.urls.self, "Retry-After": str(POLL_AFTER_S)}
+    headers = {"Location": begun.urls.self, "Retry-After": str(streaming.POLL_AFTER_S)}
     if submitted.replayed:
         headers["Idempotent-Replayed"] = "true"
     return Response(begun.model_dump_json(by_alias=True), 202, headers, "application/json")
@@ -316,7 +301,9 @@ async def _readable(jobs: Jobs, job: Job) -> Result | None:
     return None
 
 
-async def _found(comparison_id: str, state: StateDep, comparisons: ComparisonsDep) -> Comparison | UnfinishedComparison:
+async def _found(
+    comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
+) -> Comparison | UnfinishedComparison:
     """The stored comparison of results, or that of two specs, made from their job."""
     try:
         return await comparisons.get(comparison_id)
@@ -339,10 +326,10 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
     summary="Read a comparison",
     responses={
         200: {"content": _TITLE},
-        **documented("comparison-not-found", "record-unreadable", "store-unavailable"),
+        **problems.documented("comparison-not-found", "record-unreadable", "store-unavailable"),
     },
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def show(found: Found) -> Comparison | UnfinishedComparison:
     """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
     return found
@@ -355,10 +342,12 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
     response_class=Response,
     responses={
         200: {"description": "A bar for each result, with its interval", "content": _SVG},
-        **documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
+        **problems.documented(
+            "comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
+        ),
     },
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def picture(found: Found) -> Response:
     """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
     if isinstance(found, UnfinishedComparison):
@@ -367,6 +356,6 @@ async def picture(found: Found) -> Response:
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # else a browser would show one key's chart to the next key
-        **SANDBOXED,  # the chart has device names, which are foreign text
+        **middleware.SANDBOXED,  # the chart has device names, which are foreign text
     }
     return Response(bar_chart(found), media_type="image/svg+xml", headers=headers)

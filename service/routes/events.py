@@ -1,7 +1,5 @@
 """Server-Sent Events of one job or of all jobs; a client that reconnects continues after its last event."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
@@ -13,12 +11,9 @@ from pydantic import JsonValue
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.models.event import AnyEvent
 from dyno.store.events import EventPage, EventPosition, parse_event_position
-from service import streaming
+from service import dependencies, problems, streaming
 from service.auth import OWN, READ, Caller, CallerDep, requires
-from service.dependencies import JobId, StateDep
-from service.problems import InvalidRequest, documented
 from service.state import State
-from service.streaming import StreamSlot
 
 router = APIRouter(tags=["events"])
 
@@ -48,7 +43,7 @@ async def _behind(
         if text:
             if (place := parse_event_position(text)) is None:
                 detail = f'"{text[:64]}" is not an event id'
-                raise InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
+                raise problems.InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
             places.append(place)
     return places[0] if places else None
 
@@ -64,11 +59,13 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
     responses={
         200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
         204: {"description": "The job is done, and no event follows the given one: don't reconnect"},
-        **documented("job-not-found", "record-unreadable", *_CODES),
+        **problems.documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
 @requires(READ, OWN)
-async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
+async def of_job(
+    job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep, behind: Behind, _: streaming.StreamSlot
+) -> Response:
     """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
     About the last thousand events are kept; a client that missed more gets a `gap` event. All events of one change of
@@ -85,13 +82,10 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
     operation_id="followAll",
     summary="Follow all jobs",
     response_class=Response,
-    responses={
-        200: {"description": "As for one job, but endless", "content": _STREAM},
-        **documented(*_CODES),
-    },
+    responses={200: {"description": "As for one job, but endless", "content": _STREAM}, **problems.documented(*_CODES)},
 )
 @requires(READ, OWN)
-async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
+async def of_all(state: dependencies.StateDep, caller: CallerDep, behind: Behind, _: streaming.StreamSlot) -> Response:
     """Stream the events of all jobs from now on, or after `Last-Event-ID`; `0-0` replays the last 10,000.
 
     A key gets the events of its own jobs, an admin's key those of all.

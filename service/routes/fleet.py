@@ -1,7 +1,5 @@
 """The fleet: live workers and their devices."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Annotated
 
@@ -10,12 +8,9 @@ from fastapi import APIRouter, Path
 from dyno.errors import UnknownDevice
 from dyno.logging import audit
 from dyno.models.inventory import Cordon, DeviceList, WorkerList
-from dyno.store import fleet
-from dyno.store.placement import queues_served
-from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
-from service.dependencies import StateDep
+from dyno.store import fleet, placement
+from service import auth, dependencies, submission
 from service.problems import documented
-from service.submission import wake_up
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -24,8 +19,8 @@ DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host
 
 
 @router.get("/devices", operation_id="listDevices", summary="List devices", responses=documented("store-unavailable"))
-@requires(READ, EVERYBODYS)
-async def devices(state: StateDep) -> DeviceList:
+@auth.requires(auth.READ, auth.EVERYBODYS)
+async def devices(state: dependencies.StateDep) -> DeviceList:
     """List the devices of all live workers with their states, and the names of cordoned devices without one."""
     live = await fleet.devices(state.client, state.settings)
     shut = await fleet.cordoned(state.client, state.settings)
@@ -38,8 +33,8 @@ async def devices(state: StateDep) -> DeviceList:
     summary="Cordon a device",
     responses=documented("device-not-found", "store-unavailable"),
 )
-@requires(ADMIN, EVERYBODYS)
-async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
+@auth.requires(auth.ADMIN, auth.EVERYBODYS)
+async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
     """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await fleet.cordon(state.client, state.settings, full_id)
@@ -53,15 +48,15 @@ async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDe
     summary="Uncordon a device",
     responses=documented("device-not-found", "store-unavailable"),
 )
-@requires(ADMIN, EVERYBODYS)
-async def uncordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
+@auth.requires(auth.ADMIN, auth.EVERYBODYS)
+async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
     """Let a device take jobs again; queued jobs start at once. Its worker need not be live."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
     full_id = _named(device_id, live.keys() | await fleet.cordoned(state.client, state.settings))
     await fleet.uncordon(state.client, state.settings, full_id)
     audit("device-uncordoned", caller.name, device=full_id)
     if full_id in live:
-        await wake_up(state, queues_served(live[full_id])[0])
+        await submission.wake_up(state, placement.queues_served(live[full_id])[0])
     return Cordon(device=full_id, cordoned=False)
 
 
@@ -77,8 +72,8 @@ def _named(name: str, full_ids: Collection[str]) -> str:
 
 
 @router.get("/workers", operation_id="listWorkers", summary="List workers", responses=documented("store-unavailable"))
-@requires(READ, OWN)
-async def workers(state: StateDep) -> WorkerList:
+@auth.requires(auth.READ, auth.OWN)
+async def workers(state: dependencies.StateDep) -> WorkerList:
     """List all live workers. A worker's `job` is null if it belongs to another key."""
     found = await fleet.workers(state.client, state.settings)
     seen = await state.jobs.seen({each.job for each in found if each.job is not None})

@@ -3,15 +3,12 @@
 GET /metrics has counters and gauges of the store, and the requests and connections of this process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Literal, get_args
 
-import anyio
 import anyio.to_thread
 import redis
 from fastapi import APIRouter, Request, Response
@@ -25,10 +22,7 @@ from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
 from dyno.store.redis import BOUNDS_S, check_server_async
-from service.auth import EVERYBODYS, READ, Keyless, is_known, requires
-from service.dependencies import StateDep
-from service.middleware import HttpMetrics
-from service.problems import NotReady, documented
+from service import auth, dependencies, middleware, problems
 from service.state import State
 
 FILES_WITHIN_S = 2.0
@@ -40,16 +34,18 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/livez", operation_id="getLiveness", summary="Check liveness", responses=documented())
-@requires(Keyless.TO_ALL, EVERYBODYS)
+@router.get("/livez", operation_id="getLiveness", summary="Check liveness", responses=problems.documented())
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def livez() -> Health:
     """Check that the process is alive. It depends on no other service."""
     return Health()
 
 
-@router.get("/readyz", operation_id="getReadiness", summary="Check readiness", responses=documented("not-ready"))
-@requires(Keyless.TO_ALL, EVERYBODYS)
-async def readyz(request: Request, state: StateDep) -> Health:
+@router.get(
+    "/readyz", operation_id="getReadiness", summary="Check readiness", responses=problems.documented("not-ready")
+)
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def readyz(request: Request, state: dependencies.StateDep) -> Health:
     """Check that the service can accept and keep jobs.
 
     Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
@@ -57,8 +53,8 @@ async def readyz(request: Request, state: StateDep) -> Health:
     """
     reasons = await _store_errors(state) + await _artifact_store_errors(state)
     if reasons:
-        known = await is_known(request, state)
-        raise NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
+        known = await auth.is_known(request, state)
+        raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
     return Health()
 
 
@@ -95,10 +91,10 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
     operation_id="getMetrics",
     summary="Read metrics",
     response_class=Response,
-    responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **documented()},
+    responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **problems.documented()},
 )
-@requires(READ, EVERYBODYS)
-async def metrics(state: StateDep, request: Request) -> Response:
+@auth.requires(auth.READ, auth.EVERYBODYS)
+async def metrics(state: dependencies.StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
     scrape = Scrape(request.app.state.meter, await _read_tally(state), state.workloads.keys())
     return Response(
@@ -120,7 +116,7 @@ async def _read_tally(state: State) -> StoreMetrics | None:
 class Scrape:
     """The metrics of one response. Only the names in `workloads` become labels."""
 
-    def __init__(self, meter: HttpMetrics, found: StoreMetrics | None, workloads: Collection[str]) -> None:
+    def __init__(self, meter: middleware.HttpMetrics, found: StoreMetrics | None, workloads: Collection[str]) -> None:
         self._meter, self._found, self._workloads = meter, found, workloads
 
     def collect(self) -> Iterator[Metric]:

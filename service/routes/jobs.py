@@ -1,18 +1,15 @@
 """Jobs: submit, list, read, wait for, cancel, rerun and delete them; read results; read or follow logs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
-import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
@@ -20,32 +17,13 @@ from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
 from dyno.models.spec import FrameworkName, InterleavedSpec
 from dyno.store.jobs import LogPart, Submitted, read_log
-from service import streaming, submission, validation
+from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dependencies import (
-    IdempotencyKey,
-    IfNoneMatch,
-    JobId,
-    JobsDep,
-    PreferredWait,
-    StateDep,
-    Submission,
-    Timestamp,
-    Wait,
-    as_parameter_errors,
-    etag_matches,
-    link_next,
-    sends,
-)
-from service.middleware import held_back
-from service.problems import documented
 from service.state import State
-from service.streaming import POLL_AFTER_S, accepted_job
-from service.validation import ComparisonRequest, JobRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-_QUEUED = sends("Location", "RetryAfter", "Replayed", "ETag", "Preferred")
+_QUEUED = dependencies.sends("Location", "RetryAfter", "Replayed", "ETag", "Preferred")
 
 
 class JobList(BaseModel):
@@ -56,21 +34,18 @@ class JobList(BaseModel):
     has_more: bool
 
 
-class JobFilter(BaseModel):
+class JobFilter(BaseModel, extra="forbid"):
     """Jobs that match all given conditions."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: Status | None = None
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
-        None,
-        description="A device kind, or an id with or without its host: of the spec, or of the worker that runs it",
+        None, description="A device kind, or an id with or without its host: of the spec, or of the worker that runs it"
     )
     framework: FrameworkName | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
-    created_after: Timestamp | None = None
-    created_before: Timestamp | None = None
+    created_after: dependencies.Timestamp | None = None
+    created_before: dependencies.Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -84,7 +59,7 @@ class JobFilter(BaseModel):
     responses={
         200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
         202: _QUEUED,
-        **documented(
+        **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
             *("invalid-request", "job-expired", "queue-full", "store-unavailable"),
@@ -93,12 +68,12 @@ class JobFilter(BaseModel):
 )
 @requires(SUBMIT, OWN)
 async def submit(
-    asked: Submission,
-    state: StateDep,
+    asked: dependencies.Submission,
+    state: dependencies.StateDep,
     response: Response,
-    preferred_wait_s: PreferredWait,
+    preferred_wait_s: dependencies.PreferredWait,
     validate_only: bool = False,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Job | Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
@@ -106,21 +81,23 @@ async def submit(
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, asked, idempotency_key)
-    return await accepted_job(state, submitted, response, preferred_wait_s)
+    return await streaming.accepted_job(state, submitted, response, preferred_wait_s)
 
 
 @router.get(
     "",
     operation_id="listJobs",
     summary="List jobs",
-    responses={200: sends("Link"), **documented("invalid-request", "store-unavailable")},
+    responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
 )
 @requires(READ, OWN)
-async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
+async def browse(
+    jobs: dependencies.JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]
+) -> JobList:
     """List jobs, newest first."""
-    with as_parameter_errors():
+    with dependencies.as_parameter_errors():
         page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
-    link_next(request, response, page.next_cursor)
+    dependencies.link_next(request, response, page.next_cursor)
     return JobList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
 
 
@@ -130,14 +107,18 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
     summary="Read a job, or wait for it",
     response_model=Job,
     responses={
-        200: sends("ETag", "RetryAfter"),
-        304: {"description": "The job hasn't changed since the given ETag", **sends("ETag", "RetryAfter")},
-        **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        200: dependencies.sends("ETag", "RetryAfter"),
+        304: {"description": "The job hasn't changed since the given ETag", **dependencies.sends("ETag", "RetryAfter")},
+        **problems.documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
     },
 )
 @requires(READ, OWN)
 async def show(
-    job_id: JobId, state: StateDep, response: Response, if_none_match: IfNoneMatch, wait: Wait = 0
+    job_id: dependencies.JobId,
+    state: dependencies.StateDep,
+    response: Response,
+    if_none_match: dependencies.IfNoneMatch,
+    wait: dependencies.Wait = 0,
 ) -> Job | Response:
     """Read a job. With `wait`, respond as soon as it is newer than `If-None-Match` or, without that header, done.
 
@@ -145,13 +126,13 @@ async def show(
     """
 
     def news(job: Job) -> bool:
-        return if_none_match is not None and not etag_matches(if_none_match, streaming.job_etag(job))
+        return if_none_match is not None and not dependencies.etag_matches(if_none_match, streaming.job_etag(job))
 
     job = await streaming.wait_for_job(state, job_id, news, wait)
     headers = {"ETag": streaming.job_etag(job), "Cache-Control": "no-cache"}
-    if wait and not (held_back.get() or job.done):
-        headers["Retry-After"] = str(POLL_AFTER_S)
-    if etag_matches(if_none_match, streaming.job_etag(job)):
+    if wait and not (middleware.held_back.get() or job.done):
+        headers["Retry-After"] = str(streaming.POLL_AFTER_S)
+    if dependencies.etag_matches(if_none_match, streaming.job_etag(job)):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return job
@@ -162,17 +143,17 @@ async def show(
     operation_id="cancelJob",
     summary="Cancel a job",
     responses={
-        200: sends("ETag"),
+        200: dependencies.sends("ETag"),
         202: {
             "model": Job,
             "description": "The job is running; its worker will cancel it within seconds",
-            **sends("ETag"),
+            **dependencies.sends("ETag"),
         },
-        **documented("job-not-found", "job-finished", "store-unavailable"),
+        **problems.documented("job-not-found", "job-finished", "store-unavailable"),
     },
 )
 @requires(SUBMIT, OWN)
-async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Response) -> Job:
+async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller: CallerDep, response: Response) -> Job:
     """Cancel a job: a queued one at once, a running one through its worker. Repeating the request changes nothing.
 
     After 202 the job may still end `succeeded`, if its result was stored before its worker learned of the cancellation.
@@ -190,10 +171,12 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
     "/{job_id}/result",
     operation_id="getResult",
     summary="Read a job's result",
-    responses=documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
+    responses=problems.documented(
+        "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
+    ),
 )
 @requires(READ, OWN)
-async def result(job_id: JobId, jobs: JobsDep) -> Result:
+async def result(job_id: dependencies.JobId, jobs: dependencies.JobsDep) -> Result:
     """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
     return await jobs.result(job_id)
 
@@ -205,7 +188,7 @@ async def result(job_id: JobId, jobs: JobsDep) -> Result:
     status_code=202,
     responses={
         202: _QUEUED,
-        **documented(
+        **problems.documented(
             *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
             *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
             *("record-unreadable", "store-unavailable"),
@@ -214,11 +197,11 @@ async def result(job_id: JobId, jobs: JobsDep) -> Result:
 )
 @requires(SUBMIT, OWN)
 async def rerun(
-    job_id: JobId,
-    state: StateDep,
+    job_id: dependencies.JobId,
+    state: dependencies.StateDep,
     response: Response,
-    preferred_wait_s: PreferredWait,
-    idempotency_key: IdempotencyKey = None,
+    preferred_wait_s: dependencies.PreferredWait,
+    idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Job:
     """Queue the job's spec again, whatever the job's status. The new job's `rerun_of` is the old job's id.
 
@@ -226,7 +209,7 @@ async def rerun(
     spec.
     """
     submitted = await _submit_rerun(state, job_id, idempotency_key)
-    return await accepted_job(state, submitted, response, preferred_wait_s)
+    return await streaming.accepted_job(state, submitted, response, preferred_wait_s)
 
 
 async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
@@ -237,14 +220,14 @@ async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) 
     return await submission.submit(state, asked, idempotency_key, rerun_of=job_id)
 
 
-def _rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | ComparisonRequest:
+def _rerun_request(job: Job, state: State, body_sha256: str) -> validation.JobRequest | validation.ComparisonRequest:
     """With the defaults of this version filled in. Raises InvalidSpec."""
     first, *others = (
         replace(validation.validate_job(each.model_dump(mode="json"), (), state.workloads), body_sha256=body_sha256)
         for each in job.spec.arms[:2]
     )
     if isinstance(job.spec, InterleavedSpec):
-        return ComparisonRequest(first, others[0], job.spec, body_sha256)
+        return validation.ComparisonRequest(first, others[0], job.spec, body_sha256)
     return first
 
 
@@ -258,10 +241,10 @@ log = logging.getLogger(__name__)
     operation_id="deleteJob",
     summary="Delete a done job",
     status_code=204,
-    responses=documented("job-not-found", "job-live", "store-unavailable"),
+    responses=problems.documented("job-not-found", "job-live", "store-unavailable"),
 )
 @requires(SUBMIT, OWN)
-async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
+async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
     Its events among the last 10,000 of all jobs, and those comparisons, stay in Redis for a while, but no response
@@ -292,7 +275,7 @@ PIECE_CHARACTERS = 16 * 1024  # sent at once: what the server holds in memory fo
 Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 
-async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
+async def _log_slot(state: dependencies.StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
     if not follow:
         yield
         return
@@ -308,11 +291,13 @@ async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) 
     dependencies=[Depends(_log_slot)],
     responses={
         200: {"description": "The log, at most its last 256 KiB", "content": _LOG_TEXT},
-        **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
+        **problems.documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
     },
 )
 @requires(READ, OWN)
-async def logs(job_id: JobId, state: StateDep, caller: CallerDep, follow: Follow = False) -> Response:
+async def logs(
+    job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep, follow: Follow = False
+) -> Response:
     """Read what the job's runners wrote to stdout and stderr, in all attempts and runs.
 
     A running job's log is up to 2 s behind. Failed, killed and canceled jobs have logs, too. A log is deleted with its

@@ -1,7 +1,5 @@
 """API keys: the caller's own key, and for admins all keys."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -9,10 +7,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
-from service import validation
-from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
-from service.dependencies import StateDep
-from service.problems import documented
+from service import auth, dependencies, problems, validation
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -23,7 +18,7 @@ def _body() -> dict[str, Any]:
     return schema
 
 
-async def _asked(request: Request, state: StateDep) -> NewKey:
+async def _asked(request: Request, state: dependencies.StateDep) -> NewKey:
     document, errors = validation.parse_json(await validation.read_body(request, state.settings))
     return validation.validate_model(NewKey, document, errors, InvalidKey)
 
@@ -31,9 +26,9 @@ async def _asked(request: Request, state: StateDep) -> NewKey:
 KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
 
 
-@router.get("/me", operation_id="getMe", summary="Read your key", responses=documented())
-@requires(READ, OWN)
-async def me(caller: CallerDep) -> Me:
+@router.get("/me", operation_id="getMe", summary="Read your key", responses=problems.documented())
+@auth.requires(auth.READ, auth.OWN)
+async def me(caller: auth.CallerDep) -> Me:
     """Read your key, its scopes and its limits."""
     return Me(key=caller.key, scopes=caller.scope.implied)
 
@@ -44,14 +39,14 @@ async def me(caller: CallerDep) -> Me:
     summary="Create a key",
     status_code=201,
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _body()}}}},
-    responses=documented(
+    responses=problems.documented(
         *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-key"),
         "store-unavailable",
     ),
 )
-@requires(ADMIN, EVERYBODYS)
+@auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def create(
-    asked: Annotated[NewKey, Depends(_asked)], state: StateDep, caller: CallerDep, response: Response
+    asked: Annotated[NewKey, Depends(_asked)], state: dependencies.StateDep, caller: auth.CallerDep, response: Response
 ) -> CreatedKey:
     """Create a key. Only this response has its secret: Dyno stores a hash."""
     key, secret = await state.keys.create(asked)
@@ -60,9 +55,9 @@ async def create(
     return CreatedKey(**dict(key), secret=secret)
 
 
-@router.get("/keys", operation_id="listKeys", summary="List keys", responses=documented("store-unavailable"))
-@requires(ADMIN, EVERYBODYS)
-async def browse(state: StateDep) -> KeyList:
+@router.get("/keys", operation_id="listKeys", summary="List keys", responses=problems.documented("store-unavailable"))
+@auth.requires(auth.ADMIN, auth.EVERYBODYS)
+async def browse(state: dependencies.StateDep) -> KeyList:
     """List all keys, newest first."""
     return KeyList(data=await state.keys.list())
 
@@ -72,10 +67,10 @@ async def browse(state: StateDep) -> KeyList:
     operation_id="revokeKey",
     summary="Revoke a key",
     status_code=204,
-    responses=documented("key-not-found", "store-unavailable"),
+    responses=problems.documented("key-not-found", "store-unavailable"),
 )
-@requires(ADMIN, EVERYBODYS)
-async def revoke(key_id: KeyId, state: StateDep, caller: CallerDep) -> None:
+@auth.requires(auth.ADMIN, auth.EVERYBODYS)
+async def revoke(key_id: KeyId, state: dependencies.StateDep, caller: auth.CallerDep) -> None:
     """Revoke a key: requests with it are refused from now on. Repeating the request changes nothing.
 
     Its jobs continue, and only admins can see them. Requests still need a key, even if none is left.

@@ -1,7 +1,5 @@
 """Figures of many jobs as one flat table, for dashboards and spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -10,15 +8,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
 from dyno.models.spec import Spec
 from dyno.store.records import ResultSummary, read_result_summaries
-from service.auth import OWN, READ, requires
-from service.dependencies import StateDep, TimestampOrEpoch, as_parameter_errors, link_next, sends
-from service.problems import documented
+from service import auth, dependencies, problems
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
@@ -29,13 +25,11 @@ _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 _TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Results V1 Results Get"}}}
 
 
-class ResultFilter(BaseModel):
+class ResultFilter(BaseModel, extra="forbid"):
     """Results that match all given conditions."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    since: TimestampOrEpoch | None = Field(None, alias="from")
-    until: TimestampOrEpoch | None = Field(None, alias="to")
+    since: dependencies.TimestampOrEpoch | None = Field(None, alias="from")
+    until: dependencies.TimestampOrEpoch | None = Field(None, alias="to")
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="A device kind or id, as for a list of jobs"
@@ -53,19 +47,19 @@ class ResultFilter(BaseModel):
     summary="Read metrics of many jobs",
     response_model=list[ResultRow],
     responses={
-        200: {"content": _TITLE | _CSV, **sends("Link", "Disposition")},
-        **documented("invalid-request", "store-unavailable"),
+        200: {"content": _TITLE | _CSV, **dependencies.sends("Link", "Disposition")},
+        **problems.documented("invalid-request", "store-unavailable"),
     },
 )
-@requires(READ, OWN)
-async def results(state: StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
+@auth.requires(auth.READ, auth.OWN)
+async def results(state: dependencies.StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 
     `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow.
 
     CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
     """
-    with as_parameter_errors():
+    with dependencies.as_parameter_errors():
         page = await state.jobs.list(
             status=Status.SUCCEEDED,
             workload=wanted.workload,
@@ -81,7 +75,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
         row for job, each in zip(page.data, figures, strict=True) if each for row in rows(job, each, wanted.metric)
     ]
     response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
-    link_next(request, response, page.next_cursor)
+    dependencies.link_next(request, response, page.next_cursor)
     return response
 
 
@@ -94,9 +88,7 @@ def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterato
             if metric in (None, each.name):
                 known = each.model_dump(include={"unit", "value", "low", "high", "better"})
                 row = ResultRow(
-                    **{"metric": each.name, "arm": name, "verdict": arm.verdict},
-                    **known,
-                    **_of_job(job, spec, arm),
+                    **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
                 )
                 yield row.model_dump(mode="json")
 

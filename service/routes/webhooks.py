@@ -1,20 +1,16 @@
 """Webhooks: list deliveries, redeliver one, and read the secret that receivers check signatures with."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dyno.logging import audit
 from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.store.redis import JOB_ID
 from dyno.store.webhooks import Deliveries, DeliveryQuery
 from dyno.webhook_delivery import owner_secret
-from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dependencies import StateDep, Timestamp, as_parameter_errors, link_next, sends
-from service.problems import documented
+from service import auth, dependencies, problems
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
 
@@ -27,15 +23,13 @@ class DeliveryList(BaseModel):
     has_more: bool
 
 
-class DeliveryFilter(BaseModel):
+class DeliveryFilter(BaseModel, extra="forbid"):
     """Deliveries that match all given conditions. The times are the ends of the jobs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
-    created_after: Timestamp | None = None
-    created_before: Timestamp | None = None
+    created_after: dependencies.Timestamp | None = None
+    created_before: dependencies.Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -46,7 +40,7 @@ class WebhookSecret(BaseModel):
     secret: str | None
 
 
-async def _deliveries(state: StateDep) -> Deliveries:
+async def _deliveries(state: dependencies.StateDep) -> Deliveries:
     return Deliveries(state.client, state.settings, state.jobs.viewer)
 
 
@@ -58,17 +52,17 @@ DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id
     "/webhook-deliveries",
     operation_id="listDeliveries",
     summary="List webhook deliveries",
-    responses={200: sends("Link"), **documented("invalid-request", "store-unavailable")},
+    responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
 )
-@requires(READ, OWN)
+@auth.requires(auth.READ, auth.OWN)
 async def browse(
     deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
 ) -> DeliveryList:
     """List the webhook deliveries of done jobs, newest first, each with its last attempts."""
     conditions = DeliveryQuery(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
-    with as_parameter_errors():
+    with dependencies.as_parameter_errors():
         page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
-    link_next(request, response, page.next_cursor)
+    dependencies.link_next(request, response, page.next_cursor)
     return DeliveryList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
 
 
@@ -77,10 +71,10 @@ async def browse(
     operation_id="redeliver",
     summary="Redeliver a webhook",
     status_code=202,
-    responses=documented("delivery-not-found", "store-unavailable"),
+    responses=problems.documented("delivery-not-found", "store-unavailable"),
 )
-@requires(SUBMIT, OWN)
-async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: CallerDep) -> Delivery:
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: auth.CallerDep) -> Delivery:
     """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
 
     An attempt in progress continues; if it fails, the next one follows at once.
@@ -94,10 +88,10 @@ async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: 
     "/webhook-secret",
     operation_id="getWebhookSecret",
     summary="Read the secret of your webhooks",
-    responses=documented(),
+    responses=problems.documented(),
 )
-@requires(SUBMIT, OWN)
-async def secret(state: StateDep, caller: CallerDep, response: Response) -> WebhookSecret:
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def secret(state: dependencies.StateDep, caller: auth.CallerDep, response: Response) -> WebhookSecret:
     """Read the secret that signs the webhooks of your jobs, for receivers to check. Each key has its own."""
     response.headers["Cache-Control"] = "no-store"
     deployment = state.settings.webhook_secret

@@ -1,23 +1,20 @@
 """The workloads that jobs can run."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from dyno.errors import UnknownWorkload
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
 from dyno.workloads.contract import Workload
 from dyno.workloads.training.params import TrainingParams
-from service.auth import EVERYBODYS, READ, requires
-from service.dependencies import StateDep
+from service import auth, dependencies
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
 @router.get("", operation_id="listWorkloads", summary="List workloads", responses=documented())
-@requires(READ, EVERYBODYS)
-async def browse(state: StateDep) -> WorkloadList:
+@auth.requires(auth.READ, auth.EVERYBODYS)
+async def browse(state: dependencies.StateDep) -> WorkloadList:
     """List all workloads by name."""
     return WorkloadList(data=[_entry(workload) for workload in state.workloads.values()])
 
@@ -25,8 +22,8 @@ async def browse(state: StateDep) -> WorkloadList:
 @router.get(
     "/{name}", operation_id="getWorkload", summary="Read a workload", responses=documented("workload-not-found")
 )
-@requires(READ, EVERYBODYS)
-async def show(name: str, state: StateDep) -> WorkloadEntry:
+@auth.requires(auth.READ, auth.EVERYBODYS)
+async def show(name: str, state: dependencies.StateDep) -> WorkloadEntry:
     """Read one workload."""
     try:
         return _entry(state.workloads[name])

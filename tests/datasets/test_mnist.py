@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.datasets import mnist
+from dyno.datasets import loading, mnist
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
@@ -58,7 +58,7 @@ def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["auto", "real"])
-def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: mnist.DataKind) -> None:
+def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: loading.DataKind) -> None:
     with pytest.raises(DatasetDamaged, match="not the published MNIST file") as damaged:
         mnist.load(Settings(data_dir=blank), kind)
     assert IMAGES.format("train") in damaged.value.detail
@@ -92,7 +92,7 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_else_is_taken(
     name: str,
     content: bytes | None,
     complaint: str,
-    kind: mnist.DataKind,
+    kind: loading.DataKind,
     blank: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,7 +21,7 @@ from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.cifar10_cnn import photographs
 from dyno.workloads.imdb_lstm import review_model
-from dyno.workloads.mnist_cnn import digit_model
+from dyno.workloads.mnist_cnn import DIGITS
 from dyno.workloads.weather_gru import weather_model
 from tests.quick_xla import QUICK_XLA
 
@@ -41,7 +41,7 @@ INPUTS: dict[str, NDArray[Any]] = {
 MAKE: dict[str, Callable[[Any, Any], Any]] = {
     "imdb_lstm": lambda keras, params: review_model(keras, params, False),
     "weather_gru": lambda keras, params: weather_model(keras, 20, params, False),
-    "mnist_cnn": lambda keras, params: digit_model(keras, 1e-3, False),
+    "mnist_cnn": lambda keras, params: DIGITS.model(keras, 1e-3, False),
     "cifar10_cnn": lambda keras, params: photographs(params.filters, params.dense_units).model(keras, 1e-3, False),
 }
 

@@ -17,7 +17,7 @@ from dyno.models.result import Training
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.mnist_cnn import DIGITS, MnistCnnParams, digit_model
+from dyno.workloads.mnist_cnn import DIGITS, MnistCnnParams
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]
@@ -70,12 +70,12 @@ def training(built: Built) -> Training:
 def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:
-    assert graph_flops(digit_model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
+    assert graph_flops(DIGITS.model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
     assert DIGITS.flops_per_sample == pytest.approx(13.3e6, rel=0.01)
 
 
 def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> None:
-    model = digit_model(tensorflow.keras, 0.25, False)
+    model = DIGITS.model(tensorflow.keras, 0.25, False)
     assert model.count_params() == (expected := 4 * 64 + 64 + 4 * 64 * 32 + 32 + 1568 * 256 + 256 + 256 * 10 + 10)
     assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
     assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.3, 0.3, 0.5]

@@ -1,7 +1,5 @@
 """Model files that one job saves and another loads, on any framework."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 Dyno doesn't use `model.fit`: its epochs include validation, and measured times were bimodal.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time
@@ -26,12 +24,7 @@ class Callbacks:
     """Call `after` for each epoch and `finish` at the end. `events` lists the callbacks that acted."""
 
     def __init__(
-        self,
-        params: TrainingParams,
-        context: BuildContext,
-        model: Any,
-        trainer: Trainer,
-        validation: Dataset | None,
+        self, params: TrainingParams, context: BuildContext, model: Any, trainer: Trainer, validation: Dataset | None
     ) -> None:
         self._params, self._context, self._model, self._trainer = params, context, model, trainer
         self._validation = validation

@@ -8,8 +8,6 @@ Seasons and plays are longer than a block. The differences of neighbouring block
 a 95 % interval 1.9 times too narrow. The interval at 99.9 % compensates: it is 1.9 times as wide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ quarter of the memory; the model's first layer scales them to 0 to 1. On a CPU t
 (CIFAR-10's network, batch 128, two Zen 4 cores: 1.8 ms per sample either way).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -15,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from dyno.datasets.image_sets import Images
-from dyno.datasets.loading import SAMPLED, DataKind
+from dyno.datasets import image_sets, loading
 from dyno.devices.device import Device
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
@@ -25,19 +22,17 @@ from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
 from dyno.workloads.estimates import batch_warnings, data_warnings, step_warnings
-from dyno.workloads.training.evaluation import MAJORITY
+from dyno.workloads.training import evaluation, plots, workload
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import Optimizer, TrainingParams, new_optimizer
-from dyno.workloads.training.plots import plot_gallery
 from dyno.workloads.training.schedule import Work, estimate_step, estimate_training, schedule_work
-from dyno.workloads.training.workload import TRAINING_METRICS
 
 _WRONG_LISTED, _DRAWN = 32, 60
 _LEAST = 1e-7  # probability at which Keras clips in a loss
 
 
 def judge_images(
-    data: Images, noun: str, trainer: Trainer, context: BuildContext, recognise: int | None
+    data: image_sets.Images, noun: str, trainer: Trainer, context: BuildContext, recognise: int | None
 ) -> TrainingOutcome:
     """Accuracy with its Wilson interval, the misclassified images, `wrong.png`, and the probabilities of `recognise`.
 
@@ -56,7 +51,7 @@ def judge_images(
         "accuracy_high": accuracy.high,
         "wrong": len(wrong),
         "test": {"loss": float(-np.log(np.clip(of_labels, _LEAST, 1.0)).mean())},
-        "baselines": {MAJORITY: float(np.bincount(data.test_labels).max() / len(predicted))},
+        "baselines": {evaluation.MAJORITY: float(np.bincount(data.test_labels).max() / len(predicted))},
     }
     listed: list[JsonValue] = [_described(data, probabilities, int(index)) for index in wrong[:_WRONG_LISTED]]
     details: dict[str, JsonValue] = {f"wrong_{noun}": listed}
@@ -65,7 +60,7 @@ def judge_images(
     return TrainingOutcome(training, details)
 
 
-def _described(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
+def _described(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
     """Label and prediction by number and by name; `probability` is that of the predicted class."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
@@ -78,7 +73,7 @@ def _described(data: Images, probabilities: NDArray[np.float32], index: int) -> 
     }
 
 
-def recognise_image(data: Images, probabilities: NDArray[np.float32], asked: int) -> dict[str, JsonValue]:
+def recognise_image(data: image_sets.Images, probabilities: NDArray[np.float32], asked: int) -> dict[str, JsonValue]:
     """The model's prediction for test image `asked`.
 
     Beyond the last image, the result describes the last one and includes `asked`. `probabilities`: (images, classes) of
@@ -91,7 +86,7 @@ def recognise_image(data: Images, probabilities: NDArray[np.float32], asked: int
     return {**_described(data, probabilities, index), "probabilities": every, **clamped}
 
 
-def _draw(data: Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], context: BuildContext) -> None:
+def _draw(data: image_sets.Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], context: BuildContext) -> None:
     """Draw as many images as fit, misclassified ones first."""
     if context.artifacts is None:
         return
@@ -99,10 +94,10 @@ def _draw(data: Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], co
     chosen = np.concatenate([wrong, right])[:_DRAWN]
     is_wrong = [bool(predicted[index] != data.test_labels[index]) for index in chosen]
     titles = [_title(data, int(predicted[index]), int(data.test_labels[index])) for index in chosen]
-    plot_gallery(context.artifacts, data.test_images[chosen], titles, is_wrong)
+    plots.plot_gallery(context.artifacts, data.test_images[chosen], titles, is_wrong)
 
 
-def _title(data: Images, predicted: int, label: int) -> str:
+def _title(data: image_sets.Images, predicted: int, label: int) -> str:
     names = data.classes
     return names[predicted] if predicted == label else f"{names[predicted]}\nis {names[label]}"
 
@@ -129,7 +124,7 @@ class ImageParams(TrainingParams):
     test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None, description="Maximum test samples; null: all"
     )
-    data: DataKind = Field("auto", description=SAMPLED)
+    data: loading.DataKind = Field("auto", description=loading.SAMPLED)
     recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(None, description=RECOGNISE)
 
     @property
@@ -166,9 +161,9 @@ class Network:
     `samples(kind)`: the numbers (train, test) of samples of that kind of data.
     """
 
-    load: Callable[[Settings, DataKind], Images]
+    load: Callable[[Settings, loading.DataKind], image_sets.Images]
     shape: tuple[int, int, int]
-    samples: Callable[[DataKind], tuple[int, int]]
+    samples: Callable[[loading.DataKind], tuple[int, int]]
     make: Callable[[Any], Sequence[Any]]
     convolutions: Sequence[Convolution]
     dense: Sequence[tuple[int, int]]  # in, out
@@ -274,7 +269,7 @@ class SizedNetwork:
 
 IMAGE_OPTIONS = "accuracy, a picture of the wrong images, the class of one image (`recognise`)"
 IMAGE_METRICS = (
-    *TRAINING_METRICS,
+    *workload.TRAINING_METRICS,
     MetricSpec(
         "train_accuracy", "1", "higher", "Running mean over the last epoch with dropout, as Keras prints it", once=True
     ),

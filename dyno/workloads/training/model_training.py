@@ -25,17 +25,13 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
-from dyno.measure.result_checks import loss_nonfinite
-from dyno.measure.statistics import mean_interval, median
+from dyno.measure import result_checks, statistics
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.training.checkpoints import load_weights, save_model
+from dyno.workloads.training import checkpoints, evaluation, plots, workload
 from dyno.workloads.training.epochs import Callbacks, Epochs, finite
-from dyno.workloads.training.evaluation import Margin, hold_out
 from dyno.workloads.training.params import TrainingParams
-from dyno.workloads.training.plots import plot_curves
 from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, check_training
-from dyno.workloads.training.workload import epoch_figures, model_details, step_details
 
 _SEEDS = 2**32
 
@@ -59,7 +55,7 @@ def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
     accuracies = [trial.accuracy for trial in trials if trial.accuracy is not None]
     if len(accuracies) < 2:
         return {}
-    interval = mean_interval(accuracies)
+    interval = statistics.mean_interval(accuracies)
     assert interval.low is not None
     assert interval.high is not None
     return {
@@ -153,7 +149,7 @@ class _Candidates:
 
     @property
     def step_s(self) -> dict[bool, float]:
-        return {setting: median(taken) for setting, taken in self._taken.items()}
+        return {setting: statistics.median(taken) for setting, taken in self._taken.items()}
 
     def race(self, until_s: float) -> str:
         """Time both settings in turn, at least once each; returns an explanation of the outcome."""
@@ -208,7 +204,7 @@ class TrainingOutcome:
 
     training: dict[str, Any] = field(default_factory=dict)
     details: dict[str, JsonValue] = field(default_factory=dict)
-    margins: list[Margin] = field(default_factory=list)
+    margins: list[evaluation.Margin] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -250,7 +246,7 @@ class ModelTraining:
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
-        self._margins: list[Margin] = []
+        self._margins: list[evaluation.Margin] = []
         self._timed = StepCounter.of(self._model)
 
     def compile(self) -> None:
@@ -275,7 +271,7 @@ class ModelTraining:
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
         )
         self._trains = False
-        self._figures = epoch_figures(epochs)
+        self._figures = workload.epoch_figures(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the artifacts are from the first trial
         self._details, self._margins = outcome.details, outcome.margins
@@ -295,7 +291,7 @@ class ModelTraining:
 
     def verify(self) -> Verification:
         trainer = self._trainer
-        diverged = loss_nonfinite(self._timed_loss)
+        diverged = result_checks.loss_nonfinite(self._timed_loss)
         asked_in = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
         found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
@@ -320,9 +316,9 @@ class ModelTraining:
         trainer, validation = self._trainer, self._plan.validation
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         return {
-            **step_details(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
+            **workload.step_details(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
             "jit_compile_choice": self._jit.details,
-            **model_details(self._model),
+            **workload.model_details(self._model),
             "trained_samples": len(self._plan.train),
             "validation_samples": 0 if validation is None else len(validation),
             **self._details,
@@ -348,7 +344,7 @@ class ModelTraining:
     def _with_validation(self, seed: int) -> Plan:
         if self._whole.validation is not None:
             return self._whole
-        train, validation = hold_out(self._whole.train, self._params.validation_share, seed)
+        train, validation = evaluation.hold_out(self._whole.train, self._params.validation_share, seed)
         return replace(self._whole, train=train, validation=validation)
 
     def _new(self, plan: Plan, seed: int) -> tuple[Any, Trainer]:
@@ -389,8 +385,8 @@ class ModelTraining:
 
     def _leave(self, epochs: list[Epoch]) -> None:
         """Write the artifacts that every training has."""
-        plot_curves(self._context.artifacts, epochs)
-        save_model(self._model, self._context.artifacts, self._params.export)
+        plots.plot_curves(self._context.artifacts, epochs)
+        checkpoints.save_model(self._model, self._context.artifacts, self._params.export)
 
 
 def _started(plan: Plan, weights: Path | None) -> Plan:
@@ -400,7 +396,7 @@ def _started(plan: Plan, weights: Path | None) -> Plan:
 
     def make(jit_compile: JitCompile) -> Any:
         model = plan.make(jit_compile)
-        load_weights(model, weights)
+        checkpoints.load_weights(model, weights)
         return model
 
     return replace(plan, make=make)

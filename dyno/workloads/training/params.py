@@ -3,8 +3,6 @@
 Optimisers use Keras' defaults, except for the learning rate and SGD's momentum of 0.9.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field

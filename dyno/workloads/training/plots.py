@@ -1,7 +1,5 @@
 """Plots in a job's artifacts, drawn without a display. Without an artifacts folder, nothing is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,11 +40,7 @@ def plot_curves(folder: Path | None, epochs: Sequence[Epoch], name: str = "train
 
 
 def plot_gallery(
-    folder: Path | None,
-    images: NDArray[Any],
-    titles: Sequence[str],
-    wrong: Sequence[bool],
-    name: str = "wrong.png",
+    folder: Path | None, images: NDArray[Any], titles: Sequence[str], wrong: Sequence[bool], name: str = "wrong.png"
 ) -> None:
     """Plot up to 60 titled images (count, height, width, 1 or 3), uint8 or 0 to 1.
 

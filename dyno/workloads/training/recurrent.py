@@ -6,8 +6,6 @@ gradients of the weights, and once more for those of the inputs and states. The 
 activations. The time estimate adds a fixed cost per time step to that of the products.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,18 +18,7 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads.contract import BuildContext, Built, Estimate
-from dyno.workloads.estimates import (
-    StepCost,
-    batch_warnings,
-    data_warnings,
-    held_bytes,
-    rate_flop_per_s,
-    replicas_s,
-    sampling_s,
-    speed_up,
-    step_warnings,
-)
+from dyno.workloads import contract, estimates
 from dyno.workloads.training.model_training import ModelTraining, Plan
 from dyno.workloads.training.params import TrainingParams
 from dyno.workloads.training.schedule import Schedule
@@ -44,8 +31,7 @@ Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 
 class RecurrentParams(TrainingParams):
     recurrence: Recurrence = Field(
-        "auto",
-        description="auto: the fused kernel if available; loop: never fused; unrolled: all steps written out",
+        "auto", description="auto: the fused kernel if available; loop: never fused; unrolled: all steps written out"
     )
     data: DataKind = Field("auto", description=SAMPLED)
 
@@ -84,7 +70,7 @@ def jit_unmeasured(recurrence: Recurrence, device: Device | None) -> str | None:
     return "XLA can't compile the fused kernel" if recurrence == "auto" else None
 
 
-def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:
+def rnn_kernel(context: contract.BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:
     """The kernel that Keras' rule selects for such a layer. A run doesn't reveal the kernel it used."""
     device = context.device
     kind = "cpu" if device is None or device.emulated else device.kind
@@ -127,16 +113,18 @@ class RecurrentCost:
     sample_bytes: int  # inputs and outputs of one sample in a step, without the layers' states
 
 
-def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) -> StepCost:
+def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) -> estimates.StepCost:
     """The products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
 
     Every replica has its own loop; the loops of virtual devices share the cores. `touched_bytes` assumes the framework
     that keeps the most, so CACHE_RESIDENT is raised only for data that surely fits in a cache.
     """
     kind = device.driven_as
-    rate = rate_flop_per_s(device, "float32", _REACHED, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
+    rate = estimates.rate_flop_per_s(device, "float32", _REACHED, _ASSUMED_FLOP_PER_S) * estimates.speed_up(
+        device, replicas
+    )
     loops = math.ceil(replicas / max(1, len(device.cores))) if kind == "cpu" else 1
-    return StepCost(
+    return estimates.StepCost(
         products_s=cost.schedule.batch * cost.flops_per_sample / rate,
         own_s=loops * cost.steps * (_STEP_S[kind] + cost.weights * _STEP_S_PER_WEIGHT[kind]),
         touched_bytes=cost.data_bytes
@@ -152,7 +140,7 @@ def _states_bytes(cost: RecurrentCost, state_bytes: int) -> int:
 def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: FrameworkName) -> int:
     """Memory of the data, the weights and one step's states."""
     each = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
-    return held_bytes(
+    return estimates.held_bytes(
         device, replicas, once=cost.host_bytes, each=each, shared=_states_bytes(cost, _STATE_BYTES[framework])
     )
 
@@ -160,7 +148,7 @@ def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: 
 def build_s(cost: RecurrentCost, device: Device, replicas: int, recurrence: Recurrence) -> float:
     """Time to build the model; an unrolled loop is built step by step."""
     unrolled_s = _UNROLLED_STEP_S * cost.steps if recurrence == "unrolled" else 0.0
-    return _BUILD_S + replicas_s(device, replicas) + unrolled_s
+    return _BUILD_S + estimates.replicas_s(device, replicas) + unrolled_s
 
 
 _WIDTHS = ("units", "embedding")
@@ -174,7 +162,7 @@ class RecurrentTraining:
     `real_sample`: whether the shipped sample is the complete real data set.
     """
 
-    plan: Callable[[Any, BuildContext], Plan]
+    plan: Callable[[Any, contract.BuildContext], Plan]
     cost: Callable[[Any], RecurrentCost]
     after_s: Callable[[Any, Device], float] = lambda params, device: 0.0
     real_sample: bool = False
@@ -186,13 +174,15 @@ class RecurrentTraining:
 
     def estimate(
         self, params: RecurrentParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-    ) -> Estimate:
+    ) -> contract.Estimate:
         cost = self.cost(params)
         step_s = estimate_recurrent_step(cost, device, replicas).time_s
         execution_s = cost.schedule.steps * step_s
         steps = cost.schedule.in_all(params) / cost.schedule.batch
-        return Estimate(
-            time_s=build_s(cost, device, replicas, params.recurrence) + 2 * execution_s + sampling_s(execution_s),
+        return contract.Estimate(
+            time_s=build_s(cost, device, replicas, params.recurrence)
+            + 2 * execution_s
+            + estimates.sampling_s(execution_s),
             memory_bytes=memory_bytes(cost, device, replicas, framework),
             train_s=steps * step_s + params.trials * self.after_s(params, device),
         )
@@ -202,11 +192,17 @@ class RecurrentTraining:
         kind: DataKind = "real" if self.real_sample and params.data == "sample" else params.data
         widths = {name: getattr(params, name) for name in _WIDTHS if hasattr(params, name)}
         of_device = (
-            [] if device is None else step_warnings(estimate_recurrent_step(cost, device, replicas), device, widths)
+            []
+            if device is None
+            else estimates.step_warnings(estimate_recurrent_step(cost, device, replicas), device, widths)
         )
-        return [*data_warnings(kind, _NO_QUALITY), *batch_warnings(cost.schedule.batch, replicas), *of_device]
+        return [
+            *estimates.data_warnings(kind, _NO_QUALITY),
+            *estimates.batch_warnings(cost.schedule.batch, replicas),
+            *of_device,
+        ]
 
-    def build(self, params: RecurrentParams, context: BuildContext) -> Built:
+    def build(self, params: RecurrentParams, context: contract.BuildContext) -> contract.Built:
         """Count FLOP per sample, because a framework may make fewer steps per execution than requested."""
         plan = replace(self.plan(params, context), flops_per_sample=self.cost(params).flops_per_sample)
         return ModelTraining(params, plan, context)

@@ -3,8 +3,6 @@
 The estimates suit models whose products dominate; recurrent models have their own (`training.recurrent`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dyno.devices.device import Device

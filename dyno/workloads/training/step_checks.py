@@ -6,14 +6,12 @@ because steps that are skipped or made on a copy look fast. Run 0 also compares 
 requested one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +19,7 @@ from pydantic import JsonValue
 
 from dyno.frameworks.interface import Dataset, FedStep, Trainer
 from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
-from dyno.measure.correctness import (
-    MIN_COMPARED,
-    Agreement,
-    TrainingStep,
-    agreement,
-    freivalds,
-    precision_fingerprint,
-    rounding,
-    step_incorrect,
-)
-from dyno.measure.execution_checks import steps_mismatch
-from dyno.measure.result_checks import constant_data, output_nonfinite
+from dyno.measure import correctness, execution_checks, result_checks
 from dyno.models.result import Precision, ResultWarning
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
@@ -53,7 +40,7 @@ class StepCounter:
     asked: int = 0
 
     @classmethod
-    def of(cls, model: Any) -> StepCounter:
+    def of(cls, model: Any) -> Self:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:
@@ -61,7 +48,7 @@ class StepCounter:
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
         skipped = _SKIPPED + int(_SKIPPED_SHARE * self.asked) if scaled else 0
-        return steps_mismatch(self.asked, made, skipped)
+        return execution_checks.steps_mismatch(self.asked, made, skipped)
 
     def idle(self, model: Any) -> str | None:
         """The reason why the steps can't be verified, if no weight changed."""
@@ -133,11 +120,11 @@ def _compared(context: BuildContext, timed: CompiledStep, precision: str) -> Ste
     details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **found.details()}}
     if found.agrees is False:
         path = None if found.array is None else str(model.trainable_variables[found.array].path)
-        return StepFinding(step_incorrect(found, path, MAX_COMPARISONS), details=details)
+        return StepFinding(correctness.step_incorrect(found, path, MAX_COMPARISONS), details=details)
     if found.agrees is None:
         if not math.isfinite(found.plain_loss):
             return StepFinding(unchecked="the loss of the plain step isn't finite either", details=details)
-        share = f"only {found.compared:.0%} of the weights, less than {MIN_COMPARED:.0%}"
+        share = f"only {found.compared:.0%} of the weights, less than {correctness.MIN_COMPARED:.0%}"
         return StepFinding(
             unchecked=f"because of rounding in {precision}, a plain step allows comparing {share}", details=details
         )
@@ -152,7 +139,7 @@ def _one(
     rounded: PlainStep,
     precision: str,
     look: int,
-) -> Agreement:
+) -> correctness.Agreement:
     def begin(made: int) -> None:
         # Report progress so that the run doesn't count as stalled. Seed because PyTorch's dropout uses the process-wide
         # generator.
@@ -165,12 +152,14 @@ def _one(
     begin(0)
     inputs, targets, loss = timed.step()
     timed.sync()
-    made = TrainingStep(loss, arrays_of(timed.model.trainable_variables))
+    made = correctness.TrainingStep(loss, arrays_of(timed.model.trainable_variables))
     begin(1)
-    plain = TrainingStep(*exact(inputs, targets, parts=timed.parts))
+    plain = correctness.TrainingStep(*exact(inputs, targets, parts=timed.parts))
     begin(2)
-    off = TrainingStep(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
-    return agreement(before, made, plain, off, precision)
+    off = correctness.TrainingStep(
+        *rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts)
+    )
+    return correctness.agreement(before, made, plain, off, precision)
 
 
 def _memory_shortage(context: BuildContext) -> str | None:
@@ -192,7 +181,7 @@ def _memory_shortage(context: BuildContext) -> str | None:
 
 
 def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
-    random, size = np.random.default_rng(seed), rounding(precision)
+    random, size = np.random.default_rng(seed), correctness.rounding(precision)
     return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
 
 
@@ -230,8 +219,8 @@ def check_training(
     weights = [np.asarray(each) for each in model.get_weights()]
     nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
     raised = (
-        constant_data({"inputs": train.inputs, "targets": train.targets}),
-        output_nonfinite(nonfinite, sum(each.size for each in weights)),
+        result_checks.constant_data({"inputs": train.inputs, "targets": train.targets}),
+        result_checks.output_nonfinite(nonfinite, sum(each.size for each in weights)),
         timed.miscounted(model),
     )
     found = CheckedTraining([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
@@ -274,6 +263,8 @@ def _observed_precision(context: BuildContext, dtype: str, requested: str) -> Pr
     framework, random = context.framework, np.random.default_rng(context.seed)
     a, b = (framework.array(random.standard_normal((_SIDE, _SIDE), np.float32), dtype) for _ in range(2))
     product = framework.numpy(framework.keras.ops.matmul(a, b))
-    rel_error = freivalds(framework.numpy(a), framework.numpy(b), product, dtype=dtype, seed=context.seed).rel_error
-    observed = precision_fingerprint(rel_error, requested=dtype)
+    rel_error = correctness.freivalds(
+        framework.numpy(a), framework.numpy(b), product, dtype=dtype, seed=context.seed
+    ).rel_error
+    observed = correctness.precision_fingerprint(rel_error, requested=dtype)
     return Precision(requested=requested, observed=observed, rel_error=float(rel_error))

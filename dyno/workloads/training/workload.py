@@ -1,7 +1,5 @@
 """Shared declarations of the training workloads: metrics, details of steps and models, `Workload`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 

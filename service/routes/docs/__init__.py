@@ -1,7 +1,5 @@
 """The API document as a page: Swagger UI, served completely from this host."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache
@@ -12,8 +10,7 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
-from service.auth import EVERYBODYS, Keyless, requires
-from service.dependencies import IfNoneMatch, etag_matches
+from service import auth, dependencies
 
 router = APIRouter(include_in_schema=False)
 
@@ -52,14 +49,14 @@ def assets() -> Mapping[str, Asset]:
 
 
 @router.get("/")
-@requires(Keyless.TO_ALL, EVERYBODYS)
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def root() -> Response:
     """Redirect to the documentation."""
     return RedirectResponse("docs")
 
 
 @router.get("/docs")
-@requires(Keyless.TO_ALL, EVERYBODYS)
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def page() -> Response:
     """The page without the document: the page's script requests it, with a key if one is needed."""
     headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
@@ -67,13 +64,13 @@ async def page() -> Response:
 
 
 @router.get("/docs/{asset}")
-@requires(Keyless.TO_ALL, EVERYBODYS)
-async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def asset(asset: str, if_none_match: dependencies.IfNoneMatch) -> Response:
     """A script or style sheet of the page."""
     found = assets().get(asset)
     if found is None:
         raise HTTPException(404)
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
-    if etag_matches(if_none_match, found.etag):
+    if dependencies.etag_matches(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
     return Response(found.content, media_type=found.media_type, headers=headers)

@@ -24,7 +24,7 @@ from tests.workers.whole.looking import (
 # A regular worker whose runners get a nonexistent core.
 ON_LOST_CORES = f"""
 import sys
-import workers.worker as module
+import workers.attempt as module
 from workers.__main__ import main
 given = module.WorkerContext
 module.WorkerContext = lambda device, *rest, **more: given(device.model_copy(update={{"cores": [4095]}}), *rest, **more)

@@ -29,7 +29,6 @@ from importlib.metadata import version
 from threading import Thread
 
 import httpx
-import redis.asyncio
 from pydantic import SecretStr
 from standardwebhooks import Webhook
 
@@ -37,6 +36,7 @@ from dyno import asyncio_tasks, errors
 from dyno.models.webhook import DeliveryStatus, Ended, Outcome, delivery_of, payload_of
 from dyno.settings import SECRET_PREFIX, Settings
 from dyno.store.jobs import Jobs
+from dyno.store.pipelining import PipeliningRedis
 from dyno.store.webhooks import DeliveryQueue, LeasedDelivery
 from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, reject_reason
 
@@ -210,9 +210,7 @@ log = logging.getLogger(__name__)
 class WebhookDeliverer:
     """Delivers until it is cancelled. Another deliverer retries the attempts in progress then, as after a crash."""
 
-    def __init__(
-        self, client: redis.asyncio.Redis, settings: Settings, secret: SecretStr, sender: WebhookSender
-    ) -> None:
+    def __init__(self, client: PipeliningRedis, settings: Settings, secret: SecretStr, sender: WebhookSender) -> None:
         self._settings, self._secret, self._sender = settings, secret, sender
         self._outbox, self._jobs = DeliveryQueue(client, settings), Jobs(client, settings)
         self._running: Counter[str] = Counter()  # attempts by receiver
@@ -304,7 +302,7 @@ def _at_limit(running: Counter[str], bound: int) -> list[str]:
 
 
 @asynccontextmanager
-async def webhook_deliverer(client: redis.asyncio.Redis, settings: Settings) -> AsyncIterator[None]:
+async def webhook_deliverer(client: PipeliningRedis, settings: Settings) -> AsyncIterator[None]:
     """Run a deliverer during the block, unless there is no secret to sign with."""
     if settings.webhook_secret is None:
         yield

@@ -12,6 +12,7 @@ from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems
+from service.hot_routes import HotRoutes
 from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
 from service.state import opened
 
@@ -55,6 +56,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.rules = auth.route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
+    app.add_middleware(HotRoutes)
     if traces.on:
         app.add_middleware(middleware.TracingMiddleware, traces=traces)
     app.state.meter = middleware.HttpMetrics(app.version)

@@ -158,11 +158,9 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
     """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
     secret = bearer_token(request)
     with problems.hide_store_details():
-        key = None if secret is None else await state.keys.find(secret)
+        key = None if secret is None else await state.keys.admit(secret)
     if key is not None:
         middleware.caller_key.set(key.id)
-        with contextlib.suppress(StoreUnavailable):  # Redis is full or read-only: reads still work
-            await state.keys.use(key)
         return Caller(key)
     if row[1].startswith(ALWAYS_NEED_KEY) or await state.gate.closed(while_away=row == WITHOUT_STORE):
         raise problems.NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Annotated, Any, cast
 from urllib.parse import urlencode
 
@@ -111,8 +110,7 @@ _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])
 
 # All dependencies are coroutines: FastAPI would run each plain function on a thread.
 async def _state(request: Request, caller: auth.CallerDep) -> State:
-    state = cast(State, request.app.state.opened)
-    return state if caller.key is None else replace(state, jobs=state.jobs.seen_by(caller.viewer))
+    return cast(State, request.app.state.opened).seen_by(caller.viewer)
 
 
 async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:

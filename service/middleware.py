@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 import prometheus_client
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
@@ -162,6 +162,7 @@ DEFAULT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
+_DEFAULT_PAIRS = [(name.lower().encode(), value.encode()) for name, value in DEFAULT_HEADERS.items()]
 # For content that a browser may render: no scripts, and an opaque origin.
 SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
 
@@ -246,11 +247,10 @@ class _Exchange:
     async def send(self, send: Send, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            headers = MutableHeaders(raw=list(message["headers"]))
-            headers["X-Request-ID"] = self._id
-            for name, value in DEFAULT_HEADERS.items():
-                headers.setdefault(name, value)
-            message = {**message, "headers": headers.raw}
+            given = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
+            names = {name for name, _ in given}
+            defaults = (pair for pair in _DEFAULT_PAIRS if pair[0] not in names)
+            message = {**message, "headers": [*given, (b"x-request-id", self._id.encode()), *defaults]}
             seconds = time.monotonic() - self._began_s
             self._meter.answered(self._scope["method"], self._route, message["status"], seconds, held=held_back.get())
         await send(message)

@@ -279,6 +279,11 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
+async def respond(request: Request, error: DynoError | ClientDisconnect) -> Response:
+    """The problem for an error that a route raised."""
+    return await (_of_dyno if isinstance(error, DynoError) else _of_disconnect)(request, error)
+
+
 async def _of_dyno(request: Request, error: Exception) -> Response:
     assert isinstance(error, DynoError)
     status, _ = PROBLEMS.get(error.code, PROBLEMS["dyno-error"])

@@ -10,25 +10,27 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import anyio
-import redis.asyncio
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
 from dyno.devices.device import Device
 from dyno.logging import Tracer
-from dyno.models.api_key import ApiKey
+from dyno.models.api_key import ApiKey, Viewer
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, events
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
+from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
 from dyno.store.maintenance import Maintenance
-from dyno.store.redis import async_client, check_server, sync_client
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
 from service import anonymous_access, problems
 
@@ -111,8 +113,9 @@ class State:
 
     settings: Settings
     workloads: Mapping[str, contract.Workload]
-    client: redis.asyncio.Redis
+    client: PipeliningRedis
     jobs: Jobs
+    devices: RecentDevices
     keys: ApiKeys
     gate: anonymous_access.KeyGate
     watch: events.ChangeNotifier
@@ -123,6 +126,10 @@ class State:
     streams: StreamLimit
     polls: StreamLimit
     traces: Tracer
+
+    def seen_by(self, viewer: Viewer) -> Self:
+        """This state, with the jobs that `viewer` may see."""
+        return self if viewer is self.jobs.viewer else replace(self, jobs=self.jobs.seen_by(viewer))
 
 
 def check_store(settings: Settings) -> None:
@@ -160,7 +167,7 @@ async def opened(
     """Keep the Redis clients, the event reader and the maintenance thread open while the block runs."""
     await asyncio.to_thread(check_store, settings)
     client = async_client(settings)
-    blocking = async_client(settings, blocking=True)
+    blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
     chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
@@ -175,7 +182,20 @@ async def opened(
         checking, connections = anyio.CapacityLimiter(1), settings.max_connections
         streams = StreamLimit(min(settings.max_streams, max(1, connections // STREAMS_OF)))
         polls = StreamLimit(max(1, connections // POLLS_OF))
-        parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, polls, traces)
+        parts = (
+            jobs,
+            RecentDevices(client, settings),
+            keys,
+            gate,
+            watch,
+            feed,
+            artifacts,
+            stopping,
+            checking,
+            streams,
+            polls,
+            traces,
+        )
         async with webhook_delivery.webhook_deliverer(client, settings):
             yield State(settings, workloads, client, *parts)
     finally:

@@ -15,33 +15,33 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from dyno import asyncio_tasks, errors
-from dyno.models.job import Job
+from dyno.store.documents import StoredJob
 from dyno.store.jobs import Submitted
 from service import auth, dependencies, middleware
+from service.responses import JSON, job_etag
 from service.state import State
 
 
-def job_etag(job: Job) -> str:
-    """A weak ETag: the same version of a record may be shown with another position in the queue."""
-    return f'W/"{job.version}"'
-
-
-async def wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
+async def wait_for_job(
+    state: State, job_id: str, satisfied: Callable[[StoredJob], bool], timeout_s: float
+) -> StoredJob:
     """The job as soon as it is `satisfied` or done, `timeout_s` is over, the client disconnects or the service stops.
 
     Returns it at once if no long poll is free. Raises UnknownJob.
     """
     if timeout_s <= 0:
-        return await state.jobs.get(job_id)
+        return await state.jobs.read(job_id)
     with state.polls.one_if_free(middleware.caller_key.get()) as free:
         middleware.held_back.set(free)
         return await _wait_for_job(state, job_id, satisfied, timeout_s if free else 0)
 
 
-async def _wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
+async def _wait_for_job(
+    state: State, job_id: str, satisfied: Callable[[StoredJob], bool], timeout_s: float
+) -> StoredJob:
     deadline_s = time.monotonic() + timeout_s
     while True:
-        job = await state.jobs.get(job_id)
+        job = await state.jobs.read(job_id)
         left_s = deadline_s - time.monotonic()
         if satisfied(job) or job.done or left_s <= 0 or state.stopping.is_set():
             return job
@@ -49,7 +49,7 @@ async def _wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bo
             return job
 
 
-async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
+async def wait_until_done(state: State, job: StoredJob, timeout_s: float) -> StoredJob:
     """The job once it is done, or as it is after `timeout_s`.
 
     The job is already accepted, so the client must learn its id even if Redis fails meanwhile.
@@ -60,7 +60,7 @@ async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
         return job
 
 
-async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
+async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bool:
     """Wait until the job's version changes, the time is up or the service stops; False if the client disconnected.
 
     Raises what `ChangeNotifier.changed` raises.
@@ -81,20 +81,19 @@ async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
 POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
 
 
-async def accepted_job(state: State, submitted: Submitted, response: Response, preferred_wait_s: int | None) -> Job:
-    """The job once it is done, or as it is after `preferred_wait_s`. Sets the headers of the 202 response."""
-    job = submitted.job
+async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int | None) -> Response:
+    """202 with the job once it is done, or as it is after `preferred_wait_s`."""
+    job, headers = submitted.stored, dict[str, str]()
     if preferred_wait_s:
         job = await wait_until_done(state, job, preferred_wait_s)
         if middleware.held_back.get():
-            response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
+            headers["Preference-Applied"] = f"wait={preferred_wait_s}"
     if submitted.replayed:
-        response.headers["Idempotent-Replayed"] = "true"
+        headers["Idempotent-Replayed"] = "true"
     if not job.done:
-        response.headers["Retry-After"] = str(POLL_AFTER_S)
-    response.headers["Location"] = job.urls.self
-    response.headers["ETag"] = job_etag(job)
-    return job
+        headers["Retry-After"] = str(POLL_AFTER_S)
+    headers |= {"Location": f"/v1/jobs/{job.id}", "ETag": job_etag(job)}
+    return Response(job.document, 202, headers, JSON)
 
 
 LOOK_EVERY_S = 15.0  # then send a sign of life: proxies close connections that are silent for 30 s or longer

@@ -3,6 +3,8 @@
 This module, `admission` and `validation` know neither routes nor callers.
 """
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,14 +13,22 @@ from typing import Literal
 import anyio.to_thread
 
 from dyno import celery_app
-from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
+from dyno.errors import (
+    DynoError,
+    ExceedsTimeout,
+    FieldError,
+    InvalidComparison,
+    InvalidSpec,
+    NoDeviceFits,
+    NotComparable,
+)
 from dyno.logging import current_job_id
 from dyno.measure.compare_results import compare_variants
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.models.spec import InterleavedSpec
-from dyno.store import fleet, jobs, placement
+from dyno.store import jobs, placement
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec
@@ -26,6 +36,7 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
+_waking = set[asyncio.Task[None]]()  # the response doesn't wait for them: a wake-up takes 4 ms
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
 
@@ -36,9 +47,12 @@ async def submit(
 
     Raises as `admit_request` does, but not for a repeated request.
     """
-    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
-        return jobs.Submitted(earlier, wake=False, replayed=True)
-    admission = await admit_request(state, asked)
+    try:
+        admission = await admit_request(state, asked)
+    except DynoError:
+        if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
+            return earlier
+        raise
     submitted = await state.jobs.submit(
         asked.spec,
         warnings=admission.warnings,
@@ -48,9 +62,11 @@ async def submit(
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
     )
-    current_job_id.set(submitted.job.id)
+    current_job_id.set(submitted.stored.id)
     if submitted.wake:
-        await wake_up(state, submitted.job.queue.name)
+        waking = asyncio.create_task(wake_up(state, submitted.stored.record["queue"]))
+        _waking.add(waking)  # the loop itself keeps no strong reference
+        waking.add_done_callback(_waking.discard)
     return submitted
 
 
@@ -61,22 +77,23 @@ async def admit_request(state: State, asked: JobRequest | ComparisonRequest) -> 
     """
     if isinstance(asked, JobRequest):
         await _check_outside(state, asked)
-        return admit(asked, await live_devices(state))
-    for place, request in enumerate(asked.each):
-        with _in_spec(place):
-            await _check_outside(state, request)
-    return admit_both(asked, await live_devices(state))
+    else:
+        for place, request in enumerate(asked.each):
+            with _in_spec(place):
+                await _check_outside(state, request)
+    with contextlib.suppress(NoDeviceFits, InvalidSpec):  # a device may have come in the last second
+        return _admit(asked, await state.devices.read())
+    return _admit(asked, await state.devices.read(max_age_s=0))
+
+
+def _admit(asked: JobRequest | ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
+    return admit(asked, devices) if isinstance(asked, JobRequest) else admit_both(asked, devices)
 
 
 async def _check_outside(state: State, asked: JobRequest) -> None:
     """Check what the spec names outside of itself."""
     check_webhook(state.settings, asked.spec)
     await check_weights(state, asked.params)
-
-
-async def live_devices(state: State) -> list[DeviceStatus]:
-    """The devices of live workers."""
-    return await fleet.devices(state.client, state.settings)
 
 
 async def wake_up(state: State, queue_name: str) -> None:

@@ -34,8 +34,8 @@ ALLOWED = {
 # package of the service -> the parts of the service that it may import besides itself
 SERVICE = {
     "openapi": {"auth", "dependencies", "problems"},
-    "routes": {"admission", "auth", "dependencies", "middleware", "problems", "state", "streaming", "submission"}
-    | {"validation"},
+    "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
+    | {"submission", "validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {

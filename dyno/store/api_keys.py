@@ -7,13 +7,12 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 
 import hmac
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
 import redis.asyncio
 
-from dyno.errors import LimitReached, QueueFull, UnknownKey
+from dyno.errors import LimitReached, QueueFull, StoreUnavailable, UnknownKey
 from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.settings import Settings
 from dyno.store.records import to_datetime
@@ -41,9 +40,6 @@ def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitRea
         return LimitReached(detail, "queued-jobs", most, None, _QUEUE_RETRY_S)
     detail = f"this key has used {has} s of device time today and its limit is {most} s; it resets at 00:00 UTC"
     return LimitReached(detail, "device-seconds", most, _DAY_S, ceil(day_left_ms / 1000))
-
-
-_USE_NOTED_FOR = timedelta(minutes=1)  # as in `admit.lua`: a finer resolution would cost one write per request
 
 
 class ApiKeys:
@@ -116,32 +112,37 @@ class ApiKeys:
             reply: Any = await self._open(keys=[self._keys.api_keys, self._keys.opened], args=[self._keys.namespace])
         return bool(reply[0] == "opened")
 
-    async def find(self, secret: str) -> ApiKey | None:
-        """The key of this secret; None if the secret is unknown or the key is revoked."""
+    async def admit(self, secret: str) -> ApiKey | None:
+        """The key of this secret; None if the secret is unknown or the key is revoked.
+
+        Counts a request against the key's rate, and updates `last_used_at` once a minute. While Redis is full or
+        read-only it doesn't count, so that reads go on. Raises LimitReached.
+        """
         if SECRET.fullmatch(secret) is None:
             return None
         digest = digest_of(secret)
-        record = await self._record(id_of(digest))
+        key_id = id_of(digest)
+        try:
+            with store_errors():
+                reply: Any = await self._admit(keys=[self._keys.api_key(key_id)], args=[self._keys.namespace, digest])
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, redis.ConnectionError | redis.TimeoutError):
+                raise
+            return await self._find(key_id, digest)
+        if reply[0] == "limited":
+            raise too_many_requests(reply[2], reply[1])
+        return _key(key_id, dict(zip(reply[1][::2], reply[1][1::2], strict=True))) if reply[0] == "admitted" else None
+
+    async def _find(self, key_id: str, digest: str) -> ApiKey | None:
+        record = await self._record(key_id)
         if "revoked_at" in record or not hmac.compare_digest(record.get("digest", ""), digest):
             return None
-        return _key(id_of(digest), record)
+        return _key(key_id, record)
 
     async def stands(self, key_id: str) -> bool:
         """Whether the key exists and isn't revoked."""
         record = await self._record(key_id)
         return bool(record) and "revoked_at" not in record
-
-    async def use(self, key: ApiKey) -> None:
-        """Count a request against the key's rate, and update `last_used_at` once a minute. Raises LimitReached."""
-        rate = key.limits.requests_per_s
-        if rate is None and key.last_used_at is not None and datetime.now(UTC) - key.last_used_at < _USE_NOTED_FOR:
-            return
-        with store_errors():
-            reply: Any = await self._admit(
-                keys=[self._keys.api_key(key.id)], args=[self._keys.namespace, "" if rate is None else rate]
-            )
-        if reply[0] == "limited" and rate is not None:
-            raise too_many_requests(rate, reply[1])
 
     async def _record(self, key_id: str) -> dict[str, str]:
         if KEY_ID.fullmatch(key_id) is None:

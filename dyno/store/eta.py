@@ -20,7 +20,6 @@ import redis.asyncio
 from pydantic_core import from_json
 
 from dyno.devices.device import Device
-from dyno.errors import StoreUnavailable
 from dyno.models.job import SCHEMA, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -246,57 +245,35 @@ async def no_forecast() -> Forecast:
     return Forecast()
 
 
-async def queue_states(
-    client: redis.asyncio.Redis, keys: Keys, records: Sequence[Mapping[str, str]], foresee: GetForecast
-) -> dict[str, QueueState]:
-    """Queue states of the waiting jobs among `records`, by job id. Raises StoreUnavailable.
+class Place(NamedTuple):
+    """Where a waiting job stands: its rank and score in its queue, and the highest score that a device passed over."""
 
-    Costs one round trip, plus those of `foresee`.
-    """
-    waiting = {
-        record["id"]: record
-        for record in records
-        if record.get("status") == Status.QUEUED and {"id", "queue"} <= record.keys()
-    }
-    if not waiting:
-        return {}
-    queues = sorted({record["queue"] for record in waiting.values()})
-    with store_errors():
-        async with client.pipeline(transaction=False) as pipeline:
-            for job_id, record in waiting.items():
-                pipeline.zrank(keys.queue(record["queue"]), job_id)
-                pipeline.zscore(keys.queue(record["queue"]), job_id)
-            for queue in queues:
-                pipeline.hvals(keys.passed(queue))
-            _running_jobs(pipeline, keys)
-            *replies, running = await pipeline.execute()
-    forecast = await foresee()
-    of_jobs, of_queues = replies[: 2 * len(waiting)], replies[2 * len(waiting) :]
-    reached = {queue: max(map(float, scores), default=None) for queue, scores in zip(queues, of_queues, strict=True)}
-    return {
-        job_id: QueueState(
-            position, _is_passed(score, reached[record["queue"]]), _eta_s(forecast, record, position, running)
-        )
-        for (job_id, record), position, score in zip(waiting.items(), of_jobs[::2], of_jobs[1::2], strict=True)
-    }
+    rank: int | None
+    score: str | None
+    reached: str | None
+
+
+async def queue_states(
+    records: Sequence[Mapping[str, str]], places: Sequence[Place], running: Collection[str], foresee: GetForecast
+) -> list[QueueState]:
+    """The queue state of each record, from the reply of read.lua. Costs the round trips of `foresee` if a job waits."""
+    waits = [record.get("status") == Status.QUEUED and {"id", "queue"} <= record.keys() for record in records]
+    forecast = await foresee() if any(waits) else Forecast()
+    return [
+        QueueState(place.rank, _is_passed(place), _eta_s(forecast, record, place.rank, running))
+        if is_waiting
+        else QueueState()
+        for record, place, is_waiting in zip(records, places, waits, strict=True)
+    ]
 
 
 async def new_queue_state(
-    client: redis.asyncio.Redis, keys: Keys, record: Mapping[str, str], position: int | None, foresee: GetForecast
+    record: Mapping[str, str], position: int | None, running: Collection[str], foresee: GetForecast
 ) -> QueueState:
     """Queue state of a job that was just queued at `position`; None if it doesn't wait."""
     if position is None:
         return QueueState()
-    try:
-        with store_errors():
-            running = await _running_jobs(client, keys)
-    except StoreUnavailable:  # the job is queued, so the request must succeed
-        return QueueState(position)
     return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
-
-
-def _running_jobs(client: redis.asyncio.Redis, keys: Keys) -> Any:
-    return client.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
 
 
 def _eta_s(
@@ -305,8 +282,8 @@ def _eta_s(
     return forecast.eta_s(record["id"], record["queue"], position, running, record.get("fits", ""))
 
 
-def _is_passed(score: float | None, reached: float | None) -> bool:
-    return score is not None and reached is not None and score <= reached
+def _is_passed(place: Place) -> bool:
+    return place.score is not None and place.reached is not None and float(place.score) <= float(place.reached)
 
 
 FORECAST_FRESH_S = 1.0

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -211,6 +212,7 @@ def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[J
 
 BLOCK_S = 10.0  # without a reply for this long plus a margin, the reader's connection is considered lost
 _MARGIN_S = 5.0
+_REST_S = 0.01  # between two reads, or each event of a busy service would cost one
 _RECONNECT_S = 0.5
 _BATCH_ENTRIES = 1000
 
@@ -222,7 +224,7 @@ class _Waiter:
 
 
 class ChangeNotifier:
-    """Needs a client without a socket timeout: `async_client(settings, blocking=True)`."""
+    """Needs a client without a socket timeout: `blocking_client(settings)`."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
@@ -291,7 +293,9 @@ class ChangeNotifier:
                 last_id = await self._newest_id() if last_id is None else last_id
                 self._wake_all()  # for changes that happened while the reader was away
                 while True:
+                    began_s = time.monotonic()
                     last_id = await self._read_once(last_id)
+                    await asyncio.sleep(max(0.0, began_s + _REST_S - time.monotonic()))
             except (errors.StoreUnavailable, TimeoutError) as error:
                 log.debug("can't read events now: %s", error)
             except Exception:

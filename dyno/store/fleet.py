@@ -4,8 +4,11 @@ Each worker publishes itself and its device under a key with a short TTL. A cord
 worker stays up and finishes the running job. A cordon lasts until it is lifted, even across restarts of the worker.
 """
 
+import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +21,8 @@ from dyno.models.job import Stored
 from dyno.settings import Settings
 from dyno.store.placement import profile, queues_served
 from dyno.store.redis import Keys, store_errors
+
+DEVICES_FRESH_S = 1.0
 
 
 async def cordon(client: redis.asyncio.Redis, settings: Settings, device_id: str) -> None:
@@ -86,6 +91,28 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     lengths = await _queue_lengths(client, settings, (one.device for one in served))
     shut = await cordoned(client, settings)
     return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
+
+
+class RecentDevices:
+    """The devices of live workers, read at most once a second. `clock` returns seconds."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, settings: Settings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._settings, self._clock = client, settings, clock
+        self._devices: Sequence[DeviceStatus] = ()
+        self._read_s = -math.inf
+        self._reading = asyncio.Lock()
+
+    async def read(self, max_age_s: float = DEVICES_FRESH_S) -> Sequence[DeviceStatus]:
+        """At most `max_age_s` old. Raises StoreUnavailable."""
+        if self._clock() - self._read_s > max_age_s:
+            async with self._reading:
+                if self._clock() - self._read_s > max_age_s:
+                    begun_s = self._clock()
+                    self._devices = await devices(self._client, self._settings)
+                    self._read_s = begun_s
+        return self._devices
 
 
 async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:

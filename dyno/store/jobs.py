@@ -4,6 +4,8 @@ A list reads the smallest index that fits and filters its records one by one. Lo
 output, in the pieces that heartbeats delivered. A comparison is kept until the first of its jobs expires or is deleted.
 """
 
+import asyncio
+import contextlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -11,19 +13,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+import redis
 import redis.asyncio
 from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
+from redis.commands.core import AsyncScript
 
 from dyno import errors
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
 from dyno.models.comparison import Comparison
 from dyno.models.job import DONE, SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.models.result import Result, RunSamples
-from dyno.models.spec import Priority, Spec
+from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
-from dyno.store.records import IndexPosition, JobIndex, QueueState, RecordPage, parse_stored, read_page, to_job
+from dyno.store.documents import SHAPE, StoredJob, result_document
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.records import (
+    IndexPosition,
+    JobIndex,
+    RecordPage,
+    parse_stored,
+    read_page,
+    to_datetime,
+)
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
 
@@ -44,45 +57,53 @@ class JobQuery:
     created_before: datetime | None = None
     owner: str | None = None
 
-    def fits(self, job: Job) -> bool:
+    def fits(self, record: Mapping[str, str]) -> bool:
+        """Raises KeyError and ValueError for a damaged record."""
+        at = to_datetime(record["created_at"])
+        if (
+            (self.status is not None and record["status"] != self.status)
+            or (self.workload is not None and record["workload"] != self.workload)
+            or (self.created_after is not None and at <= self.created_after)
+            or (self.created_before is not None and at >= self.created_before)
+            or (self.owner is not None and record.get("owner") != self.owner)
+        ):
+            return False
+        if self.framework is self.device is self.label is None:
+            return True
+        spec = from_json(record["spec"])
         return (
-            (self.status is None or job.status == self.status)
-            and (self.workload is None or job.spec.workload == self.workload)
-            and (self.framework is None or job.spec.framework == self.framework)
-            and (self.device is None or self.device in _device_names(job))
-            and (self.label is None or _has_label(job, self.label))
-            and (self.created_after is None or job.created_at > self.created_after)
-            and (self.created_before is None or job.created_at < self.created_before)
-            and (self.owner is None or job.owner == self.owner)
+            (self.framework is None or spec["framework"] == self.framework)
+            and (self.device is None or self.device in _device_names(record, spec))
+            and (self.label is None or _has_label(spec.get("labels", {}), self.label))
         )
 
 
-def _device_names(job: Job) -> set[str | None]:
-    names: set[str | None] = {job.spec.device.kind, job.spec.device.id}
-    if job.worker is not None:
-        short = job.worker.device.partition("@")[0]
-        names |= {short.partition(":")[0], short, f"{short}@{job.worker.host}"}
+def _device_names(record: Mapping[str, str], spec: Mapping[str, Any]) -> set[str | None]:
+    names: set[str | None] = {spec["device"]["kind"], spec["device"]["id"]}
+    if "worker" in record:
+        worker = from_json(record["worker"])
+        short = worker["device"].partition("@")[0]
+        names |= {short.partition(":")[0], short, f"{short}@{worker['host']}"}
     return names
 
 
-def _has_label(job: Job, label: str) -> bool:
+def _has_label(labels: Mapping[str, str], label: str) -> bool:
     """Matches a name, or a name and value; both may contain "="."""
-    labels = job.spec.labels
     return label in labels or any(label == f"{name}={value}" for name, value in labels.items())
 
 
 class JobListing:
     """Reads pages of jobs, and removes the index entries of expired records that it meets."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast) -> None:
-        self._client, self._keys, self._foresee = client, keys, foresee
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast, read: AsyncScript) -> None:
+        self._client, self._keys, self._foresee, self._read = client, keys, foresee, read
 
-    async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[Job]:
+    async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[StoredJob]:
         """At most `limit` jobs after the cursor. Raises InvalidSpec for an invalid cursor."""
         index = JobIndex(await self._narrowest(wanted), wanted.created_after, wanted.created_before)
 
-        async def fitting(behind: Sequence[IndexPosition]) -> list[Job | None]:
-            return [job if job and wanted.fits(job) else None for job in await self._jobs(index.key, behind)]
+        async def fitting(behind: Sequence[IndexPosition]) -> list[StoredJob | None]:
+            return await self._fitting(index.key, behind, wanted)
 
         return await read_page(self._client, index, fitting, cursor, limit)
 
@@ -99,36 +120,49 @@ class JobListing:
         sizes = [await self._client.zcard(index) for index in indexes]
         return indexes[sizes.index(min(sizes))]
 
-    async def _jobs(self, index: str, behind: Sequence[IndexPosition]) -> list[Job | None]:
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for _, job_id in behind:
-                pipeline.hgetall(self._keys.job(job_id))
-            records: list[dict[str, str]] = await pipeline.execute()
+    async def _fitting(self, index: str, behind: Sequence[IndexPosition], wanted: JobQuery) -> list[StoredJob | None]:
+        reply = await self._read(args=[self._keys.namespace, *(job_id for _, job_id in behind)])
+        records, places, running = parse_read(reply)
         gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
-        waiting = await eta.queue_states(self._client, self._keys, records, self._foresee)
+        found = [record if "status" in record and _fits(record, wanted) else {} for record in records]
+        states = await eta.queue_states(found, places, running, self._foresee)
         return [
-            _job_or_none(record, waiting.get(place[1], QueueState()))
-            for place, record in zip(behind, records, strict=True)
+            _readable(StoredJob(record, state)) if record else None for record, state in zip(found, states, strict=True)
         ]
 
 
-def _job_or_none(record: dict[str, str], queue_state: QueueState) -> Job | None:
-    """None for a record that has expired or can't be read: one unreadable record mustn't hide all others."""
-    if "status" not in record:
-        return None
+def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Place], Collection[str]]:
+    """The reply of read.lua: the records, {} for a missing one, the places of those that wait, and the running jobs."""
+    jobs, running = reply
+    records = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat, *_ in jobs]
+    places = [eta.Place(*[*rest, None, None, None][:3]) for _, *rest in jobs]
+    return records, places, running
+
+
+def _fits(record: Mapping[str, str], wanted: JobQuery) -> bool:
+    """Also true of a damaged record, which `to_job` reports."""
     try:
-        return to_job(record, queue_state)
+        return wanted.fits(record)
+    except (KeyError, ValueError, TypeError):
+        return True
+
+
+def _readable(stored: StoredJob) -> StoredJob | None:
+    """None for a record that can't be read: it mustn't hide all others."""
+    try:
+        return stored if stored.document else None
     except errors.RecordUnreadable:  # logged already
         return None
 
 
 IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
-_SCRIPTS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
+_SCRIPTS = (Script.SUBMIT, Script.READ, Script.CANCEL, Script.DELETE)
 _NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # may contain a secret; stored in its own field
 _Reply = list[Any]
+Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 _SAMPLES = TypeAdapter(list[RunSamples])
 
 
@@ -136,9 +170,13 @@ _SAMPLES = TypeAdapter(list[RunSamples])
 class Submitted:
     """`wake`: an idle worker may have to be woken for the job. `replayed`: an earlier request made the job."""
 
-    job: Job
+    stored: StoredJob
     wake: bool
     replayed: bool
+
+    @property
+    def job(self) -> Job:
+        return self.stored.job()
 
 
 @dataclass(frozen=True)
@@ -156,14 +194,12 @@ class Jobs:
     of when waiting jobs are likely to be claimed.
     """
 
-    def __init__(
-        self, client: redis.asyncio.Redis, settings: Settings, foresee: eta.GetForecast = eta.no_forecast
-    ) -> None:
+    def __init__(self, client: PipeliningRedis, settings: Settings, foresee: eta.GetForecast = eta.no_forecast) -> None:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
         self._scripts = {script: client.register_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
-        self._listing = JobListing(client, self._keys, foresee)
+        self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.READ])
         self.viewer = EVERYBODY
 
     def seen_by(self, viewer: Viewer) -> Self:
@@ -172,8 +208,8 @@ class Jobs:
         seen.viewer = viewer
         return seen
 
-    async def earlier(self, idempotency_key: str, body_sha256: str) -> Job | None:
-        """The job that the same key and body made in the last 24 hours. This is a hint; submit.lua decides.
+    async def earlier(self, idempotency_key: str, body_sha256: str) -> Submitted | None:
+        """The job that the same key and body made in the last 24 hours, for a request that admission refuses.
 
         It lets a retry skip admission. Otherwise a client that lost the first response could get `no-device-fits` for a
         job that is queued.
@@ -183,7 +219,7 @@ class Jobs:
         if found.get("body_sha256") != body_sha256:
             return None
         try:
-            return await self.get(found["job"])
+            return Submitted(await self.read(found["job"]), wake=False, replayed=True)
         except errors.UnknownJob:  # expired in between
             return None
 
@@ -217,7 +253,8 @@ class Jobs:
             "fits": placement.encode_fits(fits or {}),
         }
         webhook = None if spec.webhook is None else spec.webhook.url
-        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook}
+        shape = None if isinstance(spec, InterleavedSpec) else SHAPE
+        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook, "shape": shape}
         record |= {name: text for name, text in more.items() if text is not None}
         queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
@@ -234,19 +271,32 @@ class Jobs:
             raise api_keys.queue_full(self._max_queued, reply[1])
         if reply[0] in Limits.model_fields:
             raise api_keys.limit_reached(*reply)
-        outcome, flat, position, wake = reply
+        outcome, flat, position, wake, running = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue_state = await eta.new_queue_state(self._client, self._keys, written, position, self._foresee)
-        return Submitted(to_job(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
+        queue_state = await eta.new_queue_state(written, position, running, self._foresee)
+        return Submitted(StoredJob(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
         """The current state of the job. Raises UnknownJob, RecordUnreadable."""
+        return (await self.read(job_id)).job()
+
+    def fetch(self, job_id: str) -> Fetched:
+        """Send the command that `read` waits for, in one round trip with the commands that follow."""
+        self._known(job_id)
+        return self._client.send("EVALSHA", self._scripts[Script.READ].sha, 0, self._keys.namespace, job_id)
+
+    async def read(self, job_id: str, fetched: Fetched | None = None) -> StoredJob:
+        """As `get`, without building a model. `fetched`: what `fetch` returned. Raises UnknownJob."""
         with store_errors():
-            record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
-            if "status" not in record or not self.viewer.sees(record.get("owner")):
-                raise _unknown_job(job_id)
-        found = await eta.queue_states(self._client, self._keys, [record], self._foresee)
-        return to_job(record, found.get(job_id, QueueState()))
+            try:
+                reply = await (fetched or self.fetch(job_id))
+            except redis.exceptions.NoScriptError:
+                reply = await self._run(Script.READ, [], [job_id])
+        records, places, running = parse_read(reply)
+        if "status" not in records[0] or not self.viewer.sees(records[0].get("owner")):
+            raise _unknown_job(job_id)
+        [state] = await eta.queue_states(records, places, running, self._foresee)
+        return StoredJob(records[0], state)
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, or ask the worker of a running one to stop it.
@@ -279,24 +329,45 @@ class Jobs:
         """The job's result. Raises UnknownJob, RecordUnreadable; without a result ResultNotReady, or NoResult if the
         job is done. Both errors carry the job's status.
         """
-        text = await self._answer(self._keys.result(job_id), job_id)
+        text = await self._answer(self.fetch_result(job_id), job_id)
         return parse_stored(Result.model_validate_json, text, f"the result of {job_id}")
+
+    def fetch_result(self, job_id: str) -> tuple[Fetched, Fetched]:
+        """As `fetch`, for `result_document`."""
+        return self._fetch_owned(self._keys.result(job_id), job_id)
+
+    async def result_document(self, job_id: str, fetched: tuple[Fetched, Fetched] | None = None) -> str:
+        """The job's result as JSON. `fetched`: what `fetch_result` returned. Raises as `result` does."""
+        return result_document(await self._answer(fetched or self.fetch_result(job_id), job_id), job_id)
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
         """The raw samples that the job's result is computed from. Raises as `result` does."""
-        text = await self._answer(self._keys.samples(job_id), job_id)
+        text = await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id)
         return parse_stored(_SAMPLES.validate_json, text, f"the sample record of {job_id}")
 
-    async def _answer(self, key: str, job_id: str) -> str:
-        """The text that the job stored under `key` when it succeeded."""
-        await self._check_seen(job_id)
+    def _fetch_owned(self, key: str, job_id: str) -> tuple[Fetched, Fetched]:
+        return self._client.send("HGET", self._known(job_id), "owner"), self._client.send("GET", key)
+
+    async def _answer(self, fetched: tuple[Fetched, Fetched], job_id: str) -> str:
+        """The text that the job stored under a key when it succeeded."""
         with store_errors():
-            text: Any = await self._client.get(key)
+            owner, text = [await each for each in fetched]
+        if not self.viewer.sees(owner):
+            raise _unknown_job(job_id)
         if text is None:
             raise _without_result(await self.get(job_id))
         return str(text)
 
-    async def list(
+    async def list(self, **wanted: Any) -> RecordPage[Job]:
+        """As `browse`, with models."""
+        page = await self.browse(**wanted)
+        found: list[Job] = []
+        for stored in page.data:
+            with contextlib.suppress(errors.RecordUnreadable):  # logged already
+                found.append(stored.job())
+        return RecordPage(found, page.next_cursor, page.has_more)
+
+    async def browse(
         self,
         *,
         status: Status | None = None,
@@ -308,7 +379,7 @@ class Jobs:
         created_before: datetime | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> RecordPage[Job]:
+    ) -> RecordPage[StoredJob]:
         """One page of jobs, newest first; see `dyno.store.jobs`. Raises InvalidSpec for an invalid cursor."""
         owner = None if self.viewer.sees_all else self.viewer.owner
         wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, owner)

@@ -30,6 +30,7 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
+from dyno.store.documents import stamped
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -188,7 +189,7 @@ class Leases:
             claim.job_id,
             claim.token,
             claim.device,
-            [outcome, status_reason or "", _json(failure), _json(result), _json(samples)],
+            [outcome, status_reason or "", _json(failure), stamped(result) if result else "", _json(samples)],
             pace,
             headline,
         )

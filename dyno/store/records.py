@@ -195,7 +195,7 @@ async def read_page(
 ) -> RecordPage[T]:
     """At most `limit` records after the cursor. Raises InvalidSpec for an invalid cursor."""
     place = None if cursor is None else decode_cursor(cursor)
-    step = max(_STEP, limit + 1)
+    step = limit + 1
     found: list[tuple[IndexPosition, T]] = []
     for _ in range(_MOST_STEPS):
         behind = await read_positions(client, index.key, place, step, index.after, index.before)
@@ -205,7 +205,7 @@ async def read_page(
             return _page(found[:limit], found[limit - 1][0])
         if len(behind) < step:
             return _page(found, None)
-        place = behind[-1]
+        place, step = behind[-1], max(_STEP, step)
     return _page(found, place)
 
 

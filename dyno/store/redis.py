@@ -28,6 +28,7 @@ from redis.retry import Retry
 from dyno.errors import StoreUnavailable, StoreUnfit
 from dyno.models.job import TRANSITIONS
 from dyno.settings import Durability, Settings
+from dyno.store.pipelining import PipeliningRedis
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
@@ -63,18 +64,26 @@ def sync_client(settings: Settings) -> redis.Redis:
     return redis.Redis.from_url(_url(settings), socket_timeout=ANSWER_TIMEOUT_S, retry=retry, **_options())
 
 
-def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Redis:
-    """A client for the API's event loop. `blocking`: without a socket timeout, for blocking reads."""
+def async_client(settings: Settings) -> PipeliningRedis:
+    """A client for the API's event loop."""
+    return PipeliningRedis(_async_pool(settings, ANSWER_TIMEOUT_S), _RETRIES, _BACKOFF)
+
+
+def blocking_client(settings: Settings) -> redis.asyncio.Redis:
+    """A client for blocking reads in the API's event loop: it has no socket timeout."""
+    return redis.asyncio.Redis.from_pool(_async_pool(settings, None))
+
+
+def _async_pool(settings: Settings, timeout_s: float | None) -> redis.asyncio.BlockingConnectionPool:
     retry = _UnlessSilent(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
-    pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
+    return redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
         max_connections=_CONNECTIONS,
         timeout=ANSWER_TIMEOUT_S,
-        socket_timeout=None if blocking else ANSWER_TIMEOUT_S,
+        socket_timeout=timeout_s,
         retry=retry,
         **_options(),
     )
-    return redis.asyncio.Redis.from_pool(pool)
 
 
 class _UnlessSilent(AsyncRetry):
@@ -356,6 +365,7 @@ class Script(StrEnum):
     """The names of all scripts; the text of each is `SCRIPT_SOURCES[name]`."""
 
     SUBMIT = "submit"
+    READ = "read"
     CLAIM = "claim"
     HEARTBEAT = "heartbeat"
     FINISH = "finish"

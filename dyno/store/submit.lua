@@ -12,8 +12,8 @@
 -- ARGV[9]… fields and values of the record
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
---      to be woken: the queue was empty, or an idle worker fits none of its other jobs}. The reply is complete, because
---      a second request might find Redis unreachable
+--      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
+--      reply is complete, because a second request might find Redis unreachable
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
@@ -21,7 +21,8 @@ local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are 
 
 local function accepted(outcome, job_id, wake)
   local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
-  return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake }
+  local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)
+  return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake, running }
 end
 
 -- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,

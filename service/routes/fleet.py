@@ -38,6 +38,7 @@ async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, cal
     """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await fleet.cordon(state.client, state.settings, full_id)
+    await state.devices.read(max_age_s=0)
     audit("device-cordoned", caller.name, device=full_id)
     return Cordon(device=full_id, cordoned=True)
 
@@ -54,6 +55,7 @@ async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, c
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
     full_id = _named(device_id, live.keys() | await fleet.cordoned(state.client, state.settings))
     await fleet.uncordon(state.client, state.settings, full_id)
+    await state.devices.read(max_age_s=0)
     audit("device-uncordoned", caller.name, device=full_id)
     if full_id in live:
         await submission.wake_up(state, placement.queues_served(live[full_id])[0])

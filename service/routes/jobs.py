@@ -16,9 +16,11 @@ from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
 from dyno.models.spec import FrameworkName, InterleavedSpec
+from dyno.store.documents import StoredJob
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.responses import job_etag, job_response, list_response, result_response
 from service.state import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -70,35 +72,32 @@ class JobFilter(BaseModel, extra="forbid"):
 async def submit(
     asked: dependencies.Submission,
     state: dependencies.StateDep,
-    response: Response,
     preferred_wait_s: dependencies.PreferredWait,
     validate_only: bool = False,
     idempotency_key: dependencies.IdempotencyKey = None,
-) -> Job | Response:
+) -> Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
         admission = await submission.admit_request(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, asked, idempotency_key)
-    return await streaming.accepted_job(state, submitted, response, preferred_wait_s)
+    return await streaming.accepted_job(state, submitted, preferred_wait_s)
 
 
 @router.get(
     "",
     operation_id="listJobs",
     summary="List jobs",
+    response_model=JobList,
     responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
 )
 @requires(READ, OWN)
-async def browse(
-    jobs: dependencies.JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]
-) -> JobList:
+async def browse(jobs: dependencies.JobsDep, request: Request, wanted: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first."""
     with dependencies.as_parameter_errors():
-        page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
-    dependencies.link_next(request, response, page.next_cursor)
-    return JobList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
+        page = await jobs.browse(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
+    return list_response(page, request)
 
 
 @router.get(
@@ -116,26 +115,22 @@ async def browse(
 async def show(
     job_id: dependencies.JobId,
     state: dependencies.StateDep,
-    response: Response,
     if_none_match: dependencies.IfNoneMatch,
     wait: dependencies.Wait = 0,
-) -> Job | Response:
+) -> Response:
     """Read a job. With `wait`, respond as soon as it is newer than `If-None-Match` or, without that header, done.
 
     If too many requests wait already, the response comes at once, with `Retry-After`.
     """
 
-    def news(job: Job) -> bool:
-        return if_none_match is not None and not dependencies.etag_matches(if_none_match, streaming.job_etag(job))
+    def news(job: StoredJob) -> bool:
+        return if_none_match is not None and not dependencies.etag_matches(if_none_match, job_etag(job))
 
     job = await streaming.wait_for_job(state, job_id, news, wait)
-    headers = {"ETag": streaming.job_etag(job), "Cache-Control": "no-cache"}
-    if wait and not (middleware.held_back.get() or job.done):
-        headers["Retry-After"] = str(streaming.POLL_AFTER_S)
-    if dependencies.etag_matches(if_none_match, streaming.job_etag(job)):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return job
+    later = (
+        {"Retry-After": str(streaming.POLL_AFTER_S)} if wait and not (middleware.held_back.get() or job.done) else None
+    )
+    return job_response(job, if_none_match, later)
 
 
 @router.post(
@@ -163,7 +158,7 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
     if canceled.changed and job.owner != (caller.key and caller.key.id):
         audit("job-canceled", caller.name, job=job_id, owner=job.owner)
     response.status_code = 200 if job.done else 202
-    response.headers["ETag"] = streaming.job_etag(job)
+    response.headers["ETag"] = job_etag(job)
     return job
 
 
@@ -171,14 +166,21 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
     "/{job_id}/result",
     operation_id="getResult",
     summary="Read a job's result",
-    responses=problems.documented(
-        "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-    ),
+    response_model=Result,
+    responses={
+        200: dependencies.sends("ETag"),
+        304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag")},
+        **problems.documented(
+            "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
+        ),
+    },
 )
 @requires(READ, OWN)
-async def result(job_id: dependencies.JobId, jobs: dependencies.JobsDep) -> Result:
+async def result(
+    job_id: dependencies.JobId, jobs: dependencies.JobsDep, if_none_match: dependencies.IfNoneMatch
+) -> Response:
     """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
-    return await jobs.result(job_id)
+    return result_response(await jobs.result_document(job_id), if_none_match)
 
 
 @router.post(
@@ -186,6 +188,7 @@ async def result(job_id: dependencies.JobId, jobs: dependencies.JobsDep) -> Resu
     operation_id="rerunJob",
     summary="Run a job's spec again",
     status_code=202,
+    response_model=Job,
     responses={
         202: _QUEUED,
         **problems.documented(
@@ -199,23 +202,22 @@ async def result(job_id: dependencies.JobId, jobs: dependencies.JobsDep) -> Resu
 async def rerun(
     job_id: dependencies.JobId,
     state: dependencies.StateDep,
-    response: Response,
     preferred_wait_s: dependencies.PreferredWait,
     idempotency_key: dependencies.IdempotencyKey = None,
-) -> Job:
+) -> Response:
     """Queue the job's spec again, whatever the job's status. The new job's `rerun_of` is the old job's id.
 
     The spec is checked as if submitted now. If it can't run any more, the pointers of the errors are into the job's
     spec.
     """
     submitted = await _submit_rerun(state, job_id, idempotency_key)
-    return await streaming.accepted_job(state, submitted, response, preferred_wait_s)
+    return await streaming.accepted_job(state, submitted, preferred_wait_s)
 
 
 async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
-        return Submitted(earlier, wake=False, replayed=True)  # before the old job is read, as that may be deleted
+        return earlier  # before the old job is read, as that may be deleted
     asked = _rerun_request(await state.jobs.get(job_id), state, body_sha256)
     return await submission.submit(state, asked, idempotency_key, rerun_of=job_id)
 

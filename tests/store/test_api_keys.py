@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 
 from dyno.errors import LimitReached, UnknownKey
-from dyno.models.api_key import ApiKey, Limits, NewKey, Scope
+from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.redis import Keys
@@ -32,7 +32,9 @@ async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, settings: Settings
 ) -> None:
     key, secret = await api_keys.create(asked(queued_jobs=5))
-    assert await api_keys.find(secret) == key
+    found = await api_keys.admit(secret)
+    assert found is not None
+    assert found.model_copy(update={"last_used_at": None}) == key
     assert (key.name, key.scope, key.limits) == ("ci", "submit", Limits(queued_jobs=5))
     assert secret.startswith(key.prefix)
     kept = contents(client, settings.namespace)
@@ -46,7 +48,7 @@ async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(
 )
 async def test_an_unknown_secret_finds_no_key(api_keys: ApiKeys, asked: Callable[..., NewKey], secret: str) -> None:
     await api_keys.create(asked())
-    assert await api_keys.find(secret) is None
+    assert await api_keys.admit(secret) is None
 
 
 async def test_a_partial_hash_match_is_refused(
@@ -55,13 +57,13 @@ async def test_a_partial_hash_match_is_refused(
     key, secret = await api_keys.create(asked())
     digest = str(client.hget(keys.api_key(key.id), "digest"))
     client.hset(keys.api_key(key.id), "digest", digest[:-1] + ("0" if digest[-1] != "0" else "1"))
-    assert await api_keys.find(secret) is None
+    assert await api_keys.admit(secret) is None
 
 
 async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
     (first, secret), (second, _) = await api_keys.create(asked()), await api_keys.create(asked())
     assert await api_keys.revoke(first.id)
-    assert await api_keys.find(secret) is None
+    assert await api_keys.admit(secret) is None
     assert not await api_keys.revoke(first.id)
     listed = {key.id: key.revoked_at for key in await api_keys.list()}
     assert listed.keys() == {first.id, second.id}
@@ -109,20 +111,20 @@ async def test_only_open_again_allows_requests_without_a_key(api_keys: ApiKeys, 
 async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
 ) -> None:
-    key, _ = await api_keys.create(asked(requests_per_s=3))
-    await api_keys.use(key)
+    key, secret = await api_keys.create(asked(requests_per_s=3))
+    await api_keys.admit(secret)
     later_ms = int((time.time() + 3600) * 1000)
     assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
     client.hset(keys.api_key(key.id), "filled_ms", later_ms)  # nothing comes in until then, however slow this test is
     for _ in range(2):
-        await api_keys.use(key)
+        await api_keys.admit(secret)
         client.hset(keys.api_key(key.id), "filled_ms", later_ms)
     with pytest.raises(LimitReached) as reached:
-        await api_keys.use(key)
+        await api_keys.admit(secret)
     assert (reached.value.policy, reached.value.quota, reached.value.window_s) == ("requests", 3, 1)
     assert reached.value.retry_after_s == 1
     client.hset(keys.api_key(key.id), "filled_ms", 1)
-    await api_keys.use(key)
+    await api_keys.admit(secret)
     assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
 
 
@@ -131,16 +133,16 @@ async def test_use_is_recorded_to_the_minute_and_a_deleted_key_is_not_recreated(
 ) -> None:
     key, secret = await api_keys.create(asked())
     assert key.last_used_at is None
-    await api_keys.use(key)
-    first = await api_keys.find(secret)
+    await api_keys.admit(secret)
+    first = await api_keys.admit(secret)
     assert first is not None
     assert first.last_used_at is not None
-    await api_keys.use(key)
-    assert await api_keys.find(secret) == first
+    await api_keys.admit(secret)
+    assert await api_keys.admit(secret) == first
     client.hset(keys.api_key(key.id), "last_used_at", "1.0")
-    await api_keys.use(key)
+    await api_keys.admit(secret)
     assert client.hget(keys.api_key(key.id), "last_used_at") != "1.0"
     await api_keys.revoke(key.id)
     await api_keys.open_again()
-    await api_keys.use(ApiKey(**dict(key)))
+    assert await api_keys.admit(secret) is None
     assert not client.exists(keys.api_key(key.id))

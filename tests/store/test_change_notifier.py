@@ -16,7 +16,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.events import ChangeNotifier
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.redis import Keys, async_client
+from dyno.store.redis import Keys, async_client, blocking_client
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ LONG_S = 20.0  # a timeout, far longer than any of these tests needs
 
 @pytest.fixture
 async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
-    async with async_client(settings, blocking=True) as client:
+    async with blocking_client(settings) as client:
         watch = ChangeNotifier(client, settings)
         await watch.start()
         yield watch
@@ -152,7 +152,7 @@ async def test_after_a_restart_of_the_server_changes_are_notified_again(
     server = EmbeddedServer(tmp_path / "data")
     server.start()
     there = settings.model_copy(update={"redis_url": server.url})
-    async with async_client(there, blocking=True) as blocking, async_client(there) as client:
+    async with blocking_client(there) as blocking, async_client(there) as client:
         watch, jobs = ChangeNotifier(blocking, there), Jobs(client, there)
         await watch.start()
         job = (await jobs.submit(a_spec())).job
@@ -175,7 +175,7 @@ def _made(path: Path) -> Path:
 
 async def test_it_can_be_stopped_at_any_time(settings: Settings) -> None:
     """Even if Redis' reply arrives at the same moment, in which Python 3.11 loses the cancellation."""
-    async with async_client(settings, blocking=True) as client:
+    async with blocking_client(settings) as client:
         for number in range(100):
             watch = ChangeNotifier(client, settings)
             await watch.start()

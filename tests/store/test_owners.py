@@ -69,7 +69,9 @@ async def test_a_job_of_another_owner_is_unknown(
             assert told.value.detail == f"there is no job {job_id}"
     assert (await others.list()).data == []
     assert await others.earlier("same", "x") is None
-    assert await mine.earlier("same", "x") == waits
+    earlier = await mine.earlier("same", "x")
+    assert earlier is not None
+    assert earlier.job == waits
     assert await others.seen([done.id, waits.id]) == set()
     assert [job.id for job in (await mine.list()).data] == [waits.id, done.id]
     assert [job.id for job in (await mine.list(status=Status.QUEUED, workload="matmul")).data] == [waits.id]

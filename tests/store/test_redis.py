@@ -149,8 +149,7 @@ def test_the_client_reconnects_to_a_restarted_server(settings: Settings) -> None
 async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Settings) -> None:
     async with async_client(settings) as client:
         assert await client.ping()
-        [connection] = client.connection_pool._available_connections
-        connection._writer.transport.abort()
+        client.shared._connection._writer.transport.abort()
         assert await client.ping()
 
 

@@ -86,6 +86,9 @@ def _of_jobs(here: House) -> Iterator[tuple[str, httpx.Response]]:
         yield JOB, seen
         yield JOB, here.http.get(job, headers={"If-None-Match": seen.headers["ETag"]})
     yield f"{JOB}/cancel", here.http.post(f"/v1/jobs/{here.claimed().job_id}/cancel")
+    result = here.http.get(f"/v1/jobs/{here.finished()}/result")
+    yield f"{JOB}/result", result
+    yield f"{JOB}/result", here.http.get(result.request.url, headers={"If-None-Match": result.headers["ETag"]})
 
 
 def _of_comparisons(here: House) -> Iterator[tuple[str, httpx.Response]]:

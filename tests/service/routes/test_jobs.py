@@ -15,6 +15,7 @@ from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys
+from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
 
@@ -58,7 +59,7 @@ def test_a_repeated_request_is_a_replay_even_without_its_device(
     key = {"Idempotency-Key": "after a broken connection"}
     first = submit(http, key)
     client.delete(Keys(settings.namespace).worker("worker-1"))
-    assert http.post("/v1/jobs", json=BODY).status_code == 422
+    eventually(lambda: http.post("/v1/jobs", json=BODY).status_code == 422, 10)  # devices are read once a second
     again = http.post("/v1/jobs", json=BODY, headers=key)
     assert again.status_code == 202
     assert again.headers["idempotent-replayed"] == "true"

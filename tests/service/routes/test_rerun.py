@@ -13,6 +13,7 @@ from dyno.client import Client
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.store.redis import Keys
+from tests.waiting import eventually
 
 Rerun = Callable[..., httpx.Response]
 
@@ -49,7 +50,7 @@ def test_a_rerun_without_its_device_is_refused(
 ) -> None:
     first = submitted()
     client.delete(Keys(settings.namespace).worker("worker-1"))
-    refused = rerun(first)
+    refused = eventually(lambda: (it := rerun(first)).status_code != 202 and it, 10)  # devices are read once a second
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
 
 

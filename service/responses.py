@@ -1,0 +1,46 @@
+"""Responses with the stored documents of jobs and results, for the routes and for `service/hot_routes.py`."""
+
+import json
+from collections.abc import Mapping
+
+from fastapi import Request, Response
+
+from dyno.models.job import Job
+from dyno.store.documents import RESULT_SHAPE, StoredJob
+from dyno.store.records import RecordPage
+from service.dependencies import etag_matches, link_next
+
+JSON = "application/json"
+# A result never changes, but another version of Dyno may show more of its fields.
+_RESULT_HEADERS = {"ETag": f'W/"{RESULT_SHAPE}"', "Cache-Control": "private, max-age=86400, immutable"}
+
+
+def job_etag(job: Job | StoredJob) -> str:
+    """A weak ETag: the same version of a record may be shown with another position in the queue."""
+    return f'W/"{job.version}"'
+
+
+def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, str] | None = None) -> Response:
+    """200, or 304 if the caller has this version. `more`: further headers."""
+    headers = {"ETag": job_etag(job), "Cache-Control": "no-cache", **(more or {})}
+    return _unless_known(job.document, if_none_match, headers)
+
+
+def result_response(document: str, if_none_match: str | None) -> Response:
+    """200, or 304 if the caller has the result."""
+    return _unless_known(document, if_none_match, _RESULT_HEADERS)
+
+
+def _unless_known(document: str, if_none_match: str | None, headers: Mapping[str, str]) -> Response:
+    if etag_matches(if_none_match, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(document, 200, headers, JSON)
+
+
+def list_response(page: RecordPage[StoredJob], request: Request) -> Response:
+    """One page of jobs, with a link to the next."""
+    data = ",".join(stored.document for stored in page.data)
+    end = json.dumps({"next_cursor": page.next_cursor, "has_more": page.has_more})
+    response = Response(f'{{"data":[{data}],{end[1:]}', media_type=JSON)
+    link_next(request, response, page.next_cursor)
+    return response

@@ -1,0 +1,88 @@
+"""Documents of jobs and results that are joined from stored text, beside those of the models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from dyno.models.job import Failure, FailureClass, Progress, SpecWarning
+from dyno.models.spec import InterleavedSpec, Spec
+from dyno.store.documents import SHAPE, result_document, stamped
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.redis import Keys
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+PROGRESS = Progress(phase="sampling", run=1, runs=2, completed=3, total=10, fraction=0.15, eta_s=4.5)
+FAILURE = Failure(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message='"n" is too large\n\x07ü')
+ODD = {"labels": {"näme": 'a "quoted"\\ value\u2028'}, "params": {"n": 64, "x": [1.5e-7, None, True]}}
+WARNINGS = [SpecWarning(code="TIMEOUT_TIGHT", message="tight", evidence={"estimate_s": 1e-9})]
+
+
+async def _same(jobs: Jobs, job_id: str) -> dict[str, Any]:
+    """Check the job's document against its model's, and that it is made of stored text."""
+    stored = await jobs.read(job_id)
+    assert stored.record["shape"] == SHAPE
+    document: dict[str, Any] = json.loads(stored.document)
+    assert document == json.loads(stored.job().model_dump_json(by_alias=True))
+    [listed] = [each for each in (await jobs.browse()).data if each.id == job_id]
+    assert json.loads(listed.document)["status"] == document["status"]
+    return document
+
+
+@pytest.mark.parametrize("end", ["succeed", "fail", "stop"])
+async def test_a_document_is_that_of_the_model_in_each_state(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], end: Any
+) -> None:
+    job_id = (await jobs.submit(a_spec(**ODD), warnings=WARNINGS)).stored.id
+    assert (await _same(jobs, job_id))["status"] == "queued"
+    attempt = claim()
+    assert (await _same(jobs, job_id))["status"] == "running"
+    leases.heartbeat(attempt, progress=PROGRESS)
+    assert (await _same(jobs, job_id))["progress"]["eta_s"] == 4.5
+    leases.finish(attempt, end, failure=FAILURE if end == "fail" else None, status_reason="because")
+    ended = await _same(jobs, job_id)
+    assert ended["done"]
+    assert ended["progress"]["eta_s"] == (0 if end == "succeed" else None)
+
+
+async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    first = await jobs.submit(a_spec(webhook={"url": 'https://example.org/?a="b"'}))
+    again = await jobs.submit(a_spec(), rerun_of=first.stored.id)
+    client.hset(keys.job(again.stored.id), "owner", "key_0123456789abcdef")
+    assert (await _same(jobs, first.stored.id))["spec"]["webhook"]["url"].endswith('"b"')
+    assert (await _same(jobs, again.stored.id))["rerun_of"] == first.stored.id
+
+
+async def test_a_record_of_another_version_is_shown_by_the_model(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    submitted = await jobs.submit(a_spec())
+    spec = json.loads(submitted.stored.record["spec"])
+    del spec["labels"]
+    client.hset(keys.job(submitted.stored.id), mapping={"spec": json.dumps(spec), "shape": "other"})
+    assert json.loads((await jobs.read(submitted.stored.id)).document)["spec"]["labels"] == {}
+
+
+async def test_a_comparison_s_job_is_shown_by_the_model(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    first = a_spec()
+    joint = InterleavedSpec(
+        **dict(first), against=first, pairs=2, control=False, metric="throughput", margin=0.02, confidence=0.9
+    )
+    submitted = await jobs.submit(joint)
+    assert json.loads(submitted.stored.document)["spec"]["against"]["webhook"] is None
+
+
+def test_a_result_is_shown_as_it_is_stored_or_by_the_model() -> None:
+    result = a_result("job_00000000000000000000000000")
+    shown = json.loads(result.model_dump_json(by_alias=True))
+    assert json.loads(result_document(stamped(result), "job")) == shown
+    older = {name: value for name, value in shown.items() if name != "unchecked"}
+    assert json.loads(result_document(json.dumps(older), "job")) == shown | {"unchecked": []}

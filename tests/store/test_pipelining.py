@@ -1,0 +1,82 @@
+"""The connection that all callers of an event loop share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.redis import async_client
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def shared(settings: Settings) -> AsyncIterator[PipeliningRedis]:
+    async with async_client(settings) as client:
+        yield client
+
+
+async def test_commands_sent_together_take_one_round_trip_and_each_gets_its_reply(shared: PipeliningRedis) -> None:
+    replies = [shared.send("ECHO", str(number)) for number in range(200)]
+    assert [await reply for reply in replies] == [str(number) for number in range(200)]
+    assert shared.shared.round_trips == 1
+
+
+async def test_an_error_is_its_command_s_alone(shared: PipeliningRedis, namespace: str) -> None:
+    set_, wrong, got = (
+        shared.send("SET", namespace, "1"),
+        shared.send("LPUSH", namespace, "x"),
+        shared.send("GET", namespace),
+    )
+    assert (await set_, await got) == ("OK", "1")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await wrong
+    assert await shared.delete(namespace) == 1
+
+
+async def test_a_caller_that_leaves_takes_no_other_s_reply(shared: PipeliningRedis) -> None:
+    left, stayed = shared.send("ECHO", "left"), shared.send("ECHO", "stayed")
+    left.cancel()
+    assert await stayed == "stayed"
+    assert await shared.send("ECHO", "later") == "later"
+
+
+async def test_commands_of_a_lost_connection_are_sent_again(shared: PipeliningRedis, client: redis.Redis) -> None:
+    await shared.ping()
+    for _ in range(5):
+        client.client_kill_filter(_type="normal", skipme=True)
+        replies = [shared.send("ECHO", str(number)) for number in range(20)]
+        assert [await reply for reply in replies] == [str(number) for number in range(20)]
+
+
+@pytest.fixture
+def own(settings: Settings) -> Iterator[Settings]:
+    """A server of the test's own, which it may pause."""
+    with EmbeddedServer() as server:
+        yield settings.model_copy(update={"redis_url": server.url})
+
+
+async def test_a_silent_server_fails_all_waiting_commands_after_one_timeout(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.store.redis.ANSWER_TIMEOUT_S", 0.3)
+    async with async_client(own) as client:
+        await client.client_pause(60_000)
+        replies = [client.send("SET", "x", "1") for _ in range(3)]
+        done, _ = await asyncio.wait(replies, timeout=5)
+        assert len(done) == 3
+        assert all(isinstance(reply.exception(), redis.TimeoutError) for reply in replies)
+
+
+async def test_a_closed_client_fails_what_waits(own: Settings) -> None:
+    async with async_client(own) as client:
+        await client.client_pause(60_000)
+        reply = client.send("SET", "x", "1")
+    with pytest.raises(redis.ConnectionError, match="closed"):
+        await reply

@@ -95,6 +95,7 @@ def _not_root(stack: ExitStack) -> Run:
     (home / "tmp").mkdir(mode=0o1777)
     become = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
     names = {"HOME": str(home), "USER": "tester", "LOGNAME": "tester", "TMPDIR": str(home / "tmp")}
+    names["LD_LIBRARY_PATH"] = str(base / "lib")  # else the loader may find another Python's library
     return Run(WHOLE, [*become, python], home / "dyno", environment=names)
 
 

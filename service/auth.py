@@ -183,7 +183,7 @@ async def may_continue(state: State, caller: Caller) -> bool:
     While the store is unreachable the stream may go on: it has no data to send.
     """
     with contextlib.suppress(StoreUnavailable):
-        return await (state.keys.stands(caller.key.id) if caller.key else _open(state))
+        return await (state.keys.is_valid(caller.key.id) if caller.key else _open(state))
     return True
 
 

@@ -60,12 +60,12 @@ class HttpMetrics:
             registry=self._registry,
         )
 
-    def answered(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
+    def observe_response(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
         """`route` is a template, never a path, as it becomes a label."""
         known = method if method in METHODS else "other"
         self._requests.labels(known, route, str(status), "yes" if held else "no").observe(seconds)
 
-    def left(self, why: str) -> None:
+    def count_closed(self, why: str) -> None:
         """Count a connection that the service closed for one of CLOSE_REASONS."""
         self._endings.labels(why).inc()
 
@@ -252,7 +252,9 @@ class _Exchange:
             defaults = (pair for pair in _DEFAULT_PAIRS if pair[0] not in names)
             message = {**message, "headers": [*given, (b"x-request-id", self._id.encode()), *defaults]}
             seconds = time.monotonic() - self._began_s
-            self._meter.answered(self._scope["method"], self._route, message["status"], seconds, held=held_back.get())
+            self._meter.observe_response(
+                self._scope["method"], self._route, message["status"], seconds, held=held_back.get()
+            )
         await send(message)
 
     def log(self) -> None:

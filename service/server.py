@@ -116,7 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
             detail = f"the request head didn't arrive within {within}"
             self._refuse(Refusal("slow_head", "head-timeout", detail))
         else:
-            self._metrics.left("silent")
+            self._metrics.count_closed("silent")
             self.transport.close()
 
     def _too_large(self) -> Refusal:
@@ -126,7 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Close the connection with a problem, or after the responses to the requests before."""
         self._refusal = refusal
-        self._metrics.left(refusal.why)
+        self._metrics.count_closed(refusal.why)
         if self._is_working:
             self.cycle.keep_alive = False
             if self.pipeline or not self.cycle.more_body or self.cycle.response_started:

@@ -61,7 +61,7 @@ class StreamLimit:
         self._taken: Counter[str | None] = Counter()
 
     @contextlib.contextmanager
-    def one(self, key: ApiKey | None) -> Iterator[None]:
+    def slot(self, key: ApiKey | None) -> Iterator[None]:
         """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
         are taken.
 
@@ -73,21 +73,21 @@ class StreamLimit:
             raise errors.LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
         if self._taken.total() >= self._most:
             raise problems.TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
-        with self._one(name):
+        with self._held(name):
             yield
 
     @contextlib.contextmanager
-    def one_if_free(self, name: str | None) -> Iterator[bool]:
-        """As `one`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
+    def slot_if_free(self, name: str | None) -> Iterator[bool]:
+        """As `slot`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
         free = not self._has_its_part(name) and self._taken.total() < self._most
-        with self._one(name) if free else contextlib.nullcontext():
+        with self._held(name) if free else contextlib.nullcontext():
             yield free
 
     def _has_its_part(self, name: str | None) -> bool:
         return name is not None and self._taken[name] >= self._most_of_a_key
 
     @contextlib.contextmanager
-    def _one(self, name: str | None) -> Iterator[None]:
+    def _held(self, name: str | None) -> Iterator[None]:
         self._taken[name] += 1
         try:
             yield

@@ -31,7 +31,7 @@ async def wait_for_job(
     """
     if timeout_s <= 0:
         return await state.jobs.read(job_id)
-    with state.polls.one_if_free(middleware.caller_key.get()) as free:
+    with state.polls.slot_if_free(middleware.caller_key.get()) as free:
         middleware.held_back.set(free)
         return await _wait_for_job(state, job_id, satisfied, timeout_s if free else 0)
 
@@ -138,7 +138,7 @@ class TimedStream(StreamingResponse):
 
 
 async def _stream_slot(state: dependencies.StateDep, caller: auth.CallerDep) -> AsyncIterator[None]:
-    with state.streams.one(caller.key):
+    with state.streams.slot(caller.key):
         yield
 
 

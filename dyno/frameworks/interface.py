@@ -271,7 +271,7 @@ class Framework(Protocol):
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` means that device memory ran out."""
 
-    def seen(self) -> list[dict[str, Any]]:
+    def visible_devices(self) -> list[dict[str, Any]]:
         """Every device that the framework sees, in its own words: `name`, `kind` and further fields if available."""
 
     def device_peak_bytes(self, kind: str) -> int | None:

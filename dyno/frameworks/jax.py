@@ -191,7 +191,7 @@ class Jax(KerasFramework):
         # "Out of memory" comes from computations on a CPU, with the code INTERNAL.
         return any(mark in str(error) for mark in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
-    def seen(self) -> list[dict[str, Any]]:
+    def visible_devices(self) -> list[dict[str, Any]]:
         return [
             {
                 "name": str(device),

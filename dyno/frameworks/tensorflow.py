@@ -245,7 +245,7 @@ class TensorFlow(KerasFramework):
     def out_of_memory(self, error: BaseException) -> bool:
         return self._tf is not None and isinstance(error, self._tf.errors.ResourceExhaustedError)
 
-    def seen(self) -> list[dict[str, Any]]:
+    def visible_devices(self) -> list[dict[str, Any]]:
         config = self._tf.config
         return [
             {"name": device.name, "kind": device.device_type.lower()}

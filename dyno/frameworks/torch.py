@@ -138,7 +138,7 @@ class Torch(KerasFramework):
             isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         )
 
-    def seen(self) -> list[dict[str, Any]]:
+    def visible_devices(self) -> list[dict[str, Any]]:
         cuda = self._torch.cuda
         gpus = [
             {"name": f"cuda:{number}", "kind": "gpu", "model": cuda.get_device_name(number)}

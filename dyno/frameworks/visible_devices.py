@@ -33,7 +33,7 @@ def _main() -> None:
     parser.add_argument("name")
     chosen = framework(parser.parse_args().name)
     chosen.load()
-    sys.stdout.write(json.dumps(chosen.seen()) + "\n")
+    sys.stdout.write(json.dumps(chosen.visible_devices()) + "\n")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class ProductCheck:
         return self.rel_error <= self.tolerance
 
     @property
-    def told(self) -> bool:
+    def is_known(self) -> bool:
         return not math.isnan(self.rel_error)
 
 

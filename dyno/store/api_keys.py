@@ -139,7 +139,7 @@ class ApiKeys:
             return None
         return _key(key_id, record)
 
-    async def stands(self, key_id: str) -> bool:
+    async def is_valid(self, key_id: str) -> bool:
         """Whether the key exists and isn't revoked."""
         record = await self._record(key_id)
         return bool(record) and "revoked_at" not in record

@@ -386,7 +386,7 @@ class Jobs:
         with store_errors():
             return await self._listing.page(wanted, cursor, limit)
 
-    async def seen(self, job_ids: Collection[str]) -> set[str]:
+    async def visible(self, job_ids: Collection[str]) -> set[str]:
         """The jobs that the viewer may see; all of `job_ids`, existing or not, for a viewer that sees every job."""
         if self.viewer.sees_all or not job_ids:
             return set(job_ids)
@@ -399,7 +399,7 @@ class Jobs:
 
     async def _check_seen(self, job_id: str) -> None:
         self._known(job_id)
-        if not await self.seen([job_id]):
+        if not await self.visible([job_id]):
             raise _unknown_job(job_id)
 
     def _known(self, job_id: str) -> str:

@@ -85,7 +85,7 @@ class LeaseGuard:
         self._clear_since_s = None
         self._last = None
 
-    def seen(self, redis_s: float, own_s: float) -> None:
+    def observe(self, redis_s: float, own_s: float) -> None:
         """Redis was reached, at `redis_s` by its clock and `own_s` by our monotonic clock."""
         jumped = self._last is not None and (redis_s - self._last[0]) - (own_s - self._last[1]) > self._lease_s / 4
         if self._clear_since_s is None or jumped:
@@ -219,7 +219,7 @@ class Maintenance:
 
     def _reap(self, client: redis.Redis) -> None:
         redis_s, now_s = redis_now_s(client, self._settings), time.monotonic()
-        self._guard.seen(redis_s, now_s)
+        self._guard.observe(redis_s, now_s)
         if self._guard.clear(now_s):
             for job_id in expire_leases(client, self._settings):
                 log.warning("the lease of %s ran out: its worker stopped reporting", job_id)

@@ -140,7 +140,7 @@ class _DeviceInfo:
         for place, (name, version) in enumerate(installed.items()):
             self._context.report("asking", place, len(installed), "frameworks")
             if name == own.name:
-                self._frameworks[name] = {"version": version, "devices": own.seen()}
+                self._frameworks[name] = {"version": version, "devices": own.visible_devices()}
             elif self._params.ask_frameworks:
                 self._frameworks[name] = {"version": version, **query_visible_devices(name)}
         if self._context.artifacts is not None:

@@ -393,9 +393,9 @@ def _judged(
     in_step = None if correctness.is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
     if check.rel_error > limit == correctness.MAX_TOLERANCE and correctness.is_truncated(single, ran_in):
         in_step = _CUT_OFF.format(ran_in)
-    judged = check.told and in_step is None
+    judged = check.is_known and in_step is None
     warnings = [
-        degenerate or result_checks.zero_product(check.told and single.told),
+        degenerate or result_checks.zero_product(check.is_known and single.is_known),
         result_checks.output_nonfinite(check.nonfinite, check.elements),
         result_checks.result_incorrect(check.rel_error, limit) if judged and not check.nonfinite else None,
     ]

@@ -78,6 +78,6 @@ def _named(name: str, full_ids: Collection[str]) -> str:
 async def workers(state: dependencies.StateDep) -> WorkerList:
     """List all live workers. A worker's `job` is null if it belongs to another key."""
     found = await fleet.workers(state.client, state.settings)
-    seen = await state.jobs.seen({each.job for each in found if each.job is not None})
+    seen = await state.jobs.visible({each.job for each in found if each.job is not None})
     hidden = {"job": None}
     return WorkerList(data=[each if each.job in seen else each.model_copy(update=hidden) for each in found])

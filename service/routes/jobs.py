@@ -281,7 +281,7 @@ async def _log_slot(state: dependencies.StateDep, caller: CallerDep, follow: Fol
     if not follow:
         yield
         return
-    with state.streams.one(caller.key):
+    with state.streams.slot(caller.key):
         yield
 
 

@@ -145,9 +145,9 @@ def test_output_that_is_not_finite_is_counted_and_incorrect(value: float) -> Non
 def test_a_zero_product_decides_nothing_and_any_other_output_is_wrong(left: bool) -> None:
     a, b = (np.zeros((8, 8), np.float32), normal(8, 8))[:: 1 if left else -1]
     zero = freivalds(a, b, a @ b, dtype="float32")
-    assert (zero.told, zero.correct, precision_fingerprint(zero.rel_error)) == (False, False, None)
+    assert (zero.is_known, zero.correct, precision_fingerprint(zero.rel_error)) == (False, False, None)
     wrong = freivalds(a, b, np.ones((8, 8), np.float32), dtype="float32")
-    assert (wrong.told, wrong.correct) == (True, False)
+    assert (wrong.is_known, wrong.correct) == (True, False)
 
 
 def _summed(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -160,18 +160,18 @@ def test_a_server_that_has_just_come_up_is_given_one_lease(settings: Settings, a
 def test_leases_may_expire_one_lease_after_redis_was_first_reached() -> None:
     outlook = LeaseGuard(lease_s=30)
     assert not outlook.clear(100)
-    outlook.seen(1000, 100)
+    outlook.observe(1000, 100)
     assert not outlook.clear(129)
-    outlook.seen(1030, 130)
+    outlook.observe(1030, 130)
     assert outlook.clear(130)
 
 
 def test_after_an_outage_one_lease_has_to_pass_again() -> None:
     outlook = LeaseGuard(lease_s=30)
-    outlook.seen(1000, 100)
+    outlook.observe(1000, 100)
     outlook.away()
     assert not outlook.clear(140)
-    outlook.seen(1060, 160)
+    outlook.observe(1060, 160)
     assert not outlook.clear(189)
     assert outlook.clear(190)
 
@@ -179,9 +179,9 @@ def test_after_an_outage_one_lease_has_to_pass_again() -> None:
 @pytest.mark.parametrize(("redis_s", "believed"), [(1105, True), (1000, True), (4700, False)])
 def test_a_clock_that_jumps_ahead_runs_out_no_lease(redis_s: float, believed: bool) -> None:
     outlook = LeaseGuard(lease_s=30)
-    outlook.seen(1000, 0)
-    outlook.seen(1100, 100)
-    outlook.seen(redis_s, 105)
+    outlook.observe(1000, 0)
+    outlook.observe(1100, 100)
+    outlook.observe(redis_s, 105)
     assert outlook.clear(105) is believed
 
 

@@ -72,7 +72,7 @@ async def test_a_job_of_another_owner_is_unknown(
     earlier = await mine.earlier("same", "x")
     assert earlier is not None
     assert earlier.job == waits
-    assert await others.seen([done.id, waits.id]) == set()
+    assert await others.visible([done.id, waits.id]) == set()
     assert [job.id for job in (await mine.list()).data] == [waits.id, done.id]
     assert [job.id for job in (await mine.list(status=Status.QUEUED, workload="matmul")).data] == [waits.id]
     assert await mine.result(done.id)

@@ -19,13 +19,17 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_ab
 
 def test_a_free_slot_is_taken_and_returned() -> None:
     places = StreamLimit(4)
-    with places.one_if_free("a") as first, places.one_if_free("a") as second:
+    with places.slot_if_free("a") as first, places.slot_if_free("a") as second:
         assert (first, second) == (True, False)
-        with places.one_if_free(None) as third, places.one_if_free(None) as fourth, places.one_if_free(None) as fifth:
+        with (
+            places.slot_if_free(None) as third,
+            places.slot_if_free(None) as fourth,
+            places.slot_if_free(None) as fifth,
+        ):
             assert (third, fourth, fifth) == (True, True, True)
-            with places.one_if_free("b") as beyond:
+            with places.slot_if_free("b") as beyond:
                 assert not beyond
-    with places.one_if_free("a") as again:
+    with places.slot_if_free("a") as again:
         assert again
 
 

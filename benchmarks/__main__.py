@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.report import requested
 
-SPEED = ("start", "matmul", "mnist_cnn", "trainings")
+SPEED = ("start", "matmul", "mnist_cnn", "trainings", "http")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "repeatability", "alarms", "plain_step")
 

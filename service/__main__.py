@@ -83,7 +83,7 @@ def main() -> int:
     except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
-    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/server.md)
+    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/http.md)
     Server(_config(app, settings), app.state.stopping).run()
     return 0
 

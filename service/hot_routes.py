@@ -97,7 +97,7 @@ async def _job(request: Request, state: State) -> Response:
     fetched = state.jobs.fetch(job_id)  # in one round trip with the check of the key
     caller = await authorize(request)
     current_job_id.set(job_id)
-    job = await state.seen_by(caller.viewer).jobs.read(job_id, fetched)
+    job = await state.jobs.seen_by(caller.viewer).read(job_id, fetched)
     return job_response(job, request.headers.get("if-none-match"))
 
 
@@ -106,12 +106,12 @@ async def _result(request: Request, state: State) -> Response:
     fetched = state.jobs.fetch_result(job_id)
     caller = await authorize(request)
     current_job_id.set(job_id)
-    document = await state.seen_by(caller.viewer).jobs.result_document(job_id, fetched)
+    document = await state.jobs.seen_by(caller.viewer).result_document(job_id, fetched)
     return result_response(document, request.headers.get("if-none-match"))
 
 
 async def _list(request: Request, state: State) -> Response:
     caller = await authorize(request)
     limit = _LIMIT.fullmatch(request.scope["query_string"])
-    page = await state.seen_by(caller.viewer).jobs.browse(limit=int(limit[1]) if limit else 50)
+    page = await state.jobs.seen_by(caller.viewer).browse(limit=int(limit[1]) if limit else 50)
     return list_response(page, request)

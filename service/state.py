@@ -129,7 +129,8 @@ class State:
 
     def seen_by(self, viewer: Viewer) -> Self:
         """This state, with the jobs that `viewer` may see."""
-        return self if viewer is self.jobs.viewer else replace(self, jobs=self.jobs.seen_by(viewer))
+        jobs = self.jobs.seen_by(viewer)
+        return self if jobs is self.jobs else replace(self, jobs=jobs)
 
 
 def check_store(settings: Settings) -> None:

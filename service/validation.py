@@ -89,6 +89,27 @@ class _Object(dict[str, Any]):
     repeated: tuple[str, ...] = ()
 
 
+class _Values:
+    """What `json.loads` calls for objects and numbers. `odd`: whether one may have to be reported."""
+
+    def __init__(self, text: str) -> None:
+        self.odd = "\\u" in text  # an escaped surrogate
+
+    def object(self, pairs: list[tuple[str, Any]]) -> _Object:
+        found = _Object(pairs)
+        if len(found) < len(pairs):
+            self.odd = True
+            given = Counter(key for key, _ in pairs)
+            found.repeated = tuple(key for key, times in given.items() if times > 1)
+        return found
+
+    def number(self, text: str) -> int | float:
+        """Return 1.0 and 1e3 as integers, as JSON Schema and languages with a single number type treat them."""
+        number = float(text)
+        self.odd |= not math.isfinite(number)
+        return int(number) if number.is_integer() and abs(number) <= _EXACT else number
+
+
 def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
     """The object in `body`, and errors of single values: repeated keys, non-finite numbers, lone surrogates.
 
@@ -96,8 +117,10 @@ def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
     """
     text = _decode(body)
     _check_size(text)
+    values = _Values(text)
+    hooks: Any = {"parse_float": values.number, "parse_constant": values.number}
     try:
-        document = json.loads(text, object_pairs_hook=_json_object, parse_float=_json_number)
+        document = json.loads(text, object_pairs_hook=values.object, **hooks)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise MalformedBody(f"the body is not JSON: {error.msg} at {where}") from error
@@ -105,7 +128,7 @@ def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
         raise MalformedBody("the body has a number with too many digits") from error
     if not isinstance(document, dict):
         raise MalformedBody("the body must be a JSON object")
-    return document, list(_json_errors(document, ""))
+    return document, list(_json_errors(document, "")) if values.odd else []
 
 
 def _decode(body: bytes) -> str:
@@ -117,6 +140,9 @@ def _decode(body: bytes) -> str:
 
 def _check_size(text: str) -> None:
     """Check the number of parts and the depth, ignoring the contents of strings; stop at the first part too many."""
+    opened = text.count("[") + text.count("{")
+    if opened <= MAX_DEPTH and opened + text.count(",") <= MAX_PARTS:
+        return
     parts = deepest = depth = 0
     for token in _TOKEN.finditer(text):
         character = text[token.start()]
@@ -127,20 +153,6 @@ def _check_size(text: str) -> None:
             raise MalformedBody(f"the body has more than {MAX_PARTS} brackets, braces and commas")
     if deepest > MAX_DEPTH:
         raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
-
-
-def _json_number(text: str) -> int | float:
-    """Return 1.0 and 1e3 as integers, as JSON Schema and languages with a single number type treat them."""
-    number = float(text)
-    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> _Object:
-    found = _Object(pairs)
-    if len(found) < len(pairs):
-        given = Counter(key for key, _ in pairs)
-        found.repeated = tuple(key for key, times in given.items() if times > 1)
-    return found
 
 
 def _json_errors(value: Any, at: str) -> Iterator[FieldError]:

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BeforeValidator, Field
 from dyno.models.spec import InterleavedSpec, Model, Spec, spec_without_unknown_fields
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]  # two digits at a time: every request takes an id
 _RANDOM_BITS = 80
 
 _turn = threading.Lock()
@@ -30,7 +31,7 @@ def new_ulid(now_s: float | None = None) -> str:
     millis = int((time.time() if now_s is None else now_s) * 1000)
     with _turn:
         _last = _last + 1 if _last >> _RANDOM_BITS == millis else (millis << _RANDOM_BITS) | secrets.randbits(80)
-        return "".join(_CROCKFORD[(_last >> shift) & 31] for shift in range(125, -1, -5))
+        return "".join([_PAIRS[(_last >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 SCHEMA = 1  # a new schema needs a new version, whose devices have their own profiles (dyno/store/placement.py)

@@ -7,6 +7,7 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 
 import hmac
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -131,7 +132,7 @@ class ApiKeys:
             return await self._find(key_id, digest)
         if reply[0] == "limited":
             raise too_many_requests(reply[2], reply[1])
-        return _key(key_id, dict(zip(reply[1][::2], reply[1][1::2], strict=True))) if reply[0] == "admitted" else None
+        return _admitted(key_id, tuple(reply[1])) if reply[0] == "admitted" else None
 
     async def _find(self, key_id: str, digest: str) -> ApiKey | None:
         record = await self._record(key_id)
@@ -156,6 +157,14 @@ def any_key(client: redis.Redis, settings: Settings) -> bool:
     """`ApiKeys.any` for callers without an event loop."""
     with store_errors():
         return bool(client.exists(Keys(settings.namespace).api_keys))
+
+
+_FIELDS = ("name", "scope", "prefix", "created_at", "last_used_at", *Limits.model_fields)  # as in admit.lua
+
+
+@lru_cache(maxsize=1024)
+def _admitted(key_id: str, values: tuple[str | None, ...]) -> ApiKey:
+    return _key(key_id, {name: text for name, text in zip(_FIELDS, values, strict=True) if text is not None})
 
 
 def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -58,34 +58,42 @@ class StoredJob:
         """The job as JSON. Raises RecordUnreadable."""
         if self.record.get("shape") == SHAPE and self.record.get("schema") == _SCHEMA:
             with contextlib.suppress(KeyError, ValueError):  # `to_job` reports the damage
-                return _joined(self.record, self.queue)
+                head, tail = _around_place(tuple(self.record.items()))
+                return head + _place(self.queue) + tail
         return self.job().model_dump_json(by_alias=True)
 
 
 _SCHEMA = str(SCHEMA)
 
 
-def _joined(record: Mapping[str, str], queue: QueueState) -> str:
+def _place(queue: QueueState) -> str:
+    passed_over = "true" if queue.passed_over else "false"
+    return f'"position":{_number(queue.position)},"passed_over":{passed_over},"eta_s":{_number(queue.eta_s)}'
+
+
+@lru_cache(maxsize=1024)  # a record is read far more often than it changes
+def _around_place(fields: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """The document of a record before and after its place in the queue."""
+    record = dict(fields)
     get, job_id, status = record.get, record["id"], Status(record["status"])
     spec, warnings = record["spec"], get("warnings", "[]")
     from_json(spec), from_json(warnings)  # damaged text would make the whole page unreadable
-    done = status in DONE
+    done = "true" if status in DONE else "false"
     webhook = f'{{"url":{json.dumps(url, ensure_ascii=False)}}}' if (url := get("webhook")) else "null"
     held_by = _shown(Holder, get("held_by")) if status is Status.QUEUED else "null"
     url = f"/v1/jobs/{job_id}"
     return (
         f'{{"id":"{job_id}","status":"{status}","status_reason":{_text(get("status_reason"))},'
-        f'"done":{_truth(done)},"attempt":{int(record["attempt"])},'
+        f'"done":{done},"attempt":{int(record["attempt"])},'
         f'"spec":{spec[:-1]},"webhook":{webhook}}},"warnings":{warnings},'
-        f'"queue":{{"name":{_text(record["queue"])},"position":{_number(queue.position)},'
-        f'"passed_over":{_truth(queue.passed_over)},"eta_s":{_number(queue.eta_s)},"held_by":{held_by}}},'
-        f'"progress":{_progress(get("progress"), status)},"worker":{_shown(WorkerRef, get("worker"))},'
+        f'"queue":{{"name":{_text(record["queue"])},"held_by":{held_by},',
+        f'}},"progress":{_progress(get("progress"), status)},"worker":{_shown(WorkerRef, get("worker"))},'
         f'"created_at":{_time(record["created_at"])},"queued_at":{_time(record["queued_at"])},'
         f'"started_at":{_time(get("started_at"))},"finished_at":{_time(get("finished_at"))},'
         f'"cancel_requested_at":{_time(get("cancel_requested_at"))},"failure":{_shown(Failure, get("failure"))},'
         f'"rerun_of":{_text(get("rerun_of"))},"urls":{{"self":"{url}","result":"{url}/result",'
         f'"cancel":"{url}/cancel","events":"{url}/events"}},"owner":{_text(get("owner"))},'
-        f'"schema":{_SCHEMA},"version":{int(record["version"])}}}'
+        f'"schema":{_SCHEMA},"version":{int(record["version"])}}}',
     )
 
 
@@ -100,10 +108,6 @@ def result_document(stored: str, job_id: str) -> str:
         return "{" + stored[len(_STAMP) :]
     found = parse_stored(Result.model_validate_json, stored, f"the result of {job_id}")
     return found.model_dump_json(by_alias=True)
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _number(value: float | None) -> str:

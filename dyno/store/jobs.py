@@ -204,6 +204,8 @@ class Jobs:
 
     def seen_by(self, viewer: Viewer) -> Self:
         """A copy of this object for another `viewer`."""
+        if viewer == self.viewer:
+            return self
         seen = copy(self)
         seen.viewer = viewer
         return seen

@@ -7,8 +7,10 @@ With a connection for each command, as redis-py has it, a command costs 35 µs o
 import asyncio
 import contextlib
 from collections import deque
+from itertools import islice
 from typing import Any
 
+import hiredis
 import redis
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
@@ -71,9 +73,8 @@ class SharedConnection:
             await connection.connect()  # type: ignore[no-untyped-call]
             try:
                 self.round_trips += 1
-                await connection.send_packed_command(
-                    connection.pack_commands([command for command, _ in list(self._waiting)[:count]])
-                )
+                unanswered = islice(self._waiting, count)
+                await connection.send_packed_command(b"".join(hiredis.pack_command(each) for each, _ in unanswered))
                 while count:
                     await self._settle_next(connection)
                     count -= 1
@@ -123,7 +124,7 @@ class PipeliningRedis(redis.asyncio.Redis):
         return self.shared.send(*command)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        reply = await self.shared.send(*args)
+        reply = await self.shared.send(*str(args[0]).split(), *args[1:])  # such as "SCRIPT LOAD"
         options.pop("keys", None)
         callback = self.response_callbacks.get(args[0])
         return callback(reply, **options) if callback else reply

@@ -56,8 +56,8 @@ def synthetic_images(name: str, classes: tuple[str, ...], side: int, channels: i
     patterns = _shifted_patterns(random, len(classes), side, channels)
     shifts = len(_SHIFTS) ** 2
     drawn = random.integers(0, len(classes) * shifts, train + test)
-    images = np.frombuffer(bytearray(random.bytes((train + test) * side * side * channels)), np.uint8)
-    images = images.reshape(train + test, side, side, channels)
+    noise = np.frombuffer(bytearray(random.bytes((train + test) * side * side * channels)), np.uint8)
+    images = noise.reshape(train + test, side, side, channels)
     images &= _NOISE
     for start in range(0, len(images), _AT_ONCE):
         images[start : start + _AT_ONCE] += patterns[drawn[start : start + _AT_ONCE]]

@@ -227,7 +227,7 @@ def synthetic_values() -> NDArray[np.float32]:
 
 def _drifting(random: np.random.Generator) -> NDArray[np.float64]:
     """A mean-reverting random walk with standard deviation 1, predictable for a day or two."""
-    pushes = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS).tolist()
+    pushes: list[float] = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS).tolist()
     return np.fromiter(accumulate(pushes, lambda level, push: _KEPT * level + push), np.float64)
 
 

@@ -7,6 +7,7 @@ of the same atomic step, so a series holds each result once. If a series is lost
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import redis
@@ -287,8 +288,12 @@ class Leases:
         return bool(reply[0] != "superseded")
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:
+        call = partial(self._scripts[script], keys=keys, args=[self._keys.namespace, *args])
         with store_errors():
-            reply: list[Any] = self._scripts[script](keys=keys, args=[self._keys.namespace, *args])
+            try:
+                reply: list[Any] = call()
+            except redis.exceptions.NoScriptError:  # Redis restarted after redis-py had loaded the script
+                reply = call()
         return reply
 
 

@@ -70,3 +70,21 @@ async def test_scripts_that_the_server_has_forgotten_are_sent_again(
 
 def test_a_head_that_is_no_longer_first_would_lose_its_flags() -> None:
     assert all(source.startswith("#!lua") and "local TRANSITIONS" in source for source in SCRIPT_SOURCES.values())
+
+
+def test_a_script_that_a_restart_forgot_right_after_its_loading_is_sent_again(
+    leases: Leases, claim: Callable, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, forgotten = client.script_load, list[str]()
+
+    def loaded(text: str) -> str:
+        digest = str(load(text))
+        if not forgotten:
+            client.script_flush()
+            forgotten.append(digest)
+        return digest
+
+    monkeypatch.setattr(client, "script_load", loaded)
+    client.script_flush()
+    assert claim() is None
+    assert forgotten

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import httpx
@@ -33,16 +33,24 @@ BODY = {
     "device": "cpu",
     "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
 }
-MOMENTS = {"before the wake-up": "pass", "before the answer": "sent(settings, queue)"}
-# The API, killed with SIGKILL just before or just after it sends a wake-up.
+MOMENTS = ("before the answer", "before the wake-up", "after the wake-up")
+# The API, killed with SIGKILL. It may have answered when it sends the wake-up.
 DOOMED = """
 import os, signal, sys
 from dyno import celery_app
-sent = celery_app.send_wake_up
-def doomed(settings, queue):
-    {what}
-    os.kill(os.getpid(), signal.SIGKILL)
-celery_app.send_wake_up = doomed
+from dyno.store.jobs import Jobs
+def end(): os.kill(os.getpid(), signal.SIGKILL)
+submit, send = Jobs.submit, celery_app.send_wake_up
+async def doomed_submit(*args, **options):
+    await submit(*args, **options)
+    end()
+def doomed_wake_up(settings, queue):
+    if sys.argv[1] == "after the wake-up":
+        send(settings, queue)
+    end()
+if sys.argv[1] == "before the answer":
+    Jobs.submit = doomed_submit
+celery_app.send_wake_up = doomed_wake_up
 from service.__main__ import main
 sys.exit(main())
 """
@@ -72,9 +80,10 @@ def test_a_job_runs_without_a_retry_and_a_retry_finds_it(
     start_worker(HERE, settings)
     until_idle(settings, 1)
     ids: dict[str, str] = {}
-    for moment, what in MOMENTS.items():
-        with api(settings, "-c", DOOMED.format(what=what)) as http, pytest.raises(httpx.TransportError):
-            http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": moment})
+    for moment in MOMENTS:
+        answers = pytest.raises(httpx.TransportError) if moment == MOMENTS[0] else suppress(httpx.TransportError)
+        with api(settings, "-c", DOOMED, moment) as http, answers:
+            assert http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": moment}).status_code == 202
         [ids[moment]] = set(client.zrange(Keys(settings.namespace).jobs, 0, -1)) - set(ids.values())
         job = until_status(settings, ids[moment], Status.SUCCEEDED)
         assert job.started_at is not None

@@ -181,10 +181,11 @@ def monitor_frames(frames_fd: int, parent_pid: int) -> None:
     with EmbeddedServer() as server:
         settings = Settings().model_copy(update={"redis_url": server.url})
         leases = Leases(sync_client(settings), settings)
-        heartbeat = _Counted(_claimed(leases, settings), leases, settings.heartbeat_s, time.monotonic)
+        stop = StopSwitch()
+        heartbeat = _Counted(_claimed(leases, settings), leases, settings.heartbeat_s, time.monotonic, stop)
         print("claimed", flush=True)
         runner = RunnerProcess("forked", frames_fd, sys.stdin.fileno(), LogTail(), kill_zygote=lambda: None)
-        ended = RunnerMonitor(runner, 0, _NO_LIMITS, heartbeat, StopSwitch(), time.monotonic).until_ended()
+        ended = RunnerMonitor(runner, 0, _NO_LIMITS, heartbeat, stop, time.monotonic).until_ended()
     assert ended.stopped_for is None, ended.stopped_for
     assert heartbeat.heard, "Redis didn't answer"
     print(heartbeat.beats)

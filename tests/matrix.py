@@ -91,8 +91,8 @@ def _not_root(stack: ExitStack) -> Run:
     home = _folder(stack)
     base = shutil.copytree(sys.base_prefix, home / "base", symlinks=True)
     python = _installed(home / "dyno", str(base / "bin" / f"python3.{sys.version_info.minor}"))
+    (home / "tmp").mkdir()
     subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", home], check=True)
-    (home / "tmp").mkdir(mode=0o1777)
     become = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
     names = {"HOME": str(home), "USER": "tester", "LOGNAME": "tester", "TMPDIR": str(home / "tmp")}
     names["LD_LIBRARY_PATH"] = str(base / "lib")  # else the loader may find another Python's library

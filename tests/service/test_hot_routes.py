@@ -83,8 +83,9 @@ def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
     serve: Callable[..., Any], settings: Settings, offered: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside what all requests of a second share: devices, the forecast, and whether a key is needed."""
-    for constant in ("service.anonymous_access.FRESH_S", "dyno.store.eta.FORECAST_FRESH_S"):
-        monkeypatch.setattr(constant, 3600.0)
+    for constant in ("anonymous_access.FRESH_S", "anonymous_access.BELIEVED_S"):
+        monkeypatch.setattr(f"service.{constant}", 3600.0)
+    monkeypatch.setattr("dyno.store.eta.FORECAST_FRESH_S", 3600.0)
     app = create_app(settings)
     with serve(app) as http:
         job = http.post("/v1/jobs", json=BODY).json()

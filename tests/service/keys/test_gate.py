@@ -49,7 +49,8 @@ def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str
 def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
     redis_url: str, namespace: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.anonymous_access.FRESH_S", 3600.0)
+    for constant in ("FRESH_S", "BELIEVED_S"):
+        monkeypatch.setattr(f"service.anonymous_access.{constant}", 3600.0)
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks")
     app, asked = create_app(settings), list[str]()
     with serve(app) as http:
@@ -64,8 +65,9 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
         for _ in range(10):
             assert http.get("/v1/workloads").status_code == 200
         assert asked == ["EXISTS"]
-        asked.clear()
         http.headers["Authorization"] = f"Bearer {make_key(settings)[1]}"
+        assert http.get("/v1/workloads").status_code == 200  # the server may have to learn the script
+        asked.clear()
         for _ in range(10):
             assert http.get("/v1/workloads").status_code == 200
         assert asked == ["EVALSHA"] * 10

@@ -59,12 +59,11 @@ class JobQuery:
 
     def fits(self, record: Mapping[str, str]) -> bool:
         """Raises KeyError and ValueError for a damaged record."""
-        at = to_datetime(record["created_at"])
         if (
             (self.status is not None and record["status"] != self.status)
             or (self.workload is not None and record["workload"] != self.workload)
-            or (self.created_after is not None and at <= self.created_after)
-            or (self.created_before is not None and at >= self.created_before)
+            or (self.created_after is not None and to_datetime(record["created_at"]) <= self.created_after)
+            or (self.created_before is not None and to_datetime(record["created_at"]) >= self.created_before)
             or (self.owner is not None and record.get("owner") != self.owner)
         ):
             return False

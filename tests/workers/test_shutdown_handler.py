@@ -22,6 +22,7 @@ INSTRUCTIONS = 300  # more than a handler has
 @pytest.fixture
 def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupted(0, lambda: StopSwitch().stop(0.0))  # since Python 3.12, the first tracer gets no instructions
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -227,12 +227,9 @@ def synthetic_values() -> NDArray[np.float32]:
 
 def _drifting(random: np.random.Generator) -> NDArray[np.float64]:
     """A mean-reverting random walk with standard deviation 1, predictable for a day or two."""
-
-    def moved(level: float, push: float) -> float:
-        return _KEPT * level + push
-
     pushes: list[float] = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS).tolist()
-    return np.fromiter(accumulate(pushes, moved), np.float64)
+    levels = accumulate(pushes, lambda level, push: _KEPT * level + push)
+    return np.fromiter(levels, np.float64)
 
 
 NAME = "weather"

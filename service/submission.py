@@ -13,15 +13,7 @@ from typing import Literal
 import anyio.to_thread
 
 from dyno import celery_app
-from dyno.errors import (
-    DynoError,
-    ExceedsTimeout,
-    FieldError,
-    InvalidComparison,
-    InvalidSpec,
-    NoDeviceFits,
-    NotComparable,
-)
+from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
 from dyno.logging import current_job_id
 from dyno.measure.compare_results import compare_variants
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
@@ -49,7 +41,7 @@ async def submit(
     """
     try:
         admission = await admit_request(state, asked)
-    except DynoError:
+    except (NoDeviceFits, InvalidSpec):
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
             return earlier
         raise

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-import redis
 import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -29,14 +28,7 @@ from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
 from dyno.store.documents import SHAPE, StoredJob, result_document
 from dyno.store.pipelining import PipeliningRedis
-from dyno.store.records import (
-    IndexPosition,
-    JobIndex,
-    RecordPage,
-    parse_stored,
-    read_page,
-    to_datetime,
-)
+from dyno.store.records import IndexPosition, JobIndex, RecordPage, parse_stored, read_page, to_datetime
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
 

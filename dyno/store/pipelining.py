@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 import hiredis
-import redis
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
 from redis.backoff import AbstractBackoff

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 from dyno.errors import TracingMissing
 from dyno.settings import LogFormat, Settings
 
+_encode = json.JSONEncoder(default=str).encode  # `json.dumps` makes an encoder at each call
 PLAIN_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -54,7 +55,7 @@ def log_context_of_job(job: str) -> Iterator[None]:
 def log_event(log: logging.Logger, level: int, name: str, facts: Mapping[str, object]) -> None:
     """Log the event `name`. Values in a plain line are JSON, so the line splits at spaces outside quotes."""
     if log.isEnabledFor(level):
-        pairs = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in facts.items())
+        pairs = " ".join(f"{key}={_encode(value)}" for key, value in facts.items())
         log.log(level, "%s %s", name, pairs, extra={"event": name, "facts": facts})
 
 

@@ -14,10 +14,10 @@ from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.result import Artifact
 from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
+from dyno.store.jobs import Jobs
 from dyno.store.placement import device_class, fits, profile, queue_for
 from dyno.workloads.contract import Estimate, Params
 from dyno.workloads.training.params import TrainingParams
-from service.state import State
 from service.validation import JobRequest
 
 _WEBHOOKS_OFF = "this service can't send webhooks: DYNO_WEBHOOK_SECRET is not set"
@@ -37,13 +37,13 @@ def check_webhook(settings: Settings, spec: Spec) -> None:
 _WEIGHTS = "/params/weights"
 
 
-async def check_weights(state: State, params: Params) -> None:
+async def check_weights(jobs: Jobs, params: Params) -> None:
     """Raises InvalidSpec that points at the job or the file name. The file isn't opened."""
     ref = params.weights if isinstance(params, TrainingParams) else None
     if ref is None:
         return
     try:
-        listed = (await state.jobs.result(ref.job)).artifacts
+        listed = (await jobs.result(ref.job)).artifacts
     except errors.UnknownJob:
         raise _weights_error("job", "unknown-job", f"{ref.job} doesn't exist, or was deleted") from None
     except errors.ResultNotReady as error:
@@ -79,6 +79,27 @@ class Admission(NamedTuple):
     estimate: JobEstimate | None
     warnings: list[SpecWarning]
     fits: Mapping[str, bool]
+
+
+class RecentAdmissions:
+    """The admissions of one list of devices. Many requests repeat a spec with another seed, or with other labels."""
+
+    def __init__(self) -> None:
+        self._devices: Sequence[Device] = ()
+        self._known = dict[str, Admission]()
+
+    def admit(self, request: JobRequest, devices: Sequence[Device]) -> Admission:
+        """As `admit`, which this calls once for each spec. Raises the same."""
+        if devices is not self._devices or len(self._known) == _MOST_RECENT:
+            self._devices, self._known = devices, {}
+        spec = request.spec.model_dump_json(exclude=_NOT_ADMITTED)
+        if (found := self._known.get(spec)) is None:
+            found = self._known[spec] = admit(request, devices)
+        return found
+
+
+_MOST_RECENT = 1000
+_NOT_ADMITTED = {"seed", "labels", "webhook", "priority", "expires_in_s"}  # fields that `admit` doesn't read
 
 
 class _Candidate(NamedTuple):

@@ -47,6 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # middleware.py has the spans and metrics
     )
     app.state.stopping = stopping
     parts = (jobs, events, artifacts, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health)
@@ -56,9 +57,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.rules = auth.route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
-    app.add_middleware(HotRoutes)
-    if traces.on:
-        app.add_middleware(middleware.TracingMiddleware, traces=traces)
     app.state.meter = middleware.HttpMetrics(app.version)
-    middleware.install(app, app.state.meter, settings)
+    middleware.install(app, HotRoutes, traces, app.state.meter, settings)
     return app

@@ -49,10 +49,13 @@ class HotRoutes:
         scope["route"], answer = found
         request = Request(scope, receive)
         try:
-            response = await answer(request, request.app.state.opened)
-        except (DynoError, ClientDisconnect) as error:
-            response = await problems.respond(request, error)
-        await response(scope, receive, send)
+            response = await answer(request, scope["app"].state.opened)
+        except Exception as error:
+            await (await problems.respond(request, error))(scope, receive, send)
+            if not isinstance(error, DynoError | ClientDisconnect):
+                raise  # the server logs it
+        else:
+            await response(scope, receive, send)
 
 
 def _answer(scope: Scope) -> tuple[_Route, Answer] | None:

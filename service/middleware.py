@@ -10,7 +10,7 @@ import logging
 import platform
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
@@ -173,12 +173,19 @@ _TRACED_WITH = ("traceparent", "tracestate", "X-Request-ID")
 _LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate")
 
 
-def install(app: FastAPI, meter: HttpMetrics, settings: Settings) -> None:
-    """Wrap `app`, outside Starlette's own layers: one of them responds when all others fail."""
+def install(
+    app: FastAPI, hot_routes: Callable[[ASGIApp], ASGIApp], traces: Tracer, meter: HttpMetrics, settings: Settings
+) -> None:
+    """Wrap `app`, outside Starlette's own layers: one of them responds when all others fail.
+
+    `hot_routes` answers the frequent requests in front of those layers.
+    """
     build = app.build_middleware_stack
 
     def outermost() -> ASGIApp:
-        inner: ASGIApp = HeadMiddleware(build(), app.state.routes)
+        inner: ASGIApp = hot_routes(HeadMiddleware(build(), app.state.routes))
+        if traces.on:
+            inner = TracingMiddleware(inner, traces)
         if settings.cors_origins:
             inner = _Cors(
                 inner,

@@ -279,9 +279,11 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def respond(request: Request, error: DynoError | ClientDisconnect) -> Response:
+async def respond(request: Request, error: Exception) -> Response:
     """The problem for an error that a route raised."""
-    return await (_of_dyno if isinstance(error, DynoError) else _of_disconnect)(request, error)
+    if isinstance(error, DynoError):
+        return await _of_dyno(request, error)
+    return await (_of_disconnect if isinstance(error, ClientDisconnect) else _unexpected)(request, error)
 
 
 async def _of_dyno(request: Request, error: Exception) -> Response:

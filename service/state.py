@@ -32,7 +32,7 @@ from dyno.store.maintenance import Maintenance
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
-from service import anonymous_access, problems
+from service import admission, anonymous_access, problems
 
 
 def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:
@@ -126,6 +126,7 @@ class State:
     streams: StreamLimit
     polls: StreamLimit
     traces: Tracer
+    admissions: admission.RecentAdmissions
 
     def seen_by(self, viewer: Viewer) -> Self:
         """This state, with the jobs that `viewer` may see."""
@@ -196,6 +197,7 @@ async def opened(
             streams,
             polls,
             traces,
+            admission.RecentAdmissions(),
         )
         async with webhook_delivery.webhook_deliverer(client, settings):
             yield State(settings, workloads, client, *parts)

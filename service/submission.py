@@ -74,18 +74,18 @@ async def admit_request(state: State, asked: JobRequest | ComparisonRequest) -> 
             with _in_spec(place):
                 await _check_outside(state, request)
     with contextlib.suppress(NoDeviceFits, InvalidSpec):  # a device may have come in the last second
-        return _admit(asked, await state.devices.read())
-    return _admit(asked, await state.devices.read(max_age_s=0))
+        return _admit(state, asked, await state.devices.read())
+    return _admit(state, asked, await state.devices.read(max_age_s=0))
 
 
-def _admit(asked: JobRequest | ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
-    return admit(asked, devices) if isinstance(asked, JobRequest) else admit_both(asked, devices)
+def _admit(state: State, asked: JobRequest | ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
+    return state.admissions.admit(asked, devices) if isinstance(asked, JobRequest) else admit_both(asked, devices)
 
 
 async def _check_outside(state: State, asked: JobRequest) -> None:
     """Check what the spec names outside of itself."""
     check_webhook(state.settings, asked.spec)
-    await check_weights(state, asked.params)
+    await check_weights(state.jobs, asked.params)
 
 
 async def wake_up(state: State, queue_name: str) -> None:

@@ -16,6 +16,7 @@ import redis.asyncio
 from dyno.errors import LimitReached, QueueFull, StoreUnavailable, UnknownKey
 from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.settings import Settings
+from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -46,12 +47,12 @@ def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitRea
 class ApiKeys:
     """Every method raises StoreUnavailable while Redis is unreachable."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+    def __init__(self, client: PipeliningRedis, settings: Settings) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
-        self._admit = client.register_script(SCRIPT_SOURCES[Script.ADMIT])
-        self._revoke = client.register_script(SCRIPT_SOURCES[Script.REVOKE])
-        self._open = client.register_script(SCRIPT_SOURCES[Script.OPEN])
+        self._admit = client.cached_script(SCRIPT_SOURCES[Script.ADMIT])
+        self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
+        self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
 
     async def any(self) -> bool:
         """Whether requests need a key."""

@@ -27,15 +27,17 @@ SHAPE: Final = hashlib.sha256(
 RESULT_SHAPE: Final = hashlib.sha256(json.dumps(Result.model_json_schema(mode="serialization")).encode()).hexdigest()[
     :8
 ]
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder at each call
 _STAMP = f'{{"shape":"{RESULT_SHAPE}",'
 
 
 @dataclass
 class StoredJob:
-    """A job's record, as HGETALL returns it, with its place in the queue."""
+    """A job's record, as HGETALL returns it, with its place in the queue. `new`: it was queued just now."""
 
     record: Mapping[str, str]
     queue: QueueState
+    new: bool = False
 
     @property
     def id(self) -> str:
@@ -58,7 +60,10 @@ class StoredJob:
         """The job as JSON. Raises RecordUnreadable."""
         if self.record.get("shape") == SHAPE and self.record.get("schema") == _SCHEMA:
             with contextlib.suppress(KeyError, ValueError):  # `to_job` reports the damage
-                head, tail = _around_place(tuple(self.record.items()))
+                if self.new:
+                    head, tail = _around_place(self.record)
+                else:
+                    head, tail = _recent_around_place(tuple(self.record.items()))
                 return head + _place(self.queue) + tail
         return self.job().model_dump_json(by_alias=True)
 
@@ -72,14 +77,17 @@ def _place(queue: QueueState) -> str:
 
 
 @lru_cache(maxsize=1024)  # a record is read far more often than it changes
-def _around_place(fields: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+def _recent_around_place(fields: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    return _around_place(dict(fields))
+
+
+def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
     """The document of a record before and after its place in the queue."""
-    record = dict(fields)
     get, job_id, status = record.get, record["id"], Status(record["status"])
     spec, warnings = record["spec"], get("warnings", "[]")
     from_json(spec), from_json(warnings)  # damaged text would make the whole page unreadable
     done = "true" if status in DONE else "false"
-    webhook = f'{{"url":{json.dumps(url, ensure_ascii=False)}}}' if (url := get("webhook")) else "null"
+    webhook = f'{{"url":{_encode(url)}}}' if (url := get("webhook")) else "null"
     held_by = _shown(Holder, get("held_by")) if status is Status.QUEUED else "null"
     url = f"/v1/jobs/{job_id}"
     return (
@@ -115,9 +123,10 @@ def _number(value: float | None) -> str:
 
 
 def _text(value: str | None) -> str:
-    return "null" if value is None else json.dumps(value, ensure_ascii=False)
+    return "null" if value is None else _encode(value)
 
 
+@lru_cache(maxsize=1024)
 def _time(seconds: str | None) -> str:
     return "null" if seconds is None else f'"{to_datetime(seconds).isoformat().removesuffix("+00:00")}Z"'
 

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -212,6 +213,10 @@ class Forecast:
     serving: Mapping[str, Sequence[ServingDevice]] = field(default_factory=dict)
     longer: Collection[str] = ()
 
+    @cached_property
+    def _turns_s(self) -> Mapping[str, Sequence[float | None]]:
+        return {queue: [self.starts_s[each] for each in line] for queue, line in self.line.items()}
+
     def eta_s(
         self, job_id: str, queue: str, position: int | None, running: Collection[str] = (), fits: str = ""
     ) -> float | None:
@@ -228,8 +233,8 @@ class Forecast:
         if position is None or not takers:
             return None
         line = self.line.get(queue, ())
-        turns_s = [self.starts_s[each] for each in line]
-        position += len(set(line).intersection(running))
+        turns_s = self._turns_s.get(queue, ())
+        position += len(running and set(line).intersection(running))
         if position < len(turns_s):
             return turns_s[position]
         if queue not in self.longer:

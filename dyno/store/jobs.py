@@ -16,7 +16,6 @@ from typing import Any, Self
 import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
-from redis.commands.core import AsyncScript
 
 from dyno import errors
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
@@ -27,7 +26,7 @@ from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
 from dyno.store.documents import SHAPE, StoredJob, result_document
-from dyno.store.pipelining import PipeliningRedis
+from dyno.store.pipelining import CachedScript, PipeliningRedis
 from dyno.store.records import IndexPosition, JobIndex, RecordPage, parse_stored, read_page, to_datetime
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -86,7 +85,7 @@ def _has_label(labels: Mapping[str, str], label: str) -> bool:
 class JobListing:
     """Reads pages of jobs, and removes the index entries of expired records that it meets."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast, read: AsyncScript) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast, read: CachedScript) -> None:
         self._client, self._keys, self._foresee, self._read = client, keys, foresee, read
 
     async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[StoredJob]:
@@ -112,7 +111,7 @@ class JobListing:
         return indexes[sizes.index(min(sizes))]
 
     async def _fitting(self, index: str, behind: Sequence[IndexPosition], wanted: JobQuery) -> list[StoredJob | None]:
-        reply = await self._read(args=[self._keys.namespace, *(job_id for _, job_id in behind)])
+        reply = await self._read([], [self._keys.namespace, *(job_id for _, job_id in behind)])
         records, places, running = parse_read(reply)
         gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
         if gone:
@@ -189,7 +188,7 @@ class Jobs:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
-        self._scripts = {script: client.register_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
+        self._scripts = {script: client.cached_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
         self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.READ])
         self.viewer = EVERYBODY
 
@@ -267,7 +266,7 @@ class Jobs:
         outcome, flat, position, wake, running = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
         queue_state = await eta.new_queue_state(written, position, running, self._foresee)
-        return Submitted(StoredJob(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
+        return Submitted(StoredJob(written, queue_state, new=True), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
         """The current state of the job. Raises UnknownJob, RecordUnreadable."""
@@ -276,15 +275,11 @@ class Jobs:
     def fetch(self, job_id: str) -> Fetched:
         """Send the command that `read` waits for, in one round trip with the commands that follow."""
         self._known(job_id)
-        return self._client.send("EVALSHA", self._scripts[Script.READ].sha, 0, self._keys.namespace, job_id)
+        return self._scripts[Script.READ].send([], [self._keys.namespace, job_id])
 
     async def read(self, job_id: str, fetched: Fetched | None = None) -> StoredJob:
         """As `get`, without building a model. `fetched`: what `fetch` returned. Raises UnknownJob."""
-        with store_errors():
-            try:
-                reply = await (fetched or self.fetch(job_id))
-            except redis.exceptions.NoScriptError:
-                reply = await self._run(Script.READ, [], [job_id])
+        reply = await self._run(Script.READ, [], [job_id], fetched or self.fetch(job_id))
         records, places, running = parse_read(reply)
         if "status" not in records[0] or not self.viewer.sees(records[0].get("owner")):
             raise _unknown_job(job_id)
@@ -401,9 +396,11 @@ class Jobs:
             raise _unknown_job(job_id)
         return self._keys.job(job_id)
 
-    async def _run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> _Reply:
+    async def _run(
+        self, script: Script, keys: Sequence[str], args: Sequence[Any], sent: Fetched | None = None
+    ) -> _Reply:
         with store_errors():
-            reply: _Reply = await self._scripts[script](keys=keys, args=[self._keys.namespace, *args])
+            reply: _Reply = await self._scripts[script](keys, [self._keys.namespace, *args], sent)
         return reply
 
 

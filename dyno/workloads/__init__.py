@@ -127,7 +127,8 @@ def validate_params(
     try:
         defaults = workload.params.defaults_over(replicas)
         valid = workload.params.model_validate(defaults | dict(params))
-        valid = workload.params.model_validate(defaults | valid.fitted(replicas) | dict(params))
+        if fitted := valid.fitted(replicas):
+            valid = workload.params.model_validate(defaults | fitted | dict(params))
     except ValidationError as invalid:
         raise errors.InvalidSpec(validation_messages.field_errors(params, invalid, "/params")) from invalid
     own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]

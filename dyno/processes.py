@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,6 +34,23 @@ def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
         os._exit(1)
 
 
+@contextmanager
+def interrupt_on_signals() -> Iterator[None]:
+    """Let TERM end the block like Ctrl-C, and ignore further signals during the clean-up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _begin(parent_pid: int, mask: Iterable[int]) -> None:
     """Runs in a new child, before exec: reset signals, and have the kernel send TERM when the parent ends.
 
@@ -46,7 +66,8 @@ def _begin(parent_pid: int, mask: Iterable[int]) -> None:
 class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
-    `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr.
+    `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr. `pass_fds`: open
+    files that it inherits.
     """
 
     name: str
@@ -58,6 +79,7 @@ class ManagedProcess:
     backoff_s: float = 0.5
     restart_at_s: float | None = None
     says_to: int | None = None
+    pass_fds: tuple[int, ...] = ()
 
     def start(self) -> None:
         # The child gets its own process group: Ctrl-C in a terminal reaches only the parent, which then stops the
@@ -71,6 +93,7 @@ class ManagedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self.says_to,
                 stderr=self.says_to,
+                pass_fds=self.pass_fds,
                 preexec_fn=partial(_begin, os.getpid(), held),  # the parent has one thread, so Python may run here
                 process_group=0,
             )
@@ -134,12 +157,12 @@ class Stack:
             delay_s = part.plan_restart()
             self.say(f"{part.name} died ({_describe_exit(code)}); restarting it in {delay_s:.1f} s")
 
-    def stop(self) -> None:
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Send TERM in reverse order of start, then KILL to processes that outlive the grace period."""
         running = [p for p in reversed(self.parts) if p.process and p.process.poll() is None]
         for part in running:
             _signal(part, signal.SIGTERM)
-        deadline_s = time.monotonic() + STOP_GRACE_S
+        deadline_s = time.monotonic() + grace_s
         for part in running:
             assert part.process is not None
             try:

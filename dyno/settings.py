@@ -107,6 +107,7 @@ class Settings(BaseSettings):
     # the API
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    processes: Annotated[int, Field(ge=1, le=256)] = 1  # API processes that share the port
     allow_unauthenticated: bool = False  # let the API bind other addresses than loopback while there are no keys
     require_keys: bool = False  # every request needs a key, even before the first key is made
     allowed_hosts: Annotated[

@@ -1,4 +1,6 @@
-"""`python -P -m service`: serve the API on settings.host and settings.port.
+"""`python -P -m service`: serve the API on settings.host and settings.port, in settings.processes processes.
+
+`--socket N --number K`: the K-th of several processes, which accepts connections on the inherited socket N.
 
 Exit codes:
 
@@ -7,12 +9,14 @@ Exit codes:
 - 3: the address can't be bound.
 """
 
+import argparse
 import asyncio
 import gc
 import logging
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -23,7 +27,7 @@ from fastapi import FastAPI
 from dyno import errors, preflight
 from dyno.logging import set_up_logging
 from dyno.settings import Settings, WrongSettings, load_settings
-from service import anonymous_access, middleware, state
+from service import anonymous_access, middleware, processes, state
 from service.app import create_app
 from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 
@@ -33,9 +37,9 @@ KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that n
 class Server(uvicorn.Server):
     """Print the address once it listens, and end long polls at shutdown."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, *, prints: bool) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._stopping, self._prints = stopping, prints
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -44,6 +48,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             set_tcp_user_timeout(each for server in self.servers for each in server.sockets)
+        if self.started and self._prints:
             port = self.servers[0].sockets[0].getsockname()[1]
             sys.stdout.write(
                 f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"
@@ -57,8 +62,12 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def main() -> int:
-    """Serve until a signal; returns the exit code."""
+def main(words: Sequence[str]) -> int:
+    """Serve until a signal; returns the exit code. `words`: the command line."""
+    parser = argparse.ArgumentParser(prog="python -P -m service")
+    parser.add_argument("--socket", type=int)
+    parser.add_argument("--number", type=int, default=1)
+    asked = parser.parse_args(words)
     try:
         settings = load_settings()
     except WrongSettings as error:
@@ -76,15 +85,18 @@ def main() -> int:
                 "or set DYNO_ALLOW_UNAUTHENTICATED=true to serve every client without a key",
                 2,
             )
-        if wrong := preflight.bind_error(settings.host, settings.port):
+        if asked.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
             return _refuse(wrong, 3)
+        if asked.socket is None and settings.processes > 1:
+            return processes.serve(settings)
         app = create_app(settings)
         state.check_store(settings)
     except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
     gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/http.md)
-    Server(_config(app, settings), app.state.stopping).run()
+    server = Server(_config(app, settings), app.state.stopping, prints=asked.number == 1)
+    server.run(None if asked.socket is None else [socket.socket(fileno=asked.socket)])
     return 0
 
 
@@ -118,6 +130,6 @@ def _refuse(reason: str, code: int) -> int:
 
 if __name__ == "__main__":
     # A second Ctrl-C while the interpreter exits would print a traceback.
-    code = main()
+    code = main(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)

@@ -13,6 +13,7 @@ from dyno.settings import Settings
 from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems
 from service.hot_routes import HotRoutes
+from service.processes import metrics_folder
 from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
 from service.state import opened
 
@@ -57,6 +58,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.rules = auth.route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
-    app.state.meter = middleware.HttpMetrics(app.version)
+    app.state.meter = middleware.HttpMetrics(app.version, metrics_folder())
     middleware.install(app, HotRoutes, traces, app.state.meter, settings)
     return app

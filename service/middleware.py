@@ -10,13 +10,15 @@ import logging
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 
 import prometheus_client
 from fastapi import FastAPI
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -37,15 +39,20 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class HttpMetrics:
-    """The metrics of one app; the default registry of prometheus_client is shared by the whole process."""
+    """The metrics of one app; the default registry of prometheus_client is shared by the whole process.
 
-    def __init__(self, version: str) -> None:
-        self._registry = prometheus_client.CollectorRegistry()
-        prometheus_client.ProcessCollector(registry=self._registry)
-        build = prometheus_client.Info("dyno_build", "The version of this API process", registry=self._registry)
+    metrics_folder: where several processes add their metrics; see `service.processes`.
+    """
+
+    def __init__(self, version: str, metrics_folder: Path | None = None) -> None:
+        self._registry, self._folder = prometheus_client.CollectorRegistry(), metrics_folder
+        self._own = prometheus_client.CollectorRegistry()  # metrics that can't be added up
+        if metrics_folder is None:
+            prometheus_client.ProcessCollector(registry=self._own)
+        build = prometheus_client.Info("dyno_build", "The version of this API process", registry=self._own)
         build.info({"version": version, "python": platform.python_version()})
         self.connections = prometheus_client.Gauge(
-            "dyno_connections", "Open client connections", registry=self._registry
+            "dyno_connections", "Open client connections", registry=self._registry, multiprocess_mode="livesum"
         )
         self._endings = prometheus_client.Counter(
             "dyno_connections_ended", "Connections that this API process closed", ["why"], registry=self._registry
@@ -69,8 +76,13 @@ class HttpMetrics:
         """Count a connection that the service closed for one of CLOSE_REASONS."""
         self._endings.labels(why).inc()
 
-    def collect(self) -> Iterable[prometheus_client.Metric]:
-        return self._registry.collect()
+    def collect(self) -> Iterator[prometheus_client.Metric]:
+        shared = self._registry
+        if self._folder is not None:
+            shared = prometheus_client.CollectorRegistry()
+            MultiProcessCollector(shared, str(self._folder))  # type: ignore[no-untyped-call]
+        yield from self._own.collect()
+        yield from shared.collect()
 
 
 class HeadMiddleware:

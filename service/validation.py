@@ -57,8 +57,8 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
 
 def _check_content_type(request: Request) -> None:
     """Accept only application/json: browsers send form and text bodies of foreign pages without a CORS preflight."""
-    given = [value for name, value in request.scope["headers"] if name in (b"content-type", b"content-encoding")]
-    if given == [b"application/json"]:
+    sent = [value for name, value in request.scope["headers"] if name in (b"content-type", b"content-encoding")]
+    if sent == [b"application/json"]:
         return
     media_type, *parameters = (part.strip().lower() for part in _header_values(request, "content-type").split(";"))
     if media_type != "application/json":

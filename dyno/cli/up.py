@@ -5,7 +5,6 @@ prints their results. `serve` and `worker` replace this process with the API or 
 """
 
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -27,7 +25,7 @@ from dyno.cli import render
 from dyno.cli.app import app, console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
-from dyno.processes import STOP_SIGNALS, ManagedProcess, Stack
+from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
 from dyno.store.embedded import EmbeddedServer
 
@@ -60,7 +58,7 @@ def run_stack(
     port = port or preflight.free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
-    with _interrupt_on_signals(), _data_folder(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
+    with interrupt_on_signals(), _data_folder(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
         # Ctrl-C should end `dyno up` quickly: workers hand back running jobs after 1 s, for the next start.
         env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
         env = {"DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), "DYNO_SPOOL_DIR": str(files_dir / "spool")} | env
@@ -148,23 +146,6 @@ def _devices(client: Client, expected: int) -> int:
         return 0
 
 
-@contextmanager
-def _interrupt_on_signals() -> Iterator[None]:
-    """Let TERM end the block like Ctrl-C, and ignore further signals during the clean-up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 MATMUL: dict[str, JsonValue] = {
     "workload": "matmul",
     "params": {"n": 2000, "repeats": 1},  # a tenth of a second on two common cores
@@ -246,10 +227,11 @@ def up(
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
+    processes: Annotated[int | None, typer.Option(help="API processes that share the port; 1 by default.")] = None,
 ) -> None:
     """Run only the API. Needs DYNO_REDIS_URL."""
-    env = {"DYNO_HOST": host, "DYNO_PORT": None if port is None else str(port)}
-    _become("service", [], {name: value for name, value in env.items() if value is not None})
+    given = {"DYNO_HOST": host, "DYNO_PORT": port, "DYNO_PROCESSES": processes}
+    _become("service", [], {name: str(value) for name, value in given.items() if value is not None})
 
 
 @app.command()

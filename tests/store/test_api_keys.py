@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import redis
-import redis.asyncio
 
 from dyno.errors import LimitReached, UnknownKey
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
+from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import Keys
 from tests.store.contents import contents
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def api_keys(async_redis: redis.asyncio.Redis, settings: Settings) -> ApiKeys:
+def api_keys(async_redis: PipeliningRedis, settings: Settings) -> ApiKeys:
     return ApiKeys(async_redis, settings)
 
 
@@ -76,20 +76,20 @@ async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, aske
 async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
     api_keys: ApiKeys,
     asked: Callable[..., NewKey],
-    async_redis: redis.asyncio.Redis,
+    async_redis: PipeliningRedis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key, _ = await api_keys.create(asked())
-    execute, said = async_redis.execute_command, list[str]()
+    send, said = async_redis.send, list[str]()
 
-    async def heard(*words: Any, **options: Any) -> Any:
+    def heard(*words: Any) -> Any:
         said.append(str(words[0]))
-        return await execute(*words, **options)
+        return send(*words)
 
     await api_keys.revoke(key.id)  # now the server knows the script
     await api_keys.open_again()
     key, _ = await api_keys.create(asked())
-    monkeypatch.setattr(async_redis, "execute_command", heard)
+    monkeypatch.setattr(async_redis, "send", heard)
     for step in (api_keys.open_again(), api_keys.revoke(key.id), api_keys.open_again()):
         await step
         assert said == ["EVALSHA"]

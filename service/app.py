@@ -48,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # middleware.py has the spans and metrics
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
     parts = (jobs, events, artifacts, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health)

@@ -70,20 +70,21 @@ class WorkGrowth:
     def telling(self) -> bool:
         """Whether the added work must be visible even at the highest rate."""
         single_s = min(self.single_s, self.grown_s)  # less work can't take longer than more
-        return self._needed_s >= TELLING_SHARE * single_s
+        return self.least_added_s >= TELLING_SHARE * single_s
 
     @property
     def eliminated(self) -> bool:
         """Whether the added work took less time than the device needs for half of it."""
-        return self._added_s < self._needed_s
+        return self._added_s < self.least_added_s
+
+    @property
+    def least_added_s(self) -> float:
+        """The time that the device needs for half of the added work."""
+        return GROWTH_SHARE * (self.times - 1) * min(self.single_s, self.least_s)
 
     @property
     def _added_s(self) -> float:
         return self.grown_s - self.single_s
-
-    @property
-    def _needed_s(self) -> float:
-        return GROWTH_SHARE * (self.times - 1) * min(self.single_s, self.least_s)
 
 
 def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
@@ -112,7 +113,7 @@ def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
         times=growth.times,
         single_s=growth.single_s,
         grown_s=growth.grown_s,
-        least_added_s=growth._needed_s,
+        least_added_s=growth.least_added_s,
     )
 
 

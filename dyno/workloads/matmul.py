@@ -102,17 +102,20 @@ class MatmulParams(contract.Params):
     def conflicts(self) -> list[FieldError]:
         found = self._dtype_conflicts()
         if self.sizes is None:
-            return [*found, *self._shape_conflicts(), *self._length_conflicts()]
+            return [*found, *self.size_conflicts()]
         if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
             found.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
         labels = [size.label for size in self.each]
         for place, size in enumerate(self.each):
-            of_one = [*size._shape_conflicts(), *size._length_conflicts()]
-            if of_one:
+            if of_one := size.size_conflicts():
                 found.append(FieldError(f"/sizes/{place}", of_one[0].code, of_one[0].detail))
             if size.label in labels[:place]:
                 found.append(FieldError(f"/sizes/{place}", "twice", f"duplicate size {size.label}"))
         return found
+
+    def size_conflicts(self) -> list[FieldError]:
+        """Conflicts of a single size with the other parameters."""
+        return [*self._shape_conflicts(), *self._length_conflicts()]
 
     def _dtype_conflicts(self) -> list[FieldError]:
         if self.dtype != "int8":

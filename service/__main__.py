@@ -27,7 +27,7 @@ from fastapi import FastAPI
 from dyno import errors, preflight
 from dyno.logging import set_up_logging
 from dyno.settings import Settings, WrongSettings, load_settings
-from service import anonymous_access, middleware, processes, state
+from service import anonymous_access, middleware, multiprocess, state
 from service.app import create_app
 from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 
@@ -88,7 +88,7 @@ def main(words: Sequence[str]) -> int:
         if asked.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
             return _refuse(wrong, 3)
         if asked.socket is None and settings.processes > 1:
-            return processes.serve(settings)
+            return multiprocess.serve(settings)
         app = create_app(settings)
         state.check_store(settings)
     except errors.DynoError as error:

@@ -13,7 +13,7 @@ from dyno.settings import Settings
 from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems
 from service.hot_routes import HotRoutes
-from service.processes import metrics_folder
+from service.multiprocess import metrics_folder
 from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
 from service.state import opened
 

@@ -41,7 +41,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 class HttpMetrics:
     """The metrics of one app; the default registry of prometheus_client is shared by the whole process.
 
-    metrics_folder: where several processes add their metrics; see `service.processes`.
+    metrics_folder: where several processes add their metrics; see `service.multiprocess`.
     """
 
     def __init__(self, version: str, metrics_folder: Path | None = None) -> None:

@@ -232,6 +232,7 @@ class ChangeNotifier:
         self._waiters: dict[str, set[_Waiter]] = defaultdict(set)
         self._listeners: dict[str | None, set[asyncio.Event]] = defaultdict(set)
         self._reader: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()  # set while someone waits or listens: else each event would cost a read
 
     async def start(self) -> None:
         """Start the reader. If Redis is unreachable, it keeps trying to connect."""
@@ -250,6 +251,7 @@ class ChangeNotifier:
         """
         waiter = _Waiter(after_version)
         self._waiters[job_id].add(waiter)  # before reading the record, so that no change is missed
+        self._wanted.set()
         try:
             async with asyncio.timeout(timeout_s):
                 while not await self._passed(job_id, after_version):
@@ -268,6 +270,7 @@ class ChangeNotifier:
         """An event that is set when the job changes (any job if `job_id` is None), or when a change may be missed."""
         wake_up = asyncio.Event()
         self._listeners[job_id].add(wake_up)
+        self._wanted.set()
         try:
             yield wake_up
         finally:
@@ -287,22 +290,27 @@ class ChangeNotifier:
         return current is None or int(current) > version
 
     async def _read_for_ever(self) -> None:
-        last_id: str | None = None
         while True:
+            await self._wanted.wait()
             try:
-                last_id = await self._newest_id() if last_id is None else last_id
-                self._wake_all()  # for changes that happened while the reader was away
-                while True:
-                    began_s = time.monotonic()
-                    last_id = await self._read_once(last_id)
-                    await asyncio.sleep(max(0.0, began_s + _REST_S - time.monotonic()))
+                await self._read_while_wanted()
             except (errors.StoreUnavailable, TimeoutError) as error:
                 log.debug("can't read events now: %s", error)
             except Exception:
                 log.exception("reading events failed; retrying")
-                last_id = None  # skips the entries that can't be read
+            else:
+                continue
             self._wake_all()  # waiters read the record themselves and report errors to their callers
             await asyncio.sleep(_RECONNECT_S)
+
+    async def _read_while_wanted(self) -> None:
+        last_id = await self._newest_id()
+        self._wake_all()  # for changes up to this event
+        while self._waiters or self._listeners:
+            began_s = time.monotonic()
+            last_id = await self._read_once(last_id)
+            await asyncio.sleep(max(0.0, began_s + _REST_S - time.monotonic()))
+        self._wanted.clear()
 
     async def _newest_id(self) -> str:
         with store_errors():

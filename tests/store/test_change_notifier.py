@@ -109,8 +109,8 @@ async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
 ) -> None:
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
     job = (await jobs.submit(a_spec())).job
-    await _unblock_reader(client)
     waiter = await waiting(watch, job.id, job.version)
+    await _unblock_reader(client)
     await jobs.cancel(job.id)
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
@@ -126,11 +126,11 @@ async def test_an_unreadable_event_is_skipped(
 ) -> None:
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
     job = (await jobs.submit(a_spec())).job
-    client.xadd(keys.events, {"nothing": "known"})
+    waiter = await waiting(watch, job.id, job.version)
     async with asyncio.timeout(LONG_S):
         while "reading events failed" not in caplog.text:
+            client.xadd(keys.events, {"nothing": "known"})
             await asyncio.sleep(0.01)
-    waiter = await waiting(watch, job.id, job.version)
     await jobs.cancel(job.id)
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
@@ -171,6 +171,23 @@ async def test_after_a_restart_of_the_server_changes_are_notified_again(
 def _made(path: Path) -> Path:
     path.mkdir(mode=0o700)
     return path
+
+
+async def test_events_are_read_only_while_someone_waits(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    waiter = await waiting(watch, job.id, job.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+    await jobs.submit(a_spec())  # ends the last read
+    async with asyncio.timeout(LONG_S):
+        while watch._wanted.is_set():
+            await asyncio.sleep(0.01)
+    before = client.info("commandstats")["cmdstat_xread"]["calls"]
+    for _ in range(20):
+        await jobs.submit(a_spec())
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] == before
 
 
 async def test_it_can_be_stopped_at_any_time(settings: Settings) -> None:

@@ -7,6 +7,7 @@ hash as passwords do. Dyno finds a key by its hash, and then compares the whole 
 import hashlib
 import re
 import secrets
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
@@ -31,10 +32,12 @@ class Scope(StrEnum):
     ADMIN = "admin"  # everything: keys, cordons, the jobs of all keys and jobs without a key
 
     @property
-    def implied(self) -> list["Scope"]:
+    def implied(self) -> Sequence["Scope"]:
         """The scopes that a key of this scope has: this one and the ones before it."""
-        every = list(Scope)
-        return every[: every.index(self) + 1]
+        return _IMPLIED[self]
+
+
+_IMPLIED = {scope: tuple(Scope)[: place + 1] for place, scope in enumerate(Scope)}
 
 
 class Limits(Model):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 import redis.asyncio
 from pydantic import TypeAdapter
@@ -191,14 +191,14 @@ class Jobs:
         self._scripts = {script: client.cached_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
         self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.READ])
         self.viewer = EVERYBODY
+        self._of_viewers = {EVERYBODY: self}
 
-    def seen_by(self, viewer: Viewer) -> Self:
-        """A copy of this object for another `viewer`."""
-        if viewer == self.viewer:
-            return self
-        seen = copy(self)
-        seen.viewer = viewer
-        return seen
+    def seen_by(self, viewer: Viewer) -> "Jobs":
+        """This object for another `viewer`: one for each API key."""
+        if viewer not in self._of_viewers:
+            self._of_viewers[viewer] = seen = copy(self)
+            seen.viewer = viewer
+        return self._of_viewers[viewer]
 
     async def earlier(self, idempotency_key: str, body_sha256: str) -> Submitted | None:
         """The job that the same key and body made in the last 24 hours, for a request that admission refuses.

@@ -9,15 +9,15 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 
 from chaos.clients import CancelResponse, JobView, Responses
-from chaos.plan import FaultKind, PlannedJob, Span, covers, seconds_where
+from chaos.plan import FaultKind, PlannedJob, Span, clear_s
 from chaos.snapshot import Attempt, Event, Record, Snapshot, StoredJob, Streams, number
-from chaos.violations import Violation, ViolationKind
 
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELED = "succeeded", "failed", "canceled"
@@ -49,6 +49,33 @@ CAUSES: Final[Mapping[str, Collection[FaultKind]]] = {
     "disk_full": {FaultKind.FULL},
     "artifact_store_unavailable": {FaultKind.FULL},  # no folder for the job's files
 }
+
+
+class ViolationKind(StrEnum):
+    """The values are keys of recorded results."""
+
+    LOST = "lost jobs"
+    TWICE = "double finishes"
+    OVERLAP = "overlapping leases"
+    ILLEGAL = "illegal transitions"
+    ATTEMPT = "ends by another attempt"
+    REASON = "unexplained failures"
+    DOUBLED = "jobs made twice"
+    UNASKED = "canceled unasked"
+    CANCEL = "cancels not kept"
+    DIFFER = "streams that differ"
+    RECORD = "records that differ"
+    VIEW = "answers that differ"
+    INDEX = "index mismatches"
+    ORPHAN = "orphans"
+    HELD = "devices not free"
+    DIED = "parts that died or hung"
+    STRANGE = "strange answers"
+
+
+class Violation(NamedTuple):
+    kind: ViolationKind
+    what: str
 
 
 def all_violations(
@@ -315,6 +342,6 @@ def _of_cancel(response: CancelResponse, events: Sequence[Event], end: Event, fa
         return
     after = events[since[0] :]
     yield from (f"{event.event} came after it" for event in after if event.event in {*_HANDS_BACK, "exhaust"})
-    late_s = seconds_where(lambda at_s: not covers(faults, at_s), after[0].at_s, end.at_s, faults)
+    late_s = clear_s(after[0].at_s, end.at_s, faults)
     if end.status != CANCELED and late_s > CANCEL_WITHIN_S:
         yield f"it ended {end.status}, after {late_s:.1f} s without a fault in which the cancel could reach its worker"

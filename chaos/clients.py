@@ -19,7 +19,6 @@ from dyno.models.api_key import digest_of, id_of, new_secret, prefix_of
 from dyno.store.redis import Keys
 
 _TIMEOUT_S, _RETRY_S = 10.0, 0.3
-_CONCURRENT_READS = 8
 
 
 class ApiKey(NamedTuple):
@@ -98,16 +97,16 @@ async def _submit_and_cancel(
     if job.cancel_after_s is not None and job_id is not None:
         await asyncio.sleep(job.cancel_after_s)
         responses.canceling.add(job_id)  # before sending: the cancel may count even if its response is lost
-        response = await _post(http, f"/v1/jobs/{job_id}/cancel", {200, 202, 409}, responses)
-        if response is not None:
+        response = await _request(http, "POST", f"/v1/jobs/{job_id}/cancel", responses.retries)
+        if _is_expected(response, {200, 202, 409}, responses):
             status = str(response.json().get("status"))
             responses.cancels[job_id].append(CancelResponse(response.status_code, status))
 
 
 async def _submit(http: httpx.AsyncClient, planned: PlannedJob, key: ApiKey, responses: Responses) -> str | None:
     headers = {"Idempotency-Key": planned.key} | ({"Authorization": f"Bearer {key.secret}"} if key.secret else {})
-    response = await _post(http, "/v1/jobs", {202}, responses, json=planned.body, headers=headers)
-    if response is None:
+    response = await _request(http, "POST", "/v1/jobs", responses.retries, json=planned.body, headers=headers)
+    if not _is_expected(response, {202}, responses):
         return None
     job = response.json()
     responses.accepted[planned.key].add(str(job["id"]))
@@ -116,15 +115,11 @@ async def _submit(http: httpx.AsyncClient, planned: PlannedJob, key: ApiKey, res
     return str(job["id"])
 
 
-async def _post(
-    http: httpx.AsyncClient, path: str, expected: set[int], responses: Responses, **options: Any
-) -> httpx.Response | None:
-    """The response if its code is expected; any other one is recorded as unexpected."""
-    response = await _request(http, "POST", path, responses.retries, **options)
-    if response.status_code in expected:
-        return response
-    responses.unexpected.append(f"POST {path}: {response.status_code} {response.text[:200]}")
-    return None
+def _is_expected(response: httpx.Response, codes: set[int], responses: Responses) -> bool:
+    """Any other response is recorded as unexpected."""
+    if response.status_code not in codes:
+        responses.unexpected.append(f"POST {response.url.path}: {response.status_code} {response.text[:200]}")
+    return response.status_code in codes
 
 
 async def _request(
@@ -149,15 +144,17 @@ async def _request(
 
 async def read_jobs(url: str, ids: Iterable[str], within_s: float) -> dict[str, JobView]:
     """Read all jobs. All faults are over, so each request must get a response, though it may take a moment."""
-    turn, until_s, wanted = asyncio.Semaphore(_CONCURRENT_READS), time.monotonic() + within_s, sorted(ids)
-
-    async def get(http: httpx.AsyncClient, path: str) -> tuple[int, Mapping[str, Any]]:
-        response = await _request(http, "GET", path, Counter(), until_s)
-        return response.status_code, response.json() if response.content else {}
-
-    async def view(http: httpx.AsyncClient, job: str) -> JobView:
-        async with turn:
-            return JobView(*await get(http, f"/v1/jobs/{job}"), *await get(http, f"/v1/jobs/{job}/result"))
-
+    until_s, found = time.monotonic() + within_s, dict[str, JobView]()
     async with httpx.AsyncClient(base_url=url) as http:
-        return dict(zip(wanted, await asyncio.gather(*(view(http, job) for job in wanted)), strict=True))
+        for job in sorted(ids):
+            answers = [
+                await _request(http, "GET", f"/v1/jobs/{job}{part}", Counter(), until_s) for part in ("", "/result")
+            ]
+            bodies = [answer.json() if answer.content else {} for answer in answers]
+            found[job] = JobView(answers[0].status_code, bodies[0], answers[1].status_code, bodies[1])
+    return found
+
+
+def _body(response: httpx.Response) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = response.json() if response.content else {}
+    return found

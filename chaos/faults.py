@@ -7,32 +7,26 @@ import inspect
 import os
 import signal
 import time
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 
+import psutil
 import redis.asyncio
 
-from chaos.leaks import remaining
+from chaos import leaks
 from chaos.plan import Fault, FaultKind, Span
-from chaos.processes import Process, alive, below
 from chaos.rig import Rig, say
 
-REDIS = "Redis"  # key in `away`, beside the workers' names
 _ENDS_PART = frozenset({FaultKind.KILL, FaultKind.TERM})
-_REDIS_AWAY = frozenset({FaultKind.RESTART, FaultKind.AWAY})
 _Action = Callable[[], Awaitable[None] | int | None]
 
 
 class FaultInjector:
-    """`spans`: begin and end of each fault. `done`: completed faults.
-
-    `survivors`: processes that outlived their worker.
-    """
+    """`spans`: begin and end of each fault. `survivors`: processes that outlived their part."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.spans: list[tuple[Fault, Span]] = []
-        self.done: Counter[FaultKind] = Counter()
         self.survivors: list[str] = []
 
     @property
@@ -41,16 +35,9 @@ class FaultInjector:
         reasons = {FaultKind.FULL: self.rig.disk.left_out, FaultKind.JUMP: self.rig.clock.left_out}
         return {kind: why for kind, why in reasons.items() if why is not None}
 
-    @property
-    def away(self) -> Mapping[str, Sequence[Span]]:
-        """When each part, and Redis, was dead, stopped or unreachable."""
-        found = defaultdict[str, list[Span]](list)
-        for fault, span in self.spans:
-            if fault.kind in _ENDS_PART or fault.kind is FaultKind.STOP:
-                found[fault.target].append(span)
-            elif fault.kind in _REDIS_AWAY:
-                found[REDIS].append(span)
-        return found
+    def effects(self, after_s: float) -> list[tuple[FaultKind, Span]]:
+        """The kinds of the faults that occurred, and when each had an effect: until `after_s` seconds after its end."""
+        return [(fault.kind, Span(span.from_s, span.to_s + after_s)) for fault, span in self.spans]
 
     async def inject_all(self, faults: Iterable[Fault], begun_s: float) -> None:
         """Inject all supported faults. `begun_s`: the start on the monotonic clock."""
@@ -63,18 +50,22 @@ class FaultInjector:
         await asyncio.sleep(begun_s + fault.at_s - time.monotonic())
         say(f"{time.monotonic() - begun_s:6.1f} s  {fault.kind}: {fault.target}, {fault.lasts_s:.1f} s")
         begin, undo = self._actions(fault.kind, fault.target)
-        since_s, family = time.time(), set[Process]()
+        since_s, family = time.time(), self._family(fault)
         try:
-            if fault.kind in _ENDS_PART and (process := self.rig.parts[fault.target].process):
-                family = below(process.pid)
             await _do(begin)
             await asyncio.sleep(fault.lasts_s)
             await _do(undo)
         finally:
             self.spans.append((fault, Span(since_s, time.time())))
-        left = await remaining(lambda: alive(family))
-        self.survivors += [f"{each.command} outlived {fault.target}" for each in left]
-        self.done[fault.kind] += 1
+        left = await leaks.remaining(lambda: leaks.alive(family))
+        self.survivors += [f"{leaks.command(each)} outlived {fault.target}" for each in left]
+
+    def _family(self, fault: Fault) -> list[psutil.Process]:
+        """The descendants of the part that the fault ends. None of them may outlive it."""
+        process = self.rig.parts[fault.target].process if fault.kind in _ENDS_PART else None
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(process.pid).children(recursive=True) if process else []
+        return []
 
     def _actions(self, kind: FaultKind, target: str) -> tuple[_Action, _Action]:
         """What begins the fault, and what undoes it."""

@@ -1,22 +1,25 @@
-"""Finds leftovers: while all parts are idle, and again after all parts have ended."""
+"""Finds leftovers of a rig: while all parts are idle, and again after all parts have ended.
+
+Processes are found by descent and by a mark in their environment, so that no survivor is missed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
-import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from chaos.processes import Process, marked
-from chaos.rig import GONE_S, Rig
-from chaos.violations import Violation, ViolationKind
+import psutil
+
+from chaos.checks import Violation, ViolationKind
+from chaos.rig import MARK, Rig
 
 T = TypeVar("T")
+GONE_S = 10.0  # a killed worker's runners end with it, but on a busy machine that takes time
 
 
 async def at_rest(rig: Rig, idle_within_s: float) -> list[Violation]:
@@ -26,7 +29,7 @@ async def at_rest(rig: Rig, idle_within_s: float) -> list[Violation]:
     locks = await remaining(lambda: list(locked(rig.run_dir)))
     return [
         *(Violation(ViolationKind.DIED, f"{worker} is not idle, though no job waits or runs") for worker in busy),
-        *(Violation(ViolationKind.ORPHAN, f"{process.command} still runs at rest") for process in orphans),
+        *(Violation(ViolationKind.ORPHAN, f"{command(process)} still runs at rest") for process in orphans),
         *(Violation(ViolationKind.HELD, f"{path.name} is locked at rest") for path in locks),
     ]
 
@@ -34,10 +37,11 @@ async def at_rest(rig: Rig, idle_within_s: float) -> list[Violation]:
 async def in_the_end(rig: Rig) -> list[Violation]:
     """Check after all parts have ended. Surviving processes are killed."""
     left = await remaining(lambda: marked(rig.name))
+    found = [Violation(ViolationKind.ORPHAN, f"{command(process)} outlived the rig") for process in left]
     for process in left:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-    return [Violation(ViolationKind.ORPHAN, f"{process.command} outlived the rig") for process in left]
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    return found
 
 
 def locked(run_dir: Path) -> Iterator[Path]:
@@ -58,8 +62,31 @@ async def remaining(look: Callable[[], Collection[T]]) -> Collection[T]:
     return left
 
 
-def _orphans(rig: Rig) -> set[Process]:
+def marked(name: str) -> set[psutil.Process]:
+    """All processes of the rig of that name, whatever their parent. Zombies have no environment."""
+    found = psutil.process_iter(["environ", "ppid"])
+    return {process for process in found if (process.info["environ"] or {}).get(MARK) == name}
+
+
+def alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """Those that still run. Zombies don't, and neither do other processes that have the same pid now."""
+    found = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return found
+
+
+def command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def _orphans(rig: Rig) -> set[psutil.Process]:
     """The rig's processes, except its parts, Redis, and the workers' idle zygotes."""
     parts = {part.process.pid for part in rig.parts.values() if part.process is not None}
-    found = {process for process in marked(rig.name) if process.pid not in {*parts, rig.server.pid}}
-    return {each for each in found if not (each.parent in parts and "workers.zygote" in each.command)}
+    others = {process for process in marked(rig.name) if process.pid not in {*parts, rig.server.pid}}
+    return {each for each in alive(others) if not ("workers.zygote" in command(each) and each.info["ppid"] in parts)}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -81,14 +80,13 @@ class Span(NamedTuple):
     to_s: float
 
 
-def covers(spans: Iterable[Span], at_s: float) -> bool:
-    return any(span.from_s <= at_s < span.to_s for span in spans)
-
-
-def seconds_where(holds: Callable[[float], bool], from_s: float, to_s: float, spans: Iterable[Span]) -> float:
-    """The seconds between the two times at which `holds` is true; it changes only at edges of `spans`."""
-    edges = {edge for span in spans for edge in span if from_s < edge < to_s}
-    return sum(end - begin for begin, end in pairwise(sorted({from_s, to_s, *edges})) if holds((begin + end) / 2))
+def clear_s(from_s: float, to_s: float, spans: Iterable[Span]) -> float:
+    """The seconds between the two times that lie in none of the spans."""
+    total_s, at_s = 0.0, from_s
+    for span in sorted(spans):
+        total_s += max(0.0, min(span.from_s, to_s) - at_s)
+        at_s = max(at_s, span.to_s)
+    return total_s + max(0.0, to_s - at_s)
 
 
 Size = Literal["tiny", "long", "longer", "with a file", "failing"]

@@ -16,7 +16,6 @@ import httpx
 
 from chaos.injectors import JumpingClock, Proxy, SmallDisk
 from chaos.plan import API, WORKERS
-from chaos.processes import MARK
 from dyno.preflight import free_port
 from dyno.processes import ManagedProcess
 from dyno.settings import Durability
@@ -24,30 +23,27 @@ from dyno.store.embedded import EmbeddedServer
 
 LEASE_S = 5.0  # instead of 30, so that many leases run out in a run
 READY_S = 120.0
-GONE_S = 10.0  # a killed worker's runners end with it, but on a busy machine that takes time
+MARK = "DYNO_CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
 _RESTART_S, _STOP_S, _POLL_S = 0.5, 20.0, 0.05
 
 
 class Rig:
     """All files are in `folder`, with the parts' output in its `log`. Use it from one event loop's thread.
 
-    `devices`: that of each worker; the third worker shares the second one's. `died`: parts that ended by themselves.
+    `cores`: those of the two devices. `died`: parts that ended by themselves.
     `stuck`: parts that didn't end on request.
     """
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.folder, self.run_dir, self.log = folder, folder / "disk" / "run", folder / "log"
         self.name, self.durability = secrets.token_hex(8), durability
-        self.died: list[str] = []
-        self.stuck: list[str] = []
+        self.died, self.stuck = list[str](), list[str]()
         self.parts: dict[str, ManagedProcess] = {}
         self.disk, self.clock, self.proxy = SmallDisk(folder / "disk"), JumpingClock(folder), Proxy()
         self.server = EmbeddedServer(folder / "redis", appendfsync=durability)
         self.url = f"http://127.0.0.1:{free_port()}"
         first, *others = sorted(os.sched_getaffinity(0))
         self.cores = (first, (others or [first])[0])
-        cores = zip(WORKERS, (*self.cores, self.cores[1]), strict=True)
-        self.devices = {name: f"cpu:{core}-{core}" for name, core in cores}
         self._output = self.log.open("ab")
         self._down: set[str] = set()
 
@@ -58,9 +54,9 @@ class Rig:
         self.server.start()
         await self.proxy.open(self.server.url.removeprefix("unix://"))
         self._add(API, "service", [], {})
-        for name, device in self.devices.items():
+        for name, core in zip(WORKERS, (*self.cores, self.cores[1]), strict=True):  # two workers share a device
             jumping = self.clock.env if name == WORKERS[-1] else {}
-            self._add(name, "workers", ["--device", device, "--name", name], jumping)
+            self._add(name, "workers", ["--device", f"cpu:{core}-{core}", "--name", name], jumping)
         for part in self.parts.values():
             part.start()
         if busy := await self.not_idle(READY_S):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 
 from chaos import clients, leaks
-from chaos.checks import QUEUED, RUNNING, all_violations
-from chaos.clients import Responses
+from chaos.checks import QUEUED, RUNNING, Violation, ViolationKind, all_violations
+from chaos.clients import JobView, Responses
 from chaos.faults import FaultInjector
-from chaos.plan import FaultKind, PlannedJob, Span, plan_faults, plan_jobs
+from chaos.plan import FaultKind, PlannedJob, plan_faults, plan_jobs
 from chaos.rig import LEASE_S, READY_S, Rig, say
 from chaos.snapshot import Streams, read
-from chaos.violations import Violation, ViolationKind
 from dyno.settings import Durability, Settings
 from dyno.store.redis import Keys
 
@@ -39,13 +38,12 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The outcome of a run. `workers`: those that each job fits."""
+    """The outcome of a run."""
 
     config: RunConfig
     responses: Responses
     faults: FaultInjector
     streams: Streams
-    workers: Mapping[str, Collection[str]]
     violations: Sequence[Violation]
     took_s: float
 
@@ -58,25 +56,12 @@ async def run(config: RunConfig, folder: Path) -> RunRecord:
         await rig.open()
         say(f"open; the output of the parts is in {rig.log}")
         begun_s = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            restarting = group.create_task(rig.restart_dead_parts())
-            within_s = 60 * config.minutes + config.patience_s
-            planned = plan_faults(config.seed, 60 * config.minutes, config.kinds)
-            async with asyncio.TaskGroup() as shaking:
-                shaking.create_task(faults.inject_all(planned, begun_s))
-                shaking.create_task(_submit(rig, jobs, begun_s, within_s, responses))
-            found = await _at_rest(rig, config.patience_s)
-            say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
-            found += await leaks.at_rest(rig, READY_S)
-            say(f"{time.monotonic() - begun_s:6.1f} s  looked for leftovers")
-            views = await clients.read_jobs(rig.url, responses.ids, config.patience_s)
-            restarting.cancel()
+        found, views = await _shake(rig, config, jobs, faults, responses)
         took_s = time.monotonic() - begun_s
         await rig.close_parts()
         with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
             snapshot = read(client, KEYS)
-        effects = [(fault.kind, Span(span.from_s, span.to_s + _AFTER_S)) for fault, span in faults.spans]
-        found += all_violations(snapshot, responses, views, jobs, effects)
+        found += all_violations(snapshot, responses, views, jobs, faults.effects(_AFTER_S))
         found += [Violation(ViolationKind.HELD, f"{path.name} is locked") for path in leaks.locked(rig.run_dir)]
     finally:
         await rig.close_parts()
@@ -84,12 +69,27 @@ async def run(config: RunConfig, folder: Path) -> RunRecord:
         left = await leaks.in_the_end(rig)
     found += [*left, *(Violation(ViolationKind.ORPHAN, what) for what in faults.survivors)]
     found += [Violation(ViolationKind.DIED, what) for what in [*rig.died, *rig.stuck]]
-    workers = {job: _fitting(rig, planned) for planned in jobs for job in responses.accepted.get(planned.key, ())}
-    return RunRecord(config, responses, faults, snapshot.streams, workers, found, took_s)
+    return RunRecord(config, responses, faults, snapshot.streams, found, took_s)
 
 
-def _fitting(rig: Rig, job: PlannedJob) -> Collection[str]:
-    return [worker for worker, device in rig.devices.items() if job.body["device"] in ("cpu", device)]
+async def _shake(
+    rig: Rig, config: RunConfig, jobs: Sequence[PlannedJob], faults: FaultInjector, responses: Responses
+) -> tuple[list[Violation], dict[str, JobView]]:
+    """Inject the faults while clients submit the jobs. Returns the violations at rest, and what the API says then."""
+    begun_s, duration_s = time.monotonic(), 60 * config.minutes
+    async with asyncio.TaskGroup() as group:
+        restarting = group.create_task(rig.restart_dead_parts())
+        planned = plan_faults(config.seed, duration_s, config.kinds)
+        async with asyncio.TaskGroup() as shaking:
+            shaking.create_task(faults.inject_all(planned, begun_s))
+            shaking.create_task(_submit(rig, jobs, begun_s, duration_s + config.patience_s, responses))
+        found = await _at_rest(rig, config.patience_s)
+        say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
+        found += await leaks.at_rest(rig, READY_S)
+        say(f"{time.monotonic() - begun_s:6.1f} s  looked for leftovers")
+        views = await clients.read_jobs(rig.url, responses.ids, config.patience_s)
+        restarting.cancel()
+    return found, views
 
 
 async def _submit(rig: Rig, jobs: Sequence[PlannedJob], begun_s: float, within_s: float, responses: Responses) -> None:

@@ -1,11 +1,9 @@
-"""One atomic read of all that Redis holds about jobs: records, event streams, indexes and leases."""
+"""Reads all that Redis holds about jobs: records, event streams, indexes and leases."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import redis
 
 from dyno.store.redis import JOB_ID, Keys
 
@@ -61,38 +59,22 @@ class Snapshot(NamedTuple):
     leases: Mapping[str, Record]
 
 
-def read(client: redis.Redis, keys: Keys) -> Snapshot:
-    """Keys are found by their patterns, so unexpected ones are found, too."""
+def read(client: Any, keys: Keys) -> Snapshot:
+    """`client`: of redis-py, with decoded replies. Nothing may write meanwhile.
 
-    def found(*patterns: str) -> list[str]:
-        return sorted(str(key) for pattern in patterns for key in client.scan_iter(pattern, 1000))
-
-    of_jobs = [(match[0], key) for key in found(keys.job("*")) if (match := JOB_ID.search(key))]
-    ids = [job for job, key in of_jobs if key == keys.job(job)]
-    with_stream = [job for job, key in of_jobs if key == keys.job_events(job)]
-    indexed_by = (keys.jobs_with_status, keys.jobs_of_workload, keys.jobs_of_owner, keys.queued_of_owner)
-    patterns = [each("*") for each in (*indexed_by, keys.webhooks_of_owner, keys.queue)]
-    indexes = found(keys.jobs, keys.webhooks, keys.leases, keys.expiring, *patterns)
-    leases = [key.removeprefix(keys.lease("")) for key in found(keys.lease("*"))]
-    with client.pipeline() as pipeline:
-        for job in ids:
-            pipeline.hgetall(keys.job(job))
-            pipeline.pttl(keys.job(job))
-            pipeline.exists(keys.result(job), keys.samples(job))
-        for stream in (keys.events, *map(keys.job_events, with_stream)):
-            pipeline.xrange(stream)
-        for name in indexes:
-            pipeline.zrange(name, 0, -1)
-        for device in leases:
-            pipeline.hgetall(keys.lease(device))
-        pipeline.smembers(keys.queues)
-        replies: Any = iter(pipeline.execute())
-    jobs = {job: StoredJob(next(replies), next(replies), next(replies)) for job in ids}
-    general, *streams = ([_event(*entry) for entry in next(replies)] for _ in ("", *with_stream))
-    members = {name.removeprefix(f"{keys.namespace}:"): set(next(replies)) for name in indexes}
-    held = {device: next(replies) for device in leases}
-    by_job = dict(zip(with_stream, streams, strict=True))
-    return Snapshot(jobs, Streams(general, by_job), members | {"queues": next(replies)}, held)
+    Keys are found by their patterns, so unexpected ones are found, too.
+    """
+    of_jobs = [(match[0], key) for key in _found(client, keys.job("*")) if (match := JOB_ID.search(key))]
+    leases = [key.removeprefix(keys.lease("")) for key in _found(client, keys.lease("*"))]
+    return Snapshot(
+        jobs={job: _stored(client, keys, job) for job, key in of_jobs if key == keys.job(job)},
+        streams=Streams(
+            _events(client, keys.events),
+            {job: _events(client, key) for job, key in of_jobs if key == keys.job_events(job)},
+        ),
+        indexes=_indexes(client, keys),
+        leases={device: client.hgetall(keys.lease(device)) for device in leases},
+    )
 
 
 def number(text: str | None) -> int:
@@ -100,10 +82,30 @@ def number(text: str | None) -> int:
     return int(text) if text is not None and text.isdecimal() else -1
 
 
+def _found(client: Any, *patterns: str) -> list[str]:
+    return sorted(str(key) for pattern in patterns for key in client.scan_iter(pattern, 1000))
+
+
+def _stored(client: Any, keys: Keys, job: str) -> StoredJob:
+    key = keys.job(job)
+    return StoredJob(client.hgetall(key), client.pttl(key), client.exists(keys.result(job), keys.samples(job)))
+
+
+def _indexes(client: Any, keys: Keys) -> dict[str, set[str]]:
+    by_name = (keys.jobs_with_status, keys.jobs_of_workload, keys.jobs_of_owner, keys.queued_of_owner)
+    patterns = [each("*") for each in (*by_name, keys.webhooks_of_owner, keys.queue)]
+    names = _found(client, keys.jobs, keys.webhooks, keys.leases, keys.expiring, *patterns)
+    members = {name.removeprefix(f"{keys.namespace}:"): set(client.zrange(name, 0, -1)) for name in names}
+    return members | {"queues": set(client.smembers(keys.queues))}
+
+
+def _events(client: Any, stream: str) -> list[Event]:
+    return [_event(entry_id, fields) for entry_id, fields in client.xrange(stream)]
+
+
 def _event(entry_id: str, fields: Record) -> Event:
-    job, event, status, at, device, claim = (
-        fields.get(name, "") for name in ("job", "event", "status", "at", "device", "claim")
-    )
+    names = ("job", "event", "status", "at", "device", "claim")
+    job, event, status, at, device, claim = (fields.get(name, "") for name in names)
     at_s, version = int(entry_id.partition("-")[0]) / 1000, number(fields.get("version"))
     by_attempt = not fields.keys().isdisjoint({"attempt", "device", "claim"})
     attempt = Attempt(number(fields.get("attempt")), device, claim) if by_attempt else None

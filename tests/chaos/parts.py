@@ -1,37 +1,72 @@
-"""Parts for a rig that runs no Dyno: they sleep."""
+"""A rig of parts that run no Dyno: they sleep."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
-from chaos import processes
-from chaos.rig import Rig
+import psutil
+
+from chaos.rig import MARK, Rig
 from dyno.processes import ManagedProcess
 
+T = TypeVar("T")
 SLEEPS = "time.sleep(600)"
 
 
-def part(code: str = SLEEPS, says_to: int | None = None) -> ManagedProcess:
+def part(rig: Rig, code: str = SLEEPS, says_to: int | None = None) -> ManagedProcess:
     """Runs `code`, with the time module at hand."""
-    env = {name: value for name, value in os.environ.items() if name != processes.MARK}
-    return ManagedProcess("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
+    arguments = ["-n1", "-r1", "-s", "import time", code]
+    return ManagedProcess("part", "timeit", arguments, os.environ | {MARK: rig.name}, says_to=says_to)
 
 
-def pid_of(rig: Rig, name: str) -> int:
+def with_parts(rig: Rig, run: Callable[[Rig], Awaitable[T]]) -> T:
+    """Start the rig's parts, call `run`, end them, and close the rig."""
+
+    async def ran() -> T:
+        for each in rig.parts.values():
+            each.start()
+        restarting = asyncio.create_task(rig.restart_dead_parts())
+        try:
+            async with asyncio.timeout(90):
+                return await run(rig)
+        finally:
+            restarting.cancel()
+            await rig.close_parts()
+            rig.proxy.shut()
+            rig.close()
+
+    found = asyncio.run(ran())
+    assert all(each.process is not None and each.process.poll() is not None for each in rig.parts.values())
+    return found
+
+
+def process_of(rig: Rig, name: str) -> subprocess.Popen[bytes]:
+    """Compare by identity: restarted parts have other objects."""
     process = rig.parts[name].process
     assert process is not None
-    return process.pid
+    return process
 
 
-def state_of(rig: Rig, name: str) -> str:
-    """As proc(5) has it: T is stopped."""
-    return Path(f"/proc/{pid_of(rig, name)}/stat").read_text().rpartition(")")[2].split()[0]
+def looked_up(rig: Rig, name: str) -> psutil.Process:
+    return psutil.Process(process_of(rig, name).pid)
+
+
+def socket_of(rig: Rig) -> str:
+    return rig.server.url.removeprefix("unix://")
 
 
 async def until(condition: Callable[[], object]) -> None:
     """`tests.waiting.eventually` for an event loop; its deadline is the test's."""
     while not condition():
         await asyncio.sleep(0.01)
+
+
+def rig_of(folder: Path, *names: str) -> Rig:
+    rig = Rig(folder, "everysec")
+    rig.parts.update({name: part(rig) for name in names})
+    return rig

@@ -20,69 +20,76 @@ from redis.backoff import NoBackoff
 from chaos.injectors import JumpingClock, Proxy, SmallDisk
 from dyno.store.embedded import EmbeddedServer
 
-pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
-
-
 PATIENCE_S = 0.3
 Asking = Callable[[Proxy, Any], Awaitable[None]]
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
 def through(server: EmbeddedServer, asking: Asking, *, patience_s: float = 10) -> None:
-    """Open a proxy, and hand it over with a client that asks through it, once and no more."""
+    """Call `asking` with a proxy and a client that connects through it and never retries."""
 
     async def run() -> None:
         proxy = Proxy()
         await proxy.open(server.url.removeprefix("unix://"))
         options = {"retry": Retry(NoBackoff(), 0), "socket_timeout": patience_s, "decode_responses": True}
         async with redis.asyncio.Redis.from_url(proxy.url, **options) as client:
+            await client.ping()
             await asking(proxy, client)
+            assert await client.ping()
         proxy.shut()
 
     asyncio.run(run())
 
 
-@pytest.fixture(scope="module")
-def server() -> Any:
-    with EmbeddedServer() as server:
-        yield server
+async def fails(client: Any, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(redis.ConnectionError):
+            await client.ping()
 
 
-def test_it_passes_on_what_is_asked_and_answered(server: EmbeddedServer) -> None:
+async def delayed(proxy: Proxy, client: Any) -> None:
+    proxy.reply_delay_s = PATIENCE_S
+    since_s = time.monotonic()
+    await client.ping()
+    assert time.monotonic() - since_s >= PATIENCE_S
+
+
+async def refused_until_it_is_open_again_on_the_same_port(proxy: Proxy, client: Any) -> None:
+    url = proxy.url
+    proxy.shut()
+    await fails(client, times=2)  # the existing connection, and a new one
+    await proxy.restore()
+    assert proxy.url == url
+
+
+async def reset_once(proxy: Proxy, client: Any) -> None:
+    proxy.reset()
+    await fails(client)
+
+
+@pytest.mark.parametrize("asking", [delayed, refused_until_it_is_open_again_on_the_same_port, reset_once])
+def test_the_connections_are(asking: Asking, server: EmbeddedServer) -> None:
+    through(server, asking)
+
+
+def test_long_values_pass_and_connections_end_when_redis_dies(server: EmbeddedServer) -> None:
     async def asking(proxy: Proxy, client: Any) -> None:
         long = "x" * 500_000
         await client.set("key", long)
         assert await client.get("key") == long
+        server.kill()
+        await fails(client, times=2)
+        server.revive()
 
     through(server, asking)
 
 
-def test_replies_come_late_where_they_are_to(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
-        await client.ping()
-        proxy.reply_delay_s = PATIENCE_S
-        since_s = time.monotonic()
-        await client.ping()
-        assert time.monotonic() - since_s >= PATIENCE_S
-
-    through(server, asking)
-
-
-def test_shut_it_refuses_and_open_again_it_serves_on_the_same_port(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
-        await client.ping()
-        url = proxy.url
-        proxy.shut()
-        for _ in range(2):  # the connection that there was, and a new one
-            with pytest.raises(redis.ConnectionError):
-                await client.ping()
-        await proxy.restore()
-        assert proxy.url == url
-        await client.ping()
-
-    through(server, asking)
-
-
-def test_silent_it_holds_a_request_back_and_passes_it_on_though_its_caller_has_gone(server: EmbeddedServer) -> None:
+def test_a_silent_proxy_forwards_a_held_request_later_though_its_client_has_gone(server: EmbeddedServer) -> None:
     async def asking(proxy: Proxy, client: Any) -> None:
         await client.set("late", "before")
         proxy.hold()
@@ -98,30 +105,6 @@ def test_silent_it_holds_a_request_back_and_passes_it_on_though_its_caller_has_g
     through(server, asking, patience_s=PATIENCE_S)
 
 
-def test_a_reset_cuts_the_connections_that_there_are_and_no_others(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
-        await client.ping()
-        proxy.reset()
-        with pytest.raises(redis.ConnectionError):
-            await client.ping()
-        await client.ping()
-
-    through(server, asking)
-
-
-def test_the_death_of_redis_is_that_of_its_connections(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
-        await client.ping()
-        server.kill()
-        for _ in range(2):
-            with pytest.raises(redis.ConnectionError):
-                await client.ping()
-        server.revive()
-        await client.ping()
-
-    through(server, asking)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     disk = SmallDisk(tmp_path / "disk")
@@ -132,7 +115,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     disk.unmount()
 
 
-def test_nothing_can_be_written_while_it_is_full(disk: SmallDisk) -> None:
+def test_nothing_can_be_written_to_a_full_disk_and_unmounting_works_with_an_open_file(disk: SmallDisk) -> None:
     (disk.folder / "before").write_text("kept")
     disk.fill()
     with pytest.raises(OSError, match="No space") as full:
@@ -142,21 +125,20 @@ def test_nothing_can_be_written_while_it_is_full(disk: SmallDisk) -> None:
     disk.free()
     (disk.folder / "after").write_text("kept")
     assert (disk.folder / "before").read_text() == "kept"
-
-
-def test_it_goes_with_all_that_is_in_it_though_a_file_is_open(disk: SmallDisk) -> None:
     with (disk.folder / "open").open("w"):
         disk.unmount()
-        assert not disk.folder.is_mount()
     assert list(disk.folder.iterdir()) == []
 
 
-def test_where_none_can_be_mounted_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mount_and_compiler_both_say_why_and_do_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
-    disk = SmallDisk(tmp_path / "disk")
+    disk, clock = SmallDisk(tmp_path / "disk"), JumpingClock(tmp_path)
     disk.mount()
-    assert disk.left_out is not None
-    assert "mount" in disk.left_out
+    clock.jump(10800)
+    assert "no mount" in str(disk.left_out)
+    assert (clock.env, "no cc" in str(clock.left_out)) == ({}, True)
 
 
 # Python's way to ask and C's; sleeping goes by the monotonic clock, and has to go on.
@@ -186,11 +168,3 @@ def test_it_jumps_under_a_process_that_runs_and_back_again(offset_s: int, tmp_pa
             assert abs(also_s - time.time() - expected_s) < 60
             assert abs(monotonic_s - time.monotonic()) < 60
         told.stdin.close()
-
-
-def test_without_a_compiler_it_says_so_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    clock = JumpingClock(tmp_path)
-    assert clock.env == {}
-    assert "no cc" in str(clock.left_out)
-    clock.jump(10800)

@@ -61,16 +61,16 @@ class ViolationKind(StrEnum):
     ATTEMPT = "ends by another attempt"
     REASON = "unexplained failures"
     DOUBLED = "jobs made twice"
-    UNASKED = "canceled unasked"
-    CANCEL = "cancels not kept"
+    UNASKED = "unrequested cancels"
+    CANCEL = "broken cancels"
     DIFFER = "streams that differ"
     RECORD = "records that differ"
-    VIEW = "answers that differ"
+    VIEW = "API reads that differ"
     INDEX = "index mismatches"
     ORPHAN = "orphans"
     HELD = "devices not free"
     DIED = "parts that died or hung"
-    STRANGE = "strange answers"
+    STRANGE = "unexpected responses"
 
 
 class Violation(NamedTuple):

@@ -22,9 +22,9 @@ _LISTED = 20  # violations of a kind that are listed in full
 _ABOUT = f"""Each run has a whole Dyno on one machine: Redis behind a TCP proxy, the API, and three workers on two
     devices. A seeded schedule injects faults while clients submit jobs over HTTP. Five in six jobs are tiny; most
     others last 0.5 to 6 s. Leases last {LEASE_S:g} s, so that many run out. Afterwards a checker compares every 202
-    with the jobs' event streams, their records, and the API's responses. `make chaos SEED=<seed>` repeats the same
-    faults and jobs, but not the same interleaving. A job may run more than once, but must end once. One job in a
-    hundred has a timeout shorter than it needs, so that it fails. The reasons of all failures are below."""
+    with the jobs' event streams, their records, and the API's responses. It counts {", ".join(ViolationKind)}. `make
+    chaos SEED=<seed>` repeats the same faults and jobs, but not the same interleaving. A job may run more than once,
+    but must end once. One job in a hundred has a timeout shorter than it needs, so that it fails."""
 
 Summary = Mapping[str, Any]
 

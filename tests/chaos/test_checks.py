@@ -150,7 +150,7 @@ def test_a_broken_life_is_found(told: Sequence[Told], violation: str) -> None:
     ("accepted", "canceling", "violation"),
     [
         (ACCEPTED | {"key-e": {"e"}}, CANCELING, "lost jobs: e was accepted and never ended: it has no event"),
-        (ACCEPTED, {"c"}, "canceled unasked: d was canceled without a request"),
+        (ACCEPTED, {"c"}, "unrequested cancels: d was canceled without a request"),
         (
             {"key-a": {"a", "b"}, "key-c": {"c"}, "key-d": {"d"}},
             CANCELING,

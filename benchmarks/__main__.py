@@ -9,9 +9,9 @@ from importlib import import_module
 
 from benchmarks.report import requested
 
-SPEED = ("start", "matmul", "mnist_cnn", "trainings", "http")
+SPEED = ("start", "matmul", "trainings", "http")
 # `resampled` reads what `scatter` records.
-METHOD = ("coverage", "scatter", "resampled", "cost", "repeatability", "alarms", "plain_step")
+METHOD = ("coverage", "scatter", "resampled", "cost", "alarms")
 
 for word in requested((*SPEED, *METHOD, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

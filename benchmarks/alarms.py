@@ -1,57 +1,70 @@
-"""False alarms: how often is a clean run warned of? The same jobs again and again on an idle machine."""
+"""The same jobs again and again on an idle machine: how often is a clean run warned of, and do the figures agree?
+
+Writes alarms.md and repeatability.md.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.files import Spec
-from benchmarks.jobs import QUIET, KeptJobs, clock_spread, made_here, run_all
-from benchmarks.pairs import share
+from benchmarks.jobs import QUIET, Answer, KeptJobs, clock_spread, headline, made_here, run_all
+from benchmarks.pairs import holds, share
 from benchmarks.report import prose, table, write
+from dyno.formatting import format_quantity
+from dyno.measure.statistics import Interval, median
 from dyno.measure.warning_codes import CODES
 from dyno.models.result import Result
 
 STATE = Path("build") / "alarms"
 JOBS = 50  # of each case, unless FEWER has it
-MNIST = {"train_samples": 2048, "batch_size": 256, "epochs": 1}
+MATMUL: Spec = {"workload": "matmul", "params": {"n": 1024, "repeats": 5}}
+MNIST: Spec = {"workload": "mnist_cnn", "params": {"train_samples": 2048, "batch_size": 256, "epochs": 1}}
 CASES: dict[str, Spec] = {
-    "matmul": {"workload": "matmul", "params": {"n": 1024, "repeats": 5}},
-    "mnist_cnn": {"workload": "mnist_cnn", "params": {**MNIST}, "measure": {"target_rel_ci": 0.02}},
-    "mnist_cnn to 1 %": {"workload": "mnist_cnn", "params": {**MNIST}},  # a minute each, and always the same answer
+    "matmul": MATMUL,
+    "mnist_cnn": {**MNIST, "measure": {"target_rel_ci": 0.02}},
+    "mnist_cnn to 1 %": MNIST,  # a minute each, and always the same answer
+    "matmul, 5 to 30 processes": {**MATMUL, "measure": {"processes": {"min": 5, "max": 30}}},
 }
-FEWER = {"mnist_cnn to 1 %": 8}
+FEWER = {"mnist_cnn to 1 %": 8, "matmul, 5 to 30 processes": 5}
 AIM = {"A": 0.0, "B": 0.05}
+HOLDING_AIM, WIDTH_AIM = 0.8, 0.02
 _OF = {severity: {code for code, row in CODES.items() if row.severity == severity} for severity in "ABC"}
 _TRUE = {"NOISY", "NOISY_NEIGHBOUR"}  # the interval says the first too, the host's own counters the second
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - _TRUE, "any of C": _OF["C"]}
 
+Taken = Mapping[str, Sequence[Answer]]  # by case, in the order in which they ran
 
-def main() -> None:
-    wanted, kept = specs(JOBS), KeptJobs(STATE, made_here)
+
+def main(jobs: int = JOBS, cases: Collection[str] = tuple(CASES), folder: Path = STATE) -> None:
+    wanted, kept = specs(jobs, cases), KeptJobs(folder, made_here)
 
     def publish(found: Mapping[str, object]) -> None:
-        results: dict[str, list[Result]] = {}
+        taken: dict[str, list[Answer]] = {}
         for name, answer in kept.so_far(wanted, {}).items():
             if answer.result is not None:
-                results.setdefault(name.rpartition(".")[0], []).append(answer.result)
-        write("alarms", "False alarms on clean runs", lines(results))
+                taken.setdefault(name.rpartition(".")[0], []).append(answer)
+        write("alarms", "False alarms on clean runs", alarm_lines(taken))
+        write("repeatability", "The same spec again and again", repeatability_lines(taken))
 
     run_all(wanted, kept, publish)
 
 
-def specs(jobs: int) -> dict[str, Spec]:
+def specs(jobs: int, cases: Collection[str] = tuple(CASES)) -> dict[str, Spec]:
     """By "<case>.<number>", in turns."""
     return {
-        f"{case}.{number:02}": {**spec, "device": "cpu"}
+        f"{case}.{number:02}": {**CASES[case], "device": "cpu"}
         for number in range(jobs)
-        for case, spec in CASES.items()
+        for case in cases
         if number < FEWER.get(case, jobs)
     }
 
 
-def lines(found: Mapping[str, Sequence[Result]]) -> list[str]:
+def alarm_lines(taken: Taken) -> list[str]:
+    found = {case: [answer.result for answer in of if answer.result is not None] for case, of in taken.items()}
     text = f"""Jobs of five processes each, again and again the same work on an otherwise idle machine. They ask for the
         default of ±1 %, `mnist_cnn` for ±2 %: it scatters by more than 1 % from second to second here, as the third row
         shows. A warning of class A or B is then a false alarm, unless the machine did disturb: the evidence is in the
@@ -93,3 +106,42 @@ def _verdicts(results: Sequence[Result]) -> str:
     unchecked = sorted({code for result in results for code in result.unchecked})
     said = ", ".join(f"{count} {verdict}" for verdict, count in counted.most_common())
     return f"{said}; not checked: {', '.join(unchecked) or 'nothing'}"
+
+
+def repeatability_lines(taken: Taken) -> list[str]:
+    text = f"""The jobs of [alarms.md](alarms.md), whose intervals should agree with each other. *Holding*: intervals
+        (95 %, Student's t) that hold the mean of all values of that case; {HOLDING_AIM:.0%} is the aim, with a median
+        half-width of {WIDTH_AIM:.0%} at most. *Took*: from submit to result. *Clock*: from the slowest job to the
+        fastest, of the means of what Dyno measured after each run. Where it moved by more than {QUIET:.0%}, so did the
+        speed, and no interval of one job can know what the next one will find."""
+    head = ("case", "jobs", "mean", "clock", "holding", "half-width", "processes", "took")
+    return [*prose(text), *table(head, [_agreement(case, of) for case, of in taken.items()])]
+
+
+def _agreement(case: str, answers: Sequence[Answer]) -> list[object]:
+    results = [answer.result for answer in answers if answer.result is not None]
+    metrics = [headline(result) for result in results]
+    intervals = [Interval(each.value, each.low, each.high) for each in metrics if each.value is not None]
+    clocks_hz = [clock_hz for result in results if (clock_hz := _mean_clock_hz(result)) is not None]
+    widths = [each.rel_half_width or 0.0 for each in intervals]
+    mean = statistics.fmean(each.value for each in intervals)
+    return [
+        *(f"`{case}`", len(intervals), format_quantity(mean, metrics[0].unit), _clock(clocks_hz)),
+        f"**{sum(holds(each, mean) for each in intervals)} of {len(intervals)}**",
+        f"**±{median(widths):.2%}** (worst ±{max(widths):.2%})",
+        f"{median([each.runs for each in metrics]):g}",
+        f"{median([answer.took_s for answer in answers if answer.took_s is not None]):.0f} s",
+    ]
+
+
+def _mean_clock_hz(result: Result) -> float | None:
+    clocks_hz = [run.clock_hz for run in result.runs if run.clock_hz is not None]
+    return statistics.fmean(clocks_hz) if clocks_hz else None
+
+
+def _clock(clocks_hz: Sequence[float]) -> str:
+    if not clocks_hz:
+        return "–"
+    by = clock_spread(clocks_hz)
+    quiet = ", quiet" if by <= QUIET else ""
+    return f"{min(clocks_hz) / 1e9:.2f} to {max(clocks_hz) / 1e9:.2f} GHz ({by:.1%}{quiet})"

@@ -155,7 +155,7 @@ EXPERIMENTS = {
         INTRODUCTION,
         "quantized_inference of mnist_cnn",
         ("Inception 91 MB in float32, 23 MB in int8", "up to 25 times as fast (TPU)"),
-        _spec("quantized_inference", {"model": "mnist_cnn"} | REAL, {"processes": 3, "max_s": 20}),
+        _spec("quantized_inference", {"model": "mnist_cnn", **REAL}, {"processes": 3, "max_s": 20}),
         (
             *("size_float32", "size_int8", "accuracy_float32", "accuracy_int8", "agreement"),
             *("throughput_float32_batch_256", "throughput_int8_batch_256"),

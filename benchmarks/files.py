@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ class Files:
         unfinished = self._path(name).with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"spec": dict(spec), **self._stamp, **answer}))
         unfinished.replace(self._path(name))
+
+    def once(self, name: str, spec: Spec, make: Callable[[], Mapping[str, JsonValue]]) -> dict[str, Any]:
+        """What was kept, or else the new answer, which is kept."""
+        if (kept := self.get(name, spec)) is None:
+            print(f"{name}: {json.dumps(dict(spec))}", flush=True)
+            self.put(name, spec, make())
+            kept = self.get(name, spec)
+            assert kept is not None
+        return kept
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"

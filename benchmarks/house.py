@@ -16,12 +16,20 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+from pydantic import JsonValue
+from scipy.sparse.csgraph import connected_components
+
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.preflight import free_port
 
 PRODUCT = ("dyno", "service", "workers")
 OTHERS = {"tests": ("tests", "api_tests"), "chaos": ("chaos",), "benchmarks": ("benchmarks",)}
-JOB = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 1, "min_samples": 1, "min_s": 0}}
+JOB: dict[str, JsonValue] = {
+    "workload": "matmul",
+    "params": {"n": 64},
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0},
+}
 # Each process appends a file's name the first time that one of its functions is called while the marker exists.
 PROFILE = """
     import os, sys, threading
@@ -53,9 +61,9 @@ def figures(root: Path) -> Iterator[tuple[str, str | int]]:
     yield "product: files", len(files)
     yield "product: lines of Python", lines
     yield "share of import lines", f"{sum(map(_import_lines, files)) / lines:.1%}"
-    circles = _circles(root, files)
-    yield "import circles", len(circles)
+    yield "import circles", _circles(root, files)
     for name, folders in OTHERS.items():
+        yield f"{name}: files", len(_files(root, folders))
         yield f"{name}: lines", sum(map(_lines, _files(root, folders)))
     yield "files that a job crosses", len(_crossed(root))
 
@@ -73,33 +81,15 @@ def _import_lines(path: Path) -> int:
     return sum((each.end_lineno or each.lineno) - each.lineno + 1 for each in nodes)
 
 
-def _circles(root: Path, files: list[Path]) -> list[set[str]]:
-    """Sets of modules that import each other at their top level, `if TYPE_CHECKING` included (Tarjan's algorithm)."""
+def _circles(root: Path, files: list[Path]) -> int:
+    """How many sets of modules import each other at their top level, `if TYPE_CHECKING` included."""
     modules = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
-    graph = {name: set(_imports(path, modules)) - {name} for name, path in modules.items()}
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
-
-    def visit(name: str) -> None:
-        order[name] = low[name] = len(order)
-        stack.append(name)
-        for other in graph[name]:
-            if other not in order:
-                visit(other)
-            if other in stack:
-                low[name] = min(low[name], low[other])
-        if low[name] == order[name]:
-            circle = set(stack[stack.index(name) :])
-            del stack[stack.index(name) :]
-            if len(circle) > 1:
-                found.append(circle)
-
-    for name in graph:
-        if name not in order:
-            visit(name)
-    return found
+    names = list(modules)
+    graph = np.zeros((len(names), len(names)), bool)
+    for place, path in enumerate(modules.values()):
+        graph[place, [names.index(name) for name in _imports(path, modules)]] = True
+    _, circle_of = connected_components(graph, connection="strong")
+    return int((np.bincount(circle_of) > 1).sum())
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:

@@ -33,29 +33,12 @@ class Answer:
     message: str | None = None
 
 
-@dataclass(frozen=True)
-class Dyno:
-    """`worker_pid`: of the only worker."""
-
-    client: Client
-    worker_pid: int
-
-
 @contextmanager
-def own_dyno(device: str = "cpu") -> Iterator[Dyno]:
-    """Server, API and one worker as real processes."""
+def own_dyno(device: str = "cpu") -> Iterator[Client]:
+    """A client of an own Dyno: server, API and one worker as real processes."""
     with run_stack(port=0, data_dir=None, devices=[device], say=print) as (stack, url), Client(url) as client:
         wait_ready(stack, client, want_devices=1)
-        worker = stack.parts[-1].process
-        assert worker is not None
-        yield Dyno(client, worker.pid)
-
-
-def metric_value(dyno: Dyno, spec: Spec, name: str) -> float:
-    """That metric of a new job."""
-    value = metric_named(dyno.client.run(spec), name).value
-    assert value is not None
-    return value
+        yield client
 
 
 def metric_named(result: Result, name: str) -> Metric:
@@ -100,13 +83,13 @@ class KeptJobs:
         A job that fails or is refused isn't kept: the next call tries it again.
         """
         with ExitStack() as stack:
-            dyno: Dyno | None = None
+            client: Client | None = None
             for name, spec in specs.items():
                 answer = self.get(name, spec)
                 print(f"{name}: {'kept' if answer else json.dumps(dict(spec))}", flush=True)
                 if answer is None:
-                    dyno = dyno or stack.enter_context(own_dyno(device))
-                    answer = _run(dyno.client, spec)
+                    client = client or stack.enter_context(own_dyno(device))
+                    answer = _run(client, spec)
                     if answer.result is not None:
                         kept = {"took_s": answer.took_s, "result": answer.result.model_dump(mode="json")}
                         self._files.put(name, spec, kept)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from statistics import median
 
 from benchmarks.files import Spec
 from benchmarks.in_process import compiled
-from benchmarks.jobs import metric_value, own_dyno
+from benchmarks.jobs import metric_named, own_dyno
 from benchmarks.pairs import in_turns, printed, ratio, spread
 from benchmarks.report import prose, write
+from dyno.client import Client
 from dyno.measure.sampling import HostClock, sample
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.spec import Measure
@@ -33,27 +33,32 @@ SPEC: Spec = {
 }
 
 
-def main() -> None:
+def main(processes: int = PROCESSES, pairs: int = PAIRS) -> None:
     ratios = []
-    for _ in range(PROCESSES):
+    for _ in range(processes):
         ratios.append(float(printed("matmul", "side_by_side")))
         print(f"in one process: {ratios[-1]:.4f}", flush=True)
-    with own_dyno() as dyno:
-        reported = partial(metric_value, dyno, SPEC, "throughput")
-        found = in_turns({"Dyno": reported, "bare loop": lambda: float(printed("matmul", "bare"))}, PAIRS)
+    with own_dyno() as client:
+        ways = {"Dyno": lambda: _reported(client), "bare loop": lambda: float(printed("matmul", "bare"))}
+        found = in_turns(ways, pairs)
     of_jobs = f"""`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a
-        job, against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:"""
+        job, against a bare TensorFlow loop in a process of its own; {pairs} pairs in the order ABBA. GFLOP/s:"""
     of_samples = f"""The same two loops in one process, a bare sample after each of Dyno's (its own sampling code), at
-        least {SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:"""
+        least {SAMPLES} samples each, {processes} fresh processes, ratio of the medians:"""
     lines = [
         *prose(of_jobs),
         *(f"- {way}: {spread(values, 1e-9)}" for way, values in found.items()),
-        f"- Dyno / bare: {ratio(*found.values())}",
-        "",
+        *(f"- Dyno / bare: {ratio(*found.values())}", ""),
         *prose(of_samples),
-        f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",
+        f"- Dyno / bare: {ratio(ratios, [1.0] * processes)}; {spread(ratios)}",
     ]
     write("matmul", "Reported FLOP/s against a bare loop", lines)
+
+
+def _reported(client: Client) -> float:
+    value = metric_named(client.run(SPEC), "throughput").value
+    assert value is not None
+    return value
 
 
 def bare() -> float:
@@ -95,7 +100,7 @@ def bare_loop() -> Callable[[int], float]:
     start = tf.constant(generator.standard_normal((N, N), dtype=np.float32))
     factor = tf.constant(np.linalg.qr(generator.standard_normal((N, N)))[0].astype(np.float32))
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def chain(value: tf.Tensor) -> tf.Tensor:
         for _ in range(REPEATS):
             value = value @ factor

@@ -12,7 +12,7 @@ app = Celery("naive", broker=_url, backend=_url)
 app.conf.update(worker_max_tasks_per_child=1, worker_concurrency=1, broker_connection_retry_on_startup=True)
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]  # Celery has no types
 def first_op() -> float:
     """When the first TensorFlow operation was finished, as time.time()."""
     import tensorflow as tf

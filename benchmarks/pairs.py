@@ -38,7 +38,8 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     both, one_sided = mean_interval(logs), mean_interval(logs, confidence=0.9)
     if both.low is None or both.high is None or one_sided.high is None:
         raise ValueError("an interval needs two pairs")
-    return Ratio(*(math.exp(bound) for bound in (both.value, both.low, both.high, one_sided.high)), len(logs))
+    value, low, high, upper_95 = map(math.exp, (both.value, both.low, both.high, one_sided.high))
+    return Ratio(value, low, high, upper_95, len(logs))
 
 
 def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -23,6 +23,7 @@ layers = keras.layers
 Layers = Sequence[Any]
 _CHARACTERS = 100  # of a window of text
 _WARMUP, _AHEAD = 50, 24  # hours
+_ADAM: dict[str, Any] = {"optimizer": "adam", "metrics": ["accuracy"]}
 
 
 @dataclass(frozen=True)
@@ -42,25 +43,15 @@ class Plain:
     load: Callable[[int], Data]
 
 
-class Clock(keras.callbacks.Callback):
-    """The time of every epoch, in seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.times_s: list[float] = []
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self.start_s = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self.times_s.append(time.perf_counter() - self.start_s)
-
-
 def epochs_s(model: Any, data: Data, batch_size: int, epochs: int = 1) -> list[float]:
     """Of one call of `fit`, shuffled by its default. The very first epoch of a model includes compiling it."""
-    clock = Clock()
+    begin_s, end_s = list[float](), list[float]()
+    clock = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: begin_s.append(time.perf_counter()),
+        on_epoch_end=lambda epoch, logs: end_s.append(time.perf_counter()),
+    )
     model.fit(data.inputs, data.targets, batch_size=batch_size, epochs=epochs, verbose=0, callbacks=[clock])
-    return clock.times_s
+    return [end - begin for begin, end in zip(begin_s, end_s, strict=True)]
 
 
 def _sequential(
@@ -72,10 +63,8 @@ def _sequential(
 
 
 def _classifier(body: Callable[[], Layers], data_set: ModuleType, side: int = 28, channels: int = 1) -> Plain:
-    settings = {"optimizer": "adam", "metrics": ["accuracy"]}
-    loss = "categorical_crossentropy"
-    make = lambda jit: _sequential((side, side, channels), body, loss, jit, **settings)  # noqa: E731
-    return Plain(make, partial(_images, data_set))
+    shape, loss = (side, side, channels), "categorical_crossentropy"
+    return Plain(partial(_sequential, shape, body, loss, **_ADAM), partial(_images, data_set))
 
 
 def _images(data_set: ModuleType, samples: int) -> Data:
@@ -136,8 +125,7 @@ def _imdb_lstm() -> Plain:
         labels = data.train_labels[:samples, np.newaxis].astype(np.float32)
         return Data(data.train[:samples], labels, data.origin.kind)
 
-    settings = {"optimizer": "adam", "metrics": ["accuracy"]}
-    return Plain(lambda jit: _sequential((250,), body, "binary_crossentropy", jit, "int32", **settings), load)
+    return Plain(partial(_sequential, (250,), body, "binary_crossentropy", dtype="int32", **_ADAM), load)
 
 
 def _weather_gru(window: int) -> Plain:
@@ -159,7 +147,8 @@ def _weather_gru(window: int) -> Plain:
         targets = np.stack([scaled[start + _AHEAD : start + _AHEAD + window, forecast] for start in starts])
         return Data(inputs, targets, data.origin.kind)
 
-    return Plain(lambda jit: _sequential((window, 20), body, loss, jit, optimizer=keras.optimizers.RMSprop(1e-3)), load)
+    make = lambda jit: _sequential((window, 20), body, loss, jit, optimizer=keras.optimizers.RMSprop(1e-3))  # noqa: E731
+    return Plain(make, load)
 
 
 def _shakespeare_lstm() -> Plain:

@@ -7,6 +7,7 @@ machines until this one has its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from benchmarks import results
 from benchmarks.experiments import EXPERIMENTS, Experiment
@@ -20,14 +21,14 @@ STATE = RESULTS / "recorded" / "reproduction"
 TITLE = "What the reference articles measured, measured here"
 
 
-def main(names: Iterable[str]) -> None:
+def main(names: Iterable[str], folder: Path = STATE) -> None:
     specs = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
 
     def publish(found: Mapping[str, Answer]) -> None:
-        answers = KeptJobs(STATE).so_far(specs, found)
+        answers = KeptJobs(folder).so_far(specs, found)
         write("reproduction", TITLE, lines(EXPERIMENTS, answers), "Where this page was written")
 
-    run_all({name: specs[name] for name in names}, KeptJobs(STATE, of_this_machine), publish)
+    run_all({name: specs[name] for name in names}, KeptJobs(folder, of_this_machine), publish)
 
 
 def of_this_machine(result: Result) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from benchmarks.pairs import share
-from benchmarks.recorded import PARAMS, RUNS, lag_one, medians, recorded, windows
+from benchmarks.recorded import FOLDER, PARAMS, RUNS, lag_one, medians, recorded, windows
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import Array, Generator
 from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
@@ -17,7 +18,7 @@ from dyno.models.comparison import Comparative
 from dyno.models.spec import MARGIN
 
 SEED, TRIALS = 19_540_716, 1_000
-SLOWDOWN, DRIFT = 0.05, 0.03
+SLOWDOWN = 0.05
 PERMUTED = ("matmul-2048", "mnist_cnn")  # one that scatters little, and one that scatters much
 SCATTERS = (0.005, 0.01, 0.02, 0.03, 0.05)
 COUNTS, PAIRS = (3, 5, 10, 15), (4, 10)
@@ -72,12 +73,6 @@ def slowed(residuals: Draw, scatter: float, order: str, trials: int) -> Iterator
         yield 1 + scatter * first, (1 + SLOWDOWN) * (1 + scatter * second)
 
 
-def drifted(draw: Draw, order: str, trials: int) -> Iterator[Pair]:
-    """Runs while the machine slows down evenly, by DRIFT from the first to the last."""
-    slope = 1 + DRIFT * np.linspace(0, 1, len(order))
-    return alike(lambda count: draw(count) * slope, order, trials)
-
-
 def as_recorded(times: Array, order: str) -> Iterator[Pair]:
     """Every stretch of neighbouring runs, in the order in which they ran: what differs is this machine's time."""
     return (_apart(stretch, order) for stretch in windows(times, len(order)))
@@ -94,9 +89,9 @@ def standardised(times: Array) -> Array:
     return residuals
 
 
-def main() -> None:
-    times = {name: np.asarray(medians(recorded(name, RUNS), "forked")) for name in PARAMS}
-    write("resampled", "How often a comparison errs", lines(times, TRIALS))
+def main(trials: int = TRIALS, folder: Path = FOLDER) -> None:
+    times = {name: np.asarray(medians(recorded(name, RUNS, folder), "forked")) for name in PARAMS}
+    write("resampled", "How often a comparison errs", lines(times, trials))
 
 
 def lines(times: Mapping[str, Array], trials: int) -> list[str]:
@@ -108,8 +103,7 @@ def lines(times: Mapping[str, Array], trials: int) -> list[str]:
         equivalence margin of {MARGIN:.0%}. **All of it is conditional on {count} runs of one session of each
         workload**: intervals of shares (Wilson's, 95 %) tell how well {trials:,} drawings (seed {SEED}) are known, not
         what another hour or machine would show. With 15 each, every drawing splits the very same runs."""
-    parts = (_false_alarms(few, rng, trials), _power(few, rng, trials), _drift(few, rng, trials))
-    return [*prose(text), *_as_recorded(times), *(line for part in parts for line in part)]
+    return [*prose(text), *_as_recorded(times), *_false_alarms(few, rng, trials), *_power(few, rng, trials)]
 
 
 def _as_recorded(times: Mapping[str, Array]) -> list[str]:
@@ -155,19 +149,6 @@ def _power(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]
         rows.append([name, _shown(order), *(f"{hits / trials:.1%}" for hits in found)])
     head = ("runs of", "order", *(f"sd {scatter:.1%}" for scatter in SCATTERS))
     return [f"## A slowdown of {SLOWDOWN:.0%}, independent runs", "", *prose(text), *table(head, rows)]
-
-
-def _drift(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
-    text = f"""Both results are of the same work, but while their runs are made (in a random order) the machine slows
-        down evenly, by {DRIFT:.0%} in all."""
-    rows = []
-    for (name, each), order in product(times.items(), REAL_ORDERS):
-        pairs = list(drifted(without_return(each, rng), order, trials))
-        bias = np.mean([1 / ratio(pair, order).interval.value for pair in pairs]) - 1
-        wrong = share(called_different(verdicts(pairs, order)), trials)
-        rows.append([f"`{name}`", _shown(order), f"{bias:+.2%}", wrong])
-    head = ("runs of", "order", "bias of the ratio", "called different")
-    return [f"## A drift of {DRIFT:.0%}", "", *prose(text), *table(head, rows)]
 
 
 def _shown(order: str) -> str:

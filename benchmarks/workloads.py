@@ -23,8 +23,8 @@ MEASURE: dict[str, JsonValue] = {"processes": 3, "max_s": 20}
 PARAMS = {name: dict(workload.bench) for name, workload in registry().items()}
 
 
-def main(workloads: Iterable[str]) -> None:
-    kept, every = KeptJobs(STATE), specs(PARAMS, installed_frameworks())
+def main(workloads: Iterable[str], folder: Path = STATE) -> None:
+    kept, every = KeptJobs(folder), specs(PARAMS, installed_frameworks())
 
     def publish(found: Mapping[str, Answer]) -> None:
         write("workloads", "Every workload on every framework", lines(every, kept.so_far(every, found)))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -62,6 +60,7 @@ def test_a_fault_lasts_for_its_time_and_is_undone(kind: FaultKind, target: str, 
     async def run(rig: Rig) -> None:
         await rig.proxy.open(socket_of(rig))
         assert await is_well(rig, 20)
+        url = rig.proxy.url
         if kind in faults.left_out:
             return
         async with asyncio.TaskGroup() as group:
@@ -69,6 +68,7 @@ def test_a_fault_lasts_for_its_time_and_is_undone(kind: FaultKind, target: str, 
             while await is_well(rig):
                 await asyncio.sleep(0.01)
         assert await is_well(rig, 20)
+        assert rig.proxy.url == url
 
     with_parts(rig, run)
     if kind in faults.left_out:
@@ -97,50 +97,3 @@ def test_a_restart_of_redis_keeps_acknowledged_writes(how: str, durability: Dura
             return await client.dbsize()
 
     assert with_parts(rig, run) == 100
-
-
-# Each background sync takes so long that Redis delays writing what it has acknowledged meanwhile.
-SLOW_SYNCS = """
-#include <sys/syscall.h>
-#include <unistd.h>
-static int slow(long call, int fd) {
-  if (syscall(SYS_gettid) != getpid())
-    usleep(1500000);
-  return (int)syscall(call, fd);
-}
-int fsync(int fd) { return slow(SYS_fsync, fd); }
-int fdatasync(int fd) { return slow(SYS_fdatasync, fd); }
-"""
-
-
-def with_slow_syncs(folder: Path, server: Path) -> Path:
-    """A command that starts `server` with them."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("slow syncs need a C compiler")
-    source, library, command = folder / "slow.c", folder / "slow.so", folder / "server"
-    source.write_text(SLOW_SYNCS)
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    command.write_text(f'#!/bin/sh\nLD_PRELOAD="{library}" exec "{server}" "$@"\n')
-    command.chmod(0o700)
-    return command
-
-
-def test_a_kill_of_redis_waits_for_acknowledged_writes(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "everysec")
-    rig.server.binary = with_slow_syncs(tmp_path, rig.server.binary)
-    rig.server.start()
-
-    async def run(rig: Rig) -> tuple[int, int]:
-        await rig.proxy.open(socket_of(rig))
-        written = 0
-        async with redis.asyncio.Redis.from_url(rig.server.url) as client:
-            while not (await client.info("persistence"))["aof_buffer_length"]:
-                await client.set(f"key-{written}", written)
-                written += 1
-        await FaultInjector(rig).inject_all([Fault(0.0, FaultKind.RESTART, "by KILL", 0.0)], time.monotonic())
-        async with redis.asyncio.Redis.from_url(rig.server.url) as client:
-            return await client.dbsize(), written
-
-    found, written = with_parts(rig, run)
-    assert found == written > 0

@@ -46,9 +46,11 @@ def test_a_run_is_kept_in_a_few_kilobytes_and_replaced_unless_it_was_broken(tmp_
 
 
 def test_the_page_has_a_row_for_each_run_and_names_its_faults_and_violations(tmp_path: Path) -> None:
-    text = "\n".join(report.page([(7, summary(tmp_path)), (8, summary(tmp_path, *LOST))]))
-    assert " | 10 | everysec | 2 | 1 | 1 | 0 | 1 | 2 | 0 |\n| 8 | " in text
-    assert text.count(" | 2 | 1000 |") == 1
+    lines = report.page([(7, summary(tmp_path)), (8, summary(tmp_path, *LOST))])
+    good, bad = (line for line in lines if line.startswith(("| 7 |", "| 8 |")))
+    assert good.endswith(" | 10 | everysec | 2 | 1 | 1 | 0 | 1 | 2 | 0 |")
+    assert bad.endswith(" | 2 | 1000 |")
+    text = " ".join(" ".join(lines).split())
     assert "Seed 7: KILL 2; expired leases 1, jobs handed back 0; reasons of failures: timeout 1; retries" in text
     assert "retries of clients 4; violations: none." in text
-    assert "violations: lost jobs 1000." in " ".join(text.split())
+    assert "violations: lost jobs 1000." in text

@@ -1,0 +1,213 @@
+"""The benchmarks of the method, on runs whose truth is known, with bounds that a wrong interval breaks."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import termios
+
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks import alarms, coverage, resampled
+from benchmarks.cost import Monitor, answered, change
+from benchmarks.coverage import FIVE, GROWING, count_selected
+from benchmarks.jobs import Answer
+from benchmarks.pairs import holds, in_turns, ratio
+from benchmarks.recorded import lag_one
+from benchmarks.resampled import alike, as_recorded, called_different, slowed, verdicts, without_return
+from benchmarks.scatter import neighbours_ratio
+from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, Case, SimulatedProcess
+from dyno.measure.statistics import median
+from dyno.measure.warnings import warning
+from dyno.models.comparison import Comparative
+from dyno.models.result import Metric, Sensors
+from dyno.models.runner_protocol import ProgressFrame
+from dyno.models.spec import Spec
+from dyno.runner.frame_writer import FrameWriter
+from dyno.workloads import resolve
+from tests.measure.conftest import make_record
+from tests.results import a_result
+from tests.waiting import eventually
+
+NORMAL = 1e-3 * (1 + 0.02 * np.random.default_rng(1).standard_normal(30))
+TEN_PAIRS = "ABBA" * 5
+AFTER = resampled.FIVE
+
+
+def test_drawn_noise_has_the_median_0_drawn_effects_the_mean_0_and_both_a_deviation_of_1() -> None:
+    for name, draw in NOISES.items():
+        drawn = draw(np.random.default_rng(1), (10_000, 40))
+        assert (np.median(drawn), np.std(drawn)) == (pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.05)), name
+    for name, draw in EVERY_EFFECT.items():
+        drawn = draw(np.random.default_rng(1), (10_000, 40))
+        assert (np.mean(drawn), np.std(drawn)) == (pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.05)), name
+        assert (np.mean([lag_one(row) for row in drawn[:500]]) > 0.3) == (name in DEPENDENT), name
+
+
+@pytest.mark.parametrize(
+    ("case", "least", "most", "pooled"),
+    [
+        (Case("heavy-tailed", "drifting", 0.02, 0.005), 0.92, 0.985, 0.6),  # 95 % give or take three deviations
+        (Case("correlated 0.8", "normal", 0.02, 0.005), 0.0, 0.7, 0.6),  # runs that resemble their neighbours
+    ],
+)
+def test_the_interval_holds_the_truth_of_independent_runs(case: Case, least: float, most: float, pooled: float) -> None:
+    found = coverage.count(case, np.random.default_rng(3), 400)
+    assert least <= found.covered / 400 <= most
+    assert found.pooled / 400 < pooled
+
+
+def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_that_was_not_is_neither() -> None:
+    case = Case("normal", "normal", 0.005, 0.02, distance=0.7)
+    found = coverage.count(case, np.random.default_rng(4), 300)
+    assert found.shown_covered_or_raised == found.visited == found.covered_or_raised == found.raised
+    assert found.visited / 300 == pytest.approx(1 - 0.8**5 - 0.2**5, abs=0.09)
+    samples, visits = case.draw(np.random.default_rng(2), 4000)
+    assert visits.mean() == pytest.approx(0.2, abs=0.01)
+    assert np.median(samples, axis=2).mean() == pytest.approx(case.truth, abs=0.007)
+
+
+def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() -> None:
+    five, grown = (
+        count_selected("normal", 0.015, processes, np.random.default_rng(7), 1000) for processes in (FIVE, GROWING)
+    )
+    assert five.covered / 1000 == pytest.approx(0.95, abs=0.025)
+    assert five.covered_of_reached / five.reached < 0.85
+    assert 0.88 < grown.covered_of_reached / grown.reached < grown.covered / 1000 + 0.02 < 0.96
+    assert five.processes == 5 < grown.processes < 30
+
+
+def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle() -> None:
+    assert coverage.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5) == (4, 26)  # the half-width is 1.96 steps
+
+
+def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
+    run = SimulatedProcess(np.random.default_rng(5), 1.1, "normal", 0.005, "a plateau of 12 samples").sampled()
+    assert run.steady
+    assert len(run.warmup) >= 9
+    assert median(run.samples) / OPERATION_S == pytest.approx(1.1, rel=0.01)
+
+
+@pytest.mark.parametrize("order", [AFTER, "ABBAABBA", TEN_PAIRS])
+def test_two_results_of_the_same_runs_are_seldom_called_different(order: str) -> None:
+    said = verdicts(alike(without_return(NORMAL, np.random.default_rng(2)), order, 400), order)
+    assert said.total() == 400
+    assert 0.005 < called_different(said) / 400 < 0.085  # 5 % give or take three deviations
+
+
+def test_runs_in_turns_are_compared_pair_by_pair_and_no_run_is_in_both_results() -> None:
+    """A ratio of 2 in each pair, whatever the machine did from pair to pair: only the pairs know it for sure."""
+    pair = np.array([1.0, 3.0, 5.0, 2.0]), np.array([2.0, 6.0, 10.0, 4.0])
+    found, apart = resampled.ratio(pair, "ABBAABBA"), resampled.ratio(pair, "AAAABBBB")
+    assert (found.interval.value, found.interval.low) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert (apart.interval.low or 0) < 0.45
+    first, second = next(alike(without_return(np.arange(10.0), np.random.default_rng(3)), AFTER, 1))
+    assert sorted([*first, *second]) == list(range(10))
+    stretches = [[*map(list, pair)] for pair in as_recorded(np.arange(9.0), "ABBAABBA")]
+    assert stretches == [[[0, 3, 4, 7], [1, 2, 5, 6]], [[1, 4, 5, 8], [2, 3, 6, 7]]]
+
+
+def test_runs_that_resemble_the_one_before_are_called_different_in_order_and_not_in_turns() -> None:
+    """Two levels, five runs each: one after the other they look like two machines."""
+    times = 1 + 0.05 * np.repeat([0.0, 1.0] * 3, 5) + 0.002 * np.random.default_rng(6).standard_normal(30)
+    sequential, paired = (verdicts(as_recorded(times, order), order) for order in (AFTER, TEN_PAIRS))
+    assert called_different(sequential) > sequential.total() / 5
+    assert called_different(paired) == 0
+    assert lag_one(times) > 0.5 > 0.36 > abs(lag_one(NORMAL))
+
+
+def test_a_slowdown_of_five_per_cent_is_found_at_two_per_cent_and_missed_at_five() -> None:
+    draw = np.random.default_rng(4).standard_normal
+    near, far = (verdicts(slowed(draw, scatter, AFTER, 300), AFTER) for scatter in (0.02, 0.05))
+    assert near[Comparative.SLOWER] / 300 > 0.85
+    assert far[Comparative.SLOWER] / 300 < 0.5
+    assert near[Comparative.FASTER] == 0
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.2])
+def test_the_ratio_of_scatters_holds_the_truth_also_while_the_machine_drifts(drift: float) -> None:
+    draws = np.random.default_rng(8).standard_normal((300, 2, 30)) * [[0.01], [0.02]] + 1 + np.linspace(0, drift, 30)
+    found = [holds(neighbours_ratio(first.tolist(), second.tolist()), 0.5) for first, second in draws]
+    assert 0.88 <= np.mean(found) <= 0.985
+
+
+def test_a_ratio_is_geometric_with_student_s_interval() -> None:
+    """t(0.975; 1) = 12.706, t(0.95; 1) = 6.314; the logarithms' standard error is ln 2."""
+    found = ratio([1.0, 4.0], [1.0, 1.0])
+    bounds = (found.value, found.low, found.high, found.upper_95)
+    assert np.allclose(bounds, (2, 2 * 2**-12.706, 2 * 2**12.706, 2 * 2**6.314), rtol=1e-2)
+
+
+def test_ways_come_in_turns_and_none_is_always_first() -> None:
+    order: list[str] = []
+    ways = {way: lambda way=way: order.append(way) or float(len(order)) for way in "ABC"}
+    assert in_turns(ways, 2) == {"A": [1, 6], "B": [2, 5], "C": [3, 4]}
+    assert order == [*"ABCCBA"]
+
+
+def answer(*codes: str, clocks_hz: tuple[float, ...] = (4e9,), value: float = 1e9) -> Answer:
+    runs = [make_record([0.1] * 20, clock_hz=hz).summary for hz in clocks_hz]
+    low, high = value * 0.99, value * 1.01
+    figures = {"name": "throughput", "unit": "FLOP/s", "value": value, "low": low, "high": high, "better": "higher"}
+    metric = Metric.model_validate(figures | {"runs": 5, "samples": 100})
+    changes = {"warnings": [warning(code) for code in codes], "runs": runs, "metrics": [metric]}
+    return Answer(a_result("job").model_copy(update=changes), took_s=20.0)
+
+
+def test_a_job_counts_once_in_a_class_however_much_it_raises_there_and_disturbed_ones_apart() -> None:
+    both = answer("NOISY", "MULTIMODAL", "ABOVE_PEAK")
+    page = alarms.alarm_lines({"matmul": [answer("POW2_ONLY"), answer("NOISY"), both, answer("POW2_ONLY")]})
+    row = next(line for line in page if line.startswith("| `matmul` | 4 |"))
+    counts = [cell.split(",")[0] for cell in row.strip("| ").split(" | ")[2:]]
+    assert counts == ["1 of 4", "2 of 4", "1 of 4", "2 of 4"]  # A, B, B but NOISY, C
+    page = alarms.alarm_lines({"matmul": [answer(clocks_hz=(4e9, 4.03e9)), answer(clocks_hz=(4e9, 4.05e9))]})
+    assert [line.split(" | ")[1] for line in page if line.startswith("| `matmul`")] == ["2", "1"]
+
+
+def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:
+    answers = [
+        answer(value=value, clocks_hz=(clock,)) for value, clock in ((1e9, 4e9), (1.005e9, 4e9), (1.03e9, 4.1e9))
+    ]
+    [row] = [line for line in alarms.repeatability_lines({"matmul": answers}) if line.startswith("| `matmul`")]
+    assert "| 4.00 to 4.10 GHz (2.5%) | **1 of 3** | **±1.00%** (worst ±1.00%) | 5 | 20 s |" in row
+
+
+def test_clean_jobs_ask_for_the_default_method_but_for_target_and_processes() -> None:
+    default = Spec(workload="matmul").measure
+    for name, spec in alarms.specs(2).items():
+        asked = resolve(Spec.model_validate(spec, strict=True)).spec.measure
+        changes = alarms.CASES[name.rpartition(".")[0]].get("measure", {})
+        assert asked == default.model_validate(default.model_dump() | dict(changes))
+
+
+def test_the_cost_is_that_of_turns_then_over_processes() -> None:
+    def process(on: float, off: float) -> dict[str, dict[str, list[float]]]:
+        return {"medians_s": {"on": [on * 1.02, 3 * on / 1.02], "off": [off, 3 * off]}}
+
+    found = change([process(1.01, 1.0), process(2.01, 2.0), process(3.0, 3.0)])
+    assert found.pairs == 3
+    assert found.value == pytest.approx((1.01 * 1.005) ** (1 / 3))
+    assert found.low < 1.0 < found.high < 1.03
+    assert answered(Sensors(looks=3, temperature_c=50.0, reasons={"energy_j": "no counter"})) == ["temperature_c"]
+
+
+def test_the_monitor_reads_frames_and_sends_heartbeats_only_while_it_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNO_HEARTBEAT_S", "0.01")
+    monitor = Monitor()
+
+    def unread_bytes() -> int:
+        found = array.array("i", [0])
+        fcntl.ioctl(monitor.frames_fd, termios.FIONREAD, found)
+        return found[0]
+
+    FrameWriter(monitor.frames_fd).write(ProgressFrame(phase="sampling"))
+    process = psutil.Process(monitor.pid)
+    assert process.status() == psutil.STATUS_STOPPED
+    assert unread_bytes() > 0
+    with monitor.awake():
+        eventually(lambda: unread_bytes() == 0, what="it reads")
+        rests = process.num_ctx_switches().voluntary
+        eventually(lambda: process.num_ctx_switches().voluntary > rests + 10, what="it had time for a heartbeat")
+    assert monitor.close() >= 1

@@ -1,0 +1,76 @@
+"""Each benchmark, for real and as short as it can be, writes its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import (
+    alarms,
+    cost,
+    coverage,
+    house,
+    matmul,
+    recorded,
+    reproduce,
+    resampled,
+    scatter,
+    start,
+    trainings,
+    workloads,
+)
+from benchmarks.files import Files
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def copied(folder: Path) -> Path:
+    """The recorded runs, as if this machine had made them."""
+    for name in recorded.PARAMS:
+        found = json.loads((recorded.FOLDER / f"{name}.json").read_text())
+        Files(folder).put(name, recorded.spec(name), {"runs": found["runs"]})
+    return folder
+
+
+SHORT = {"processes": 2, "min_samples": 1, "min_s": 0, "max_s": 0.5}
+# By page: what writes it, given a folder for the answers, and a row with a figure.
+SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "alarms": (lambda kept: alarms.main(2, ["short"], kept), r"\| `short` \| 2 \| 0 of 2, "),
+    "cost": (lambda kept: cost.main(2, 1, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
+    "coverage": (lambda kept: coverage.main(20, 1), r"\| normal \| normal \| 0.5%, 2.0% \| 5 \| \*\*\d+"),
+    "matmul": (lambda kept: matmul.main(2, 2), r"- Dyno / bare: \d\.\d+ \(95 % interval .*, 2 pairs\)"),
+    "reproduction": (lambda kept: reproduce.main(["device_info"], kept), r"\| device_info \| 8 TPU cores \| discovery"),
+    "resampled": (lambda kept: resampled.main(5, copied(kept)), r"\| `matmul-64` \| 30 \| 0\.\d\d \| \*\*\d+ of 21"),
+    "scatter": (lambda kept: scatter.main(["matmul-64"], 2, kept), r"\| `matmul-64` \| 2 \| [\d.]+ ms"),
+    "start": (lambda kept: start.main(1), r"- ratio of medians: \d"),
+    "trainings": (lambda kept: trainings.main(["mnist_cnn"], 2, 1, kept), r"\| `mnist_cnn` \| \d+"),
+    "workloads": (lambda kept: workloads.main(["device_info"], kept), r"\| `device_info` \| tensorflow 2\.\d"),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", SMOKES)
+def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, row = SMOKES[page]
+    monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
+    monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))  # no other Dyno here holds these jobs up
+    monkeypatch.setitem(alarms.CASES, "short", {"workload": "matmul", "params": {"n": 64}, "measure": SHORT})
+    monkeypatch.setitem(recorded.MEASURE, "max_s", 0.5)
+    run(tmp_path / "kept")
+    text = (tmp_path / f"{page}.md").read_text()
+    assert re.search(row, text), text
+    if page == "alarms":
+        assert "| `short` | 2 | " in (tmp_path / "repeatability.md").read_text()
+
+
+def test_the_house_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    house.main([ROOT])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    figures = {name: float(value.rstrip("%")) for name, value in rows}
+    assert figures["product: lines of Python"] > 20_000
+    assert figures["import circles"] == 0
+    assert 20 < figures["files that a job crosses"] < figures["product: files"]

@@ -99,7 +99,7 @@ def spec(name: str) -> Spec:
 def _run(client: Client, body: Spec, start: Start) -> Run:
     """A job of one run, forked or spawned. `cold_start` spawns it."""
     measure = MEASURE | {"cold_start": start == "spawned"}
-    job = client.run({**body, "measure": measure}).job
-    [run], [samples] = client.result(job).runs, client.samples(job)
+    result = client.run({**body, "measure": measure})
+    [run], [samples] = result.runs, client.samples(result.job)
     assert run.process_start == start
     return Run(start, run.started_at_s or 0.0, median(samples.samples), samples.samples)

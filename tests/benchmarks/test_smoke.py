@@ -40,7 +40,7 @@ SHORT = {"processes": 2, "min_samples": 1, "min_s": 0, "max_s": 0.5}
 # By page: what writes it, given a folder for the answers, and a row with a figure.
 SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
     "alarms": (lambda kept: alarms.main(2, ["short"], kept), r"\| `short` \| 2 \| 0 of 2, "),
-    "cost": (lambda kept: cost.main(2, 1, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
+    "cost": (lambda kept: cost.main(2, 2, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
     "coverage": (lambda kept: coverage.main(20, 1), r"\| normal \| normal \| 0.5%, 2.0% \| 5 \| \*\*\d+"),
     "matmul": (lambda kept: matmul.main(2, 2), r"- Dyno / bare: \d\.\d+ \(95 % interval .*, 2 pairs\)"),
     "reproduction": (lambda kept: reproduce.main(["device_info"], kept), r"\| device_info \| 8 TPU cores \| discovery"),

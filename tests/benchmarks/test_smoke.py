@@ -59,7 +59,9 @@ def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
     monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))  # no other Dyno here holds these jobs up
     monkeypatch.setitem(alarms.CASES, "short", {"workload": "matmul", "params": {"n": 64}, "measure": SHORT})
-    monkeypatch.setitem(recorded.MEASURE, "max_s", 0.5)
+    for measure in (recorded.MEASURE, workloads.MEASURE):
+        monkeypatch.setitem(measure, "max_s", 0.5)
+    monkeypatch.setattr(trainings, "SLOW_MODE", 100.0)  # on a busy machine one process may be slow
     run(tmp_path / "kept")
     text = (tmp_path / f"{page}.md").read_text()
     assert re.search(row, text), text

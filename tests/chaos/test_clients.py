@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 
 import pytest
 
@@ -22,52 +21,39 @@ Answer = tuple[int, Mapping[str, str | None]] | None
 
 
 class Moody:
-    """Responses each request with the next of `answers`, and the last one from then on; None cuts the connection."""
+    """A server that sends each of `answers` once, and the last one from then on. None closes the connection."""
 
     def __init__(self, answers: Sequence[Answer], retry_after: bool = True) -> None:
         self.asked: list[tuple[str, str | None, str | None, bytes]] = []
-        moods = list(answers)
-        outer = self
+        self._answers, self._retry_after = list(answers), "Retry-After: 1\r\n" if retry_after else ""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while (text := await self._answer(reader)) is not None:
+                writer.write(text.encode())
+        writer.close()
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                key, secret = self.headers.get("Idempotency-Key"), self.headers.get("Authorization")
-                outer.asked.append((self.path, key, secret, body))
-                answer = moods.pop(0) if len(moods) > 1 else moods[0]
-                if answer is None:
-                    self.close_connection = True
-                    return
-                status, said = answer
-                text = json.dumps(said).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                if status == 503 and retry_after:
-                    self.send_header("Retry-After", "1")
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    async def _answer(self, reader: asyncio.StreamReader) -> str | None:
+        request, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        self.asked.append((request.split()[1], headers.get("idempotency-key"), headers.get("authorization"), body))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer is None:
+            return None
+        code, said = answer[0], json.dumps(answer[1])
+        return f"HTTP/1.1 {code} Said\r\n{self._retry_after}Content-Length: {len(said)}\r\n\r\n{said}"
 
 
 def submitted(moody: Moody, *jobs: PlannedJob, keys: Sequence[ApiKey] = (ApiKey(),)) -> Responses:
-    responses = Responses()
-    try:
-        asyncio.run(submit_all(moody.url, jobs, time.monotonic(), responses, keys))
-    finally:
-        moody.close()
-    return responses
+    async def submit() -> Responses:
+        responses = Responses()
+        async with await asyncio.start_server(moody.serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            await submit_all(url, jobs, time.monotonic(), responses, keys)
+        return responses
+
+    return asyncio.run(submit())
 
 
 def test_a_submit_is_repeated_unchanged_until_it_is_accepted() -> None:

@@ -241,8 +241,9 @@ def _sampled(trials: int) -> list[str]:
         clock moves only while they execute: {trials:,} trials of five processes each (normal, 1 %; 2 % inside a
         process). The estimand is the time after warm-up. A change by less than a quarter of the target (1 %), or by
         less than can be told from the samples' scatter, isn't found: so much of a gradual warm-up stays in the value,
-        of a sudden one nothing. *NO_STEADY_STATE*: of runs, and of jobs, one unsteady run of five being enough. Without
-        warm-up it is a false alarm: a few samples of which each resembles the one before (0.9) look like a drift."""
+        of a sudden one almost nothing. *NO_STEADY_STATE*: of runs, and of jobs, one unsteady run of five being enough.
+        Without warm-up it is a false alarm: a few samples of which each resembles the one before (0.9) look like a
+        drift."""
     head = ("samples", "warm-up", "n", "holds the truth", "bias of the value", "samples a run", "NO_STEADY_STATE, runs")
     rows = []
     for place, (noise, warm_up) in enumerate(SAMPLED):

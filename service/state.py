@@ -28,7 +28,7 @@ from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance
+from dyno.store.maintenance import Maintenance, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
@@ -172,7 +172,10 @@ async def opened(
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
-    chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
+    chores = {
+        "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
+        "indexing queues": partial(index_queues, settings=settings),
+    }
     upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()

@@ -120,6 +120,32 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
     return len(members)
 
 
+def index_queue(client: redis.Redis, settings: Settings, queue: str) -> None:
+    """Make the placement classes of a queue hold exactly its jobs, 200 at a time. Raises StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    index, cursor = client.register_script(SCRIPT_SOURCES[Script.INDEX]), "-inf"
+    while cursor:
+        with store_errors():
+            _, *following = index(keys=[keys.queue(queue)], args=[keys.namespace, queue, cursor])
+        cursor = following[0] if following else ""
+
+
+_INDEXED_EVERY_S = 600.0  # a claim notices most differences itself; see claim.lua
+
+
+def index_queues(client: redis.Redis, settings: Settings) -> None:
+    """Call `index_queue` for each queue that a live worker serves, in one process every ten minutes.
+
+    A version without classes changes the queues alone. If it queues as many jobs as it claims, no claim notices.
+    """
+    keys = Keys(settings.namespace)
+    with store_errors():
+        found: Any = client.smembers(keys.queues)
+        for queue in {str(name) for name in found} & fleet.served_queues(client, settings):
+            if client.set(keys.indexed(queue), 1, nx=True, px=round(_INDEXED_EVERY_S * 1000)):
+                index_queue(client, settings, queue)
+
+
 MOST_UNSERVED = 100  # per call: callers may name devices that don't exist, and each name has its own queue
 
 

@@ -175,6 +175,7 @@ async def opened(
     chores = {
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
         "indexing queues": partial(index_queues, settings=settings),
+        "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
     }
     upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
     await watch.start()

@@ -76,7 +76,7 @@ def celery_queue(queue: str) -> Queue:
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
-    It has the default exchange, which needs no bindings: kombu would keep those for ever, in Redis and in the process.
+    It has the default exchange, which needs no bindings: kombu would keep those for ever.
 
     Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker. If
     Redis crashes during one, kombu counts the message as in progress, stops reading, and never notices that the

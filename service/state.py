@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 import anyio
+import redis
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
@@ -172,7 +173,7 @@ async def opened(
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
-    chores = {
+    chores: dict[str, Callable[[redis.Redis], object]] = {
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
         "indexing queues": partial(index_queues, settings=settings),
         "dropping bindings": partial(celery_app.drop_bindings, settings=settings),

@@ -19,6 +19,7 @@ from dyno.settings import Settings
 from dyno.store.redis import CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
+WAKE_UP_LIVES_S: Final = 60  # maintenance repeats lost wake-ups, and a queue that nobody reads any more must not stay
 
 _CONFIG: Final[dict[str, Any]] = {
     "result_backend": None,  # results are in the store; Celery's would cost 2.7 kB for each
@@ -48,6 +49,10 @@ _TRANSPORT_OPTIONS: Final[dict[str, Any]] = {
     "health_check_interval": CHECK_IDLE_AFTER_S,  # proxies drop idle connections silently
 }
 
+_BINDINGS: Final = ("_kombu.binding", "_kombu.binding_permanent")
+_BINDING_SEPARATOR: Final = "\x06\x16"  # between routing key, pattern and queue
+_BINDINGS_AT_ONCE: Final = 1000
+
 
 def key_prefix(settings: Settings) -> str:
     """The prefix of all Celery keys, so that namespaces on one server don't wake each other's workers."""
@@ -71,29 +76,46 @@ def celery_queue(queue: str) -> Queue:
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
+    It has the default exchange, which needs no bindings: kombu would keep those for ever.
+
     Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker. If
     Redis crashes during one, kombu counts the message as in progress, stops reading, and never notices that the
     connection is gone.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):02x}", queue)
-    return Queue(name, Exchange("dyno"), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
+    return Queue(name, Exchange(""), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
 def send_wake_up(settings: Settings, queue: str) -> bool:
     """Send one wake-up to the workers that serve `queue`. Returns False if one already waits there.
 
-    Blocks for a few seconds at most. Raises StoreUnavailable.
+    The caller makes sure that such a worker is live, or may be. Blocks for a few seconds at most. Raises
+    StoreUnavailable.
     """
     publisher, client = _publisher(settings)
     target = celery_queue(queue)
+    messages = key_prefix(settings) + target.name
     with store_errors():
-        if client.llen(key_prefix(settings) + target.name):
-            return False
+        waits = client.llen(messages)
     try:
-        _send(publisher, queue, target)
+        if not waits:
+            _send(publisher, queue, target)
+        client.pexpire(messages, WAKE_UP_LIVES_S * 1000, nx=True)
     except (OperationalError, redis.RedisError, OSError) as error:
         raise StoreUnavailable(f"can't send a wake-up: {error}") from error
-    return True
+    return not waits
+
+
+def drop_bindings(client: redis.Redis, settings: Settings) -> None:
+    """Remove up to 1000 queues that an earlier version bound to its exchange, with their unread wake-ups.
+
+    That version sent a wake-up to each name of a device that a caller chose. Raises StoreUnavailable.
+    """
+    with store_errors():
+        for kind in _BINDINGS:
+            bound: Any = client.spop(f"{key_prefix(settings)}{kind}.dyno", _BINDINGS_AT_ONCE)
+            for name in {str(each).rpartition(_BINDING_SEPARATOR)[2] for each in bound}:
+                client.pexpire(key_prefix(settings) + name, WAKE_UP_LIVES_S * 1000, nx=True)
 
 
 def _send(publisher: Celery, queue: str, target: Queue) -> None:
@@ -104,7 +126,7 @@ def _send(publisher: Celery, queue: str, target: Queue) -> None:
     with publisher.connection_for_write() as connection:
         connection.connect()  # retries once; `send_task` alone would retry forever
         publisher.send_task(
-            WAKE_TASK, args=[queue], queue=target, ignore_result=True, connection=connection, retry=False
+            WAKE_TASK, args=[queue], queue=target, declare=[], ignore_result=True, connection=connection, retry=False
         )
 
 

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 import anyio
+import redis
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
@@ -28,7 +29,7 @@ from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance
+from dyno.store.maintenance import Maintenance, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
@@ -172,7 +173,11 @@ async def opened(
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
-    chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
+    chores: dict[str, Callable[[redis.Redis], object]] = {
+        "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
+        "indexing queues": partial(index_queues, settings=settings),
+        "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
+    }
     upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()

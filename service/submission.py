@@ -21,6 +21,7 @@ from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.models.spec import InterleavedSpec
 from dyno.store import jobs, placement
+from dyno.store.fleet import DEVICES_FRESH_S
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec
@@ -28,6 +29,7 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
+_STARTS_S = 0.05  # so that jobs for absent devices don't have the list of workers read for each
 _waking = set[asyncio.Task[None]]()  # the response doesn't wait for them: a wake-up takes 4 ms
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
@@ -89,14 +91,27 @@ async def _check_outside(state: State, asked: JobRequest) -> None:
 
 
 async def wake_up(state: State, queue_name: str) -> None:
-    """Wake a worker. The job is already stored: if this fails, maintenance sends the wake-up again, so log it only."""
+    """Wake a live worker of the queue, if there is one: a worker that starts later looks at its queues by itself.
+
+    The job is already stored. If this fails, maintenance sends the wake-up again, so log it only.
+    """
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
-            await anyio.to_thread.run_sync(
-                celery_app.send_wake_up, state.settings, queue_name, abandon_on_cancel=True, limiter=_wake_threads
-            )
+            if await _is_served(state, queue_name):
+                await anyio.to_thread.run_sync(
+                    celery_app.send_wake_up, state.settings, queue_name, abandon_on_cancel=True, limiter=_wake_threads
+                )
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
         log.warning("can't send the wake-up for queue %s: %s: %s", queue_name, type(error).__name__, error)
+
+
+async def _is_served(state: State, queue_name: str) -> bool:
+    """Whether a live worker serves the queue. A worker starts for longer than `_STARTS_S` after it is listed."""
+    for max_age_s in (DEVICES_FRESH_S, _STARTS_S):
+        devices = await state.devices.read(max_age_s)
+        if any(queue_name in placement.queues_served(device) for device in devices):
+            return True
+    return False
 
 
 _STATUS: dict[Status, Literal["running", "failed", "canceled"]] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 from celery.app.defaults import NAMESPACES, flatten
+from kombu.entity import Exchange, Queue
 
 from dyno import celery_app
 from dyno.errors import StoreUnavailable, StoreUnfit
@@ -60,6 +61,40 @@ def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, mes
         assert message.headers["task"] == celery_app.WAKE_TASK
         message.ack()
     assert messages("cpu:0-1@alpha") == []
+
+
+def test_neither_publishers_nor_consumers_bind_queues(settings: Settings, client: redis.Redis) -> None:
+    celery_app.send_wake_up(settings, "cpu")
+    with (
+        celery_app.app(settings).connection_for_read() as connection,
+        connection.SimpleQueue(celery_app.celery_queue("cpu")) as queue,
+    ):
+        queue.get(timeout=60).ack()
+    assert list(client.scan_iter(f"{celery_app.key_prefix(settings)}*")) == []
+
+
+def test_an_unread_wake_up_expires(settings: Settings, client: redis.Redis) -> None:
+    own = celery_app.key_prefix(settings) + celery_app.celery_queue("cpu").name
+    celery_app.send_wake_up(settings, "cpu")
+    assert 0 < client.pttl(own) <= celery_app.WAKE_UP_LIVES_S * 1000
+    client.persist(own)  # as by a process that died in between
+    assert not celery_app.send_wake_up(settings, "cpu")
+    assert client.pttl(own) > 0
+
+
+def test_what_an_earlier_version_bound_and_sent_to_absent_devices_goes(settings: Settings, client: redis.Redis) -> None:
+    prefix = celery_app.key_prefix(settings)
+    earlier = celery_app.app(settings)
+    names = [celery_app.celery_queue(f"cpu:0@absent-{number}").name for number in range(3)]
+    with earlier.connection_for_write() as connection:
+        for name in names:
+            Queue(name, Exchange("dyno"), routing_key=name)(connection.default_channel).declare()
+            client.lpush(prefix + name, "{}")
+    assert client.scard(f"{prefix}_kombu.binding.dyno") == 3
+
+    celery_app.drop_bindings(client, settings)
+    assert sorted(client.scan_iter(f"{prefix}*")) == sorted(prefix + name for name in names)
+    assert all(client.pttl(prefix + name) > 0 for name in names)
 
 
 def test_celery_names_are_plain_and_no_two_queues_share_one() -> None:

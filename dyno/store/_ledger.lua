@@ -220,13 +220,73 @@ local function change(id, event, before, fields, detail, more)
   return version
 end
 
--- Returns 1 if the queue was empty before: then a worker has to be woken.
-local function enqueue(id, queue, score)
+-- A job's placement class. Jobs of one class fit the same devices, so a claim looks at classes instead of jobs. The class
+-- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job without a digest was queued by
+-- an older version, or its queue had too many classes (submit.lua). Its class is its schema and the answers it has so
+-- far, one for each device profile.
+-- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
+-- Both are an index of the queue, which is authoritative; see index.lua.
+local function class_of(schema, needs, fits)
+  if needs then
+    return (schema or '0') .. '.' .. needs
+  end
+  local answers = {}
+  for each in string.gmatch(fits or '', '%w+[+-]') do
+    answers[#answers + 1] = each
+  end
+  table.sort(answers)
+  return (schema or '0') .. '~' .. table.concat(answers)
+end
+
+-- `answers`, with those of `more` for other profiles
+local function with_answers(answers, more)
+  for profile, sign in string.gmatch(more, '(%w+)([+-])') do
+    if not string.find(answers, profile, 1, true) then
+      answers = answers .. profile .. sign
+    end
+  end
+  return answers
+end
+
+-- `answers`: of the job's needs; by default those in its record
+local function join_class(id, queue, score, answers)
+  local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')
+  local class, classes = class_of(unpack(record)), key('classes', queue)
+  local known = redis.call('HGET', classes, class)
+  local all = with_answers(known or '', answers or record[3] or '')
+  if all ~= known then
+    redis.call('HSET', classes, class, all)
+  end
+  redis.call('ZADD', key('class', queue, class), score, id)
+end
+
+local function leave_class(id, queue, class)
+  local jobs = key('class', queue, class)
+  redis.call('ZREM', jobs, id)
+  if redis.call('EXISTS', jobs) == 0 then
+    redis.call('HDEL', key('classes', queue), class)
+  end
+end
+
+-- The record as HGETALL returns it, with the answers of its class while it waits; then its queue, while it waits
+local function with_fits(id)
+  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs')
+  local flat, queue = redis.call('HGETALL', key('job', id)), record[1] == 'queued' and record[2]
+  if queue and record[4] then
+    flat[#flat + 1] = 'fits'
+    flat[#flat + 1] = redis.call('HGET', key('classes', queue), class_of(record[3], record[4])) or ''
+  end
+  return flat, queue
+end
+
+-- Returns 1 if the queue was empty before: then a worker has to be woken. `answers` as for join_class
+local function enqueue(id, queue, score, answers)
   redis.call('ZADD', key('queue', queue), score, id)
   redis.call('SADD', key('queues'), queue)
+  join_class(id, queue, score, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
     if tonumber(passed) >= tonumber(score) then
-      redis.call('DEL', key('passed', queue)) -- the job is in front of scores that claim.lua would skip
+      redis.call('DEL', key('passed', queue)) -- the job is in front of others that were passed over
       break
     end
   end
@@ -234,11 +294,15 @@ local function enqueue(id, queue, score)
 end
 
 local function dequeue(id, queue)
+  leave_class(id, queue, class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits'))))
   redis.call('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
     redis.call('SREM', key('resting'), queue)
-    redis.call('DEL', key('passed', queue))
+    for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
+      redis.call('DEL', key('class', queue, class)) -- entries of jobs that an older version dequeued
+    end
+    redis.call('DEL', key('passed', queue), key('classes', queue))
   end
 end
 

@@ -2,8 +2,8 @@
 -- Leases the best waiting job over several queues that fits a device to that device.
 -- A job that doesn't fit is passed over and keeps its place. So is a job of a newer schema, because the worker would
 -- silently ignore fields that it doesn't know; the job's record then gives this as the reason.
--- The script stores how far devices of each profile have checked a queue, so that no job is checked twice. One call
--- checks LOOKS jobs at most.
+-- The script looks at the first job of each placement class (_ledger.lua) that fits, so it takes no longer behind many
+-- jobs that don't fit.
 -- A lease that ran out still counts: only expire.lua ends it, so that two attempts are never live at once.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
@@ -13,26 +13,32 @@
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
 -- ARGV[6]  profile of the device (dyno/store/placement.py); "" if every job fits
 -- ARGV[7]  newest schema of a job that the worker knows
--- ARGV[8]  job of the last "asked" reply   ARGV[9]  "+" if it fits that profile, "-" if not; both "" for none
--- ARGV[10] process that uses the device while its worker waits for it, JSON. The job isn't leased then, and its record
+-- ARGV[8]  process that uses the device while its worker waits for it, JSON. The job isn't leased then, and its record
 --          names the process. "" for a worker that has its device
+-- ARGV[9]  most jobs of an "asked" reply
+-- ARGV[10] "1" if the classes were compared with their queues in an earlier call of this claim, else ""
+-- ARGV[11]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if not, "!" if the worker
+--          can't read its spec. It is claimed then, so that its attempt reports the error
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
---      or {"held", queue}: instead of "claimed" if ARGV[10] is set
---      or {"asked", id, spec}: the fit of that job is unknown; call again with the answer
---      or {"further"}: LOOKS jobs were passed over and more wait; call again
+--      or {"held", queue}: instead of "claimed" if ARGV[8] is set
+--      or {"asked", id, spec, …}: the fit of these jobs is unknown; call again with the answers
+--      or {"unindexed", queue, …}: their classes lack jobs or have others; call index.lua for each, then call again
+--      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
 local LOOKS = 100 -- 1.5 ms, measured on a busy machine with two cores: the longest that a call blocks other clients
 local NEWER = 'newer_schema'
 local BUSY = 'device_busy'
+local UNREADABLE = '!'
 local REMEMBERED_MS = 60000 -- TTL of `passed`: an older API may queue jobs in front without resetting it
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1
 
-local function passed(index)
-  return key('passed', string.sub(KEYS[index], QUEUE_NAME_AT))
+local queues = {}
+for index = 2, #KEYS do
+  queues[#queues + 1] = string.sub(KEYS[index], QUEUE_NAME_AT)
 end
 
 local function reply(id)
@@ -41,27 +47,35 @@ local function reply(id)
   return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
 end
 
--- "+", "-", or nil if unknown. `fits` is a list of profiles, each followed by its answer.
-local function answer(fits)
+-- "+", "-", or nil if unknown
+local function answer(answers)
   if profile == '' then
     return '+'
   end
-  local _, last = string.find(fits or '', profile, 1, true)
-  return last and string.sub(fits, last + 1, last + 1)
+  local _, last = string.find(answers, profile, 1, true)
+  return last and string.sub(answers, last + 1, last + 1)
 end
 
+-- Answers for all jobs of the class. A job without a digest of its needs, or with a spec that the worker can't read,
+-- moves to the class with its own answers.
 local function note_answer(id, sign)
-  local record = redis.call('HMGET', key('job', id), 'status', 'fits')
-  if allowed(record[1] or nil, 'claim') and not answer(record[2]) then
-    redis.call('HSET', key('job', id), 'fits', (record[2] or '') .. profile .. sign)
+  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs', 'fits')
+  if not allowed(record[1] or nil, 'claim') then
+    return
   end
-end
-
--- Records the reason once, however many workers pass the job over.
-local function note_newer(id, reason)
-  if reason ~= NEWER then
-    change(id, 'pass_over', 'queued', { status_reason = NEWER }, NEWER)
+  local queue, class = record[2], class_of(record[3], record[4], record[5])
+  local score = redis.call('ZSCORE', key('class', queue, class), id)
+  if not score then
+    return
   end
+  if record[4] and sign ~= UNREADABLE then
+    join_class(id, queue, score, profile .. sign)
+    return
+  end
+  leave_class(id, queue, class)
+  redis.call('HDEL', key('job', id), 'needs')
+  redis.call('HSET', key('job', id), 'fits', with_answers(record[5] or '', profile .. (sign == '-' and '-' or '+')))
+  join_class(id, queue, score)
 end
 
 -- Records the holder once for each process that uses the device, however often its worker calls.
@@ -73,72 +87,139 @@ local function note_held(id, held_by)
   return record[1]
 end
 
-local heads, looked = {}, {} -- by index of KEYS: the next job to check, and the score of the last one passed over
-
-local function look_behind(index, score)
-  local found = redis.call('ZRANGE', KEYS[index], '(' .. score, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-  heads[index] = found[1] and { id = found[1], score = found[2], order = tonumber(found[2]) } or nil
-end
-
-local function best_head()
-  local best
-  for index = 2, #KEYS do
-    if heads[index] and (not best or heads[index].order < heads[best].order) then
-      best = index
+-- The queues whose classes don't have as many jobs
+local function unindexed()
+  local found = {}
+  for _, queue in ipairs(queues) do
+    local classed = 0
+    for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
+      classed = classed + redis.call('ZCARD', key('class', queue, class))
+    end
+    if classed ~= redis.call('ZCARD', key('queue', queue)) then
+      found[#found + 1] = queue
     end
   end
-  return best
+  return found
 end
 
-local function drop(id)
-  for index = 2, #KEYS do
-    redis.call('ZREM', KEYS[index], id) -- the queue disagrees with the record, which is authoritative
+local function by_order(one, other)
+  return one.order < other.order
+end
+
+-- Adds the first `count` jobs of a class to `jobs`.
+local function add_first(jobs, queue, class, count)
+  local found = redis.call('ZRANGE', key('class', queue, class), 0, count - 1, 'WITHSCORES')
+  for at = 1, #found, 2 do
+    jobs[#jobs + 1] = { id = found[at], order = tonumber(found[at + 1]), queue = queue, class = class }
   end
 end
 
--- Finds the best job that fits. Returns "claimed" or "asked" with its id, or "further" or "empty".
-local function look()
-  for _ = 1, LOOKS do
-    local index = best_head()
-    if not index then
-      return 'empty'
+-- The best job that fits, if any; the jobs in front of it whose fit is unknown, best first; the classes of newer schemas
+local function survey()
+  local fitting, unknown, newer = {}, {}, {}
+  for _, queue in ipairs(queues) do
+    local classes = redis.call('HGETALL', key('classes', queue))
+    for at = 1, #classes, 2 do
+      local class, sign = classes[at], answer(classes[at + 1])
+      if tonumber(string.match(class, '^%d+')) > known_schema then
+        newer[#newer + 1] = { queue = queue, class = class }
+      elseif sign == '+' then
+        add_first(fitting, queue, class, 1)
+      elseif not sign then
+        add_first(unknown, queue, class, string.find(class, '~', 1, true) and tonumber(ARGV[9]) or 1)
+      end
     end
-    local head = heads[index]
-    local record = redis.call('HMGET', key('job', head.id), 'status', 'fits', 'schema', 'status_reason')
-    local fits = answer(record[2])
-    if not allowed(record[1] or nil, 'claim') then
-      drop(head.id)
-    elseif (tonumber(record[3]) or 0) > known_schema then
-      note_newer(head.id, record[4])
-      looked[index] = head.score
-    elseif fits ~= '-' then
-      return fits and 'claimed' or 'asked', head.id
-    else
-      looked[index] = head.score
-    end
-    look_behind(index, head.score)
   end
-  return 'further'
+  table.sort(fitting, by_order)
+  table.sort(unknown, by_order)
+  while fitting[1] and unknown[1] and unknown[#unknown].order > fitting[1].order do
+    unknown[#unknown] = nil
+  end
+  return fitting[1], unknown, newer
 end
 
-local function remember_looks()
-  for index, score in pairs(looked) do
-    redis.call('HSET', passed(index), profile, score)
-    redis.call('PEXPIRE', passed(index), REMEMBERED_MS, 'NX')
+-- Whether the job waits in that class. If not, corrects the index: the record is authoritative.
+local function is_placed(job)
+  local record = redis.call('HMGET', key('job', job.id), 'status', 'schema', 'needs', 'fits')
+  local class = class_of(record[2], record[3], record[4])
+  local waits = allowed(record[1] or nil, 'claim')
+  if waits and class == job.class then
+    return true
   end
+  leave_class(job.id, job.queue, job.class)
+  if waits then
+    join_class(job.id, job.queue, integer(job.order))
+  else
+    dequeue(job.id, job.queue)
+  end
+  return false
+end
+
+-- {"asked", …} for the first of these jobs; {"further"} if none of them waits
+local function ask(unknown)
+  local asked = { 'asked' }
+  for at = 1, math.min(#unknown, tonumber(ARGV[9])) do
+    local id = unknown[at].id
+    if is_placed(unknown[at]) then
+      asked[#asked + 1] = id
+      asked[#asked + 1] = redis.call('HGET', key('job', id), 'spec')
+    end
+  end
+  return #asked > 1 and asked or { 'further' }
+end
+
+local function remember(queue, name, score)
+  redis.call('HSET', key('passed', queue), name, score)
+  redis.call('PEXPIRE', key('passed', queue), REMEMBERED_MS, 'NX')
+end
+
+-- Remembers which jobs this device has passed over; `before`: the order of the job that it takes, or "+inf".
+local function remember_passed(before)
+  for _, queue in ipairs(queues) do
+    local last = redis.call('ZRANGE', key('queue', queue), before, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    if last[1] then
+      remember(queue, profile, last[2])
+    end
+  end
+end
+
+-- Records the reason in up to LOOKS jobs of newer schemas, once however many workers pass them over. Returns whether
+-- there may be more. A field of `passed` remembers how far each class was noted.
+local function note_newer(newer, before)
+  local left = LOOKS
+  for _, at in ipairs(newer) do
+    local noted = redis.call('HGET', key('passed', at.queue), at.class)
+    local jobs, from = key('class', at.queue, at.class), noted and '(' .. noted or '-inf'
+    local found = redis.call('ZRANGE', jobs, from, before, 'BYSCORE', 'LIMIT', 0, left, 'WITHSCORES')
+    for place = 1, #found, 2 do
+      local id = found[place]
+      if is_placed({ id = id, queue = at.queue, class = at.class, order = tonumber(found[place + 1]) }) then
+        if redis.call('HGET', key('job', id), 'status_reason') ~= NEWER then
+          change(id, 'pass_over', 'queued', { status_reason = NEWER }, NEWER)
+        end
+        remember(at.queue, at.class, found[place + 1])
+      end
+    end
+    left = left - #found / 2
+    if left == 0 then
+      return true
+    end
+  end
+  return false
 end
 
 -- The worker is idle from now on. Marks the queues whose jobs don't fit its device: their next submit must wake a
 -- worker.
 local function rest()
-  for index = 2, #KEYS do
-    if redis.call('EXISTS', passed(index)) == 1 then
-      redis.call('SADD', key('resting'), string.sub(KEYS[index], QUEUE_NAME_AT))
+  for _, queue in ipairs(queues) do
+    if redis.call('EXISTS', key('passed', queue)) == 1 then
+      redis.call('SADD', key('resting'), queue)
     end
   end
 end
 
-local function take(id)
+local function take(job)
+  local id, answers = job.id, redis.call('HGET', key('classes', job.queue), job.class)
   local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at')
   local attempt = tonumber(record[2]) + 1
   dequeue(id, record[1])
@@ -147,6 +228,7 @@ local function take(id)
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
+    fits = answers, -- for its class, if it is requeued
   }, ARGV[4], whose(attempt, token, device))
   return reply(id)
 end
@@ -162,24 +244,34 @@ if redis.call('SISMEMBER', key('cordoned'), device) == 1 then
   return { 'cordoned' } -- checked in the script, so that no job is claimed after the response to the cordon request
 end
 
-if ARGV[8] ~= '' then
-  note_answer(ARGV[8], ARGV[9])
+if ARGV[10] == '' then
+  local found = unindexed()
+  if found[1] then
+    return { 'unindexed', unpack(found) }
+  end
 end
-for index = 2, #KEYS do
-  look_behind(index, profile ~= '' and redis.call('HGET', passed(index), profile) or '-inf')
+for index = 11, #ARGV, 2 do
+  note_answer(ARGV[index], ARGV[index + 1])
 end
-local outcome, id = look()
-remember_looks()
-if outcome == 'claimed' and ARGV[10] ~= '' then
-  return { 'held', note_held(id, ARGV[10]) }
+
+for _ = 1, LOOKS do
+  local best, unknown, newer = survey()
+  if unknown[1] then
+    return ask(unknown)
+  end
+  if not best then
+    remember_passed('+inf')
+    rest()
+    return { note_newer(newer, '+inf') and 'further' or 'empty' }
+  end
+  if is_placed(best) then
+    local before = '(' .. integer(best.order)
+    note_newer(newer, before)
+    remember_passed(before)
+    if ARGV[8] ~= '' then
+      return { 'held', note_held(best.id, ARGV[8]) }
+    end
+    return take(best)
+  end
 end
-if outcome == 'claimed' then
-  return take(id)
-end
-if outcome == 'asked' then
-  return { 'asked', id, redis.call('HGET', key('job', id), 'spec') }
-end
-if outcome == 'empty' then
-  rest()
-end
-return { outcome }
+return { 'further' }

@@ -243,6 +243,7 @@ class Jobs:
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
             "fits": placement.encode_fits(fits or {}),
+            "needs": placement.needs(spec),
         }
         webhook = None if spec.webhook is None else spec.webhook.url
         shape = None if isinstance(spec, InterleavedSpec) else SHAPE

@@ -5,7 +5,6 @@ bounded rate, because wake-ups may be lost. It removes index entries of expired 
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -120,25 +119,48 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
     return len(members)
 
 
-MOST_UNSERVED = 100  # per call: callers may name devices that don't exist, and each name has its own queue
+def index_queue(client: redis.Redis, settings: Settings, queue: str) -> None:
+    """Make the placement classes of a queue hold exactly its jobs, 200 at a time. Raises StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    index, cursor = client.register_script(SCRIPT_SOURCES[Script.INDEX]), "-inf"
+    while cursor:
+        with store_errors():
+            _, *following = index(keys=[keys.queue(queue)], args=[keys.namespace, queue, cursor])
+        cursor = following[0] if following else ""
+
+
+_INDEXED_EVERY_S = 600.0  # a claim notices most differences itself; see claim.lua
+
+
+def index_queues(client: redis.Redis, settings: Settings) -> None:
+    """Call `index_queue` for each queue that a live worker serves, in one process every ten minutes.
+
+    A version without classes changes the queues alone. If it queues as many jobs as it claims, no claim notices.
+    """
+    keys = Keys(settings.namespace)
+    with store_errors():
+        for queue in _served(client, settings):
+            if client.set(keys.indexed(queue), 1, nx=True, px=round(_INDEXED_EVERY_S * 1000)):
+                index_queue(client, settings, queue)
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
-    """Names of the queues that hold jobs and that no process has woken in the last `reap_every_s`.
+    """Names of the queues that hold jobs, have a live worker, and weren't woken in the last `reap_every_s`.
 
-    Of more than 100 queues, those that no live device serves are sampled at random. Each queue is returned to one
-    process only within `reap_every_s`. Raises StoreUnavailable.
+    Callers may name devices that don't exist, and each name has its own queue. Each queue is returned to one process
+    only within `reap_every_s`. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     pause_ms = max(1, round(settings.reap_every_s * 1000))
     with store_errors():
-        found: Any = client.smembers(keys.queues)
-        names = {str(name) for name in found}
-        if len(names) > MOST_UNSERVED:
-            served = names & fleet.served_queues(client, settings)
-            names = {*served, *random.sample(list(names - served), min(MOST_UNSERVED, len(names - served)))}
-        waiting = [name for name in sorted(names) if client.zcard(keys.queue(name))]
+        waiting = [name for name in _served(client, settings) if client.zcard(keys.queue(name))]
         return [name for name in waiting if client.set(keys.woken(name), 1, nx=True, px=pause_ms)]
+
+
+def _served(client: redis.Redis, settings: Settings) -> list[str]:
+    """The queues with jobs that a live worker serves."""
+    names: Any = client.smembers(Keys(settings.namespace).queues)
+    return sorted(fleet.served_queues(client, settings).intersection(map(str, names))) if names else []
 
 
 STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long

@@ -5,9 +5,10 @@ name is a device class and a framework, so a worker without JAX never claims a J
 have only the device class as their name. This is the format from before the second framework, so jobs queued before an
 upgrade are found after it.
 
-A job's workload decides whether the job fits a device, and the store doesn't import workloads. The API checks the fit
-for all live devices when it admits a job, and the record keeps one answer per device profile. For any other profile,
-the claim asks the worker: a device that came later, a job queued before any device, or a record of an older version.
+A job's workload decides whether the job fits a device, and the store doesn't import workloads. Jobs of a queue with
+equal needs form a placement class, which keeps one answer per device profile. The API checks the fit for all live
+devices when it admits a job. For any other profile, the claim asks the worker, once per class: a device that came
+later, a job queued before any device, or a record of an older version.
 """
 
 import hashlib
@@ -71,7 +72,7 @@ def _device_classes(device: Device) -> list[str]:
 DYNO_VERSION = metadata.version("tensordyno")
 _NOT_IN_PROFILE = {"id", "host", "cores", "peak", "memory_bandwidth", "started_with", "started_with_reason"}
 _PROFILE_FIELDS = sorted(Device.model_fields.keys() - _NOT_IN_PROFILE)
-_PROFILE_DIGITS = 12  # 48 bits: of 500 million fleets with 1000 profiles each, one has a collision
+_DIGEST_DIGITS = 12  # 48 bits: of 500 million fleets with 1000 profiles each, one has a collision
 
 
 def profile(device: Device, version: str = DYNO_VERSION) -> str:
@@ -83,7 +84,13 @@ def profile(device: Device, version: str = DYNO_VERSION) -> str:
     """
     properties = {name: getattr(device, name) for name in _PROFILE_FIELDS}
     properties["frameworks"] = sorted(device.frameworks.items())  # detection order varies
-    return hashlib.sha256(to_json([version, properties])).hexdigest()[:_PROFILE_DIGITS]
+    return hashlib.sha256(to_json([version, properties])).hexdigest()[:_DIGEST_DIGITS]
+
+
+def needs(spec: Spec) -> str:
+    """A digest of all that decides on which devices of a queue the job fits. `ClaimFilter.fits` uses nothing else."""
+    arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items())) for arm in spec.arms]
+    return hashlib.sha256(to_json(arms)).hexdigest()[:_DIGEST_DIGITS]
 
 
 def encode_fits(fits: Mapping[str, bool]) -> str:
@@ -102,14 +109,11 @@ class ClaimFilter:
     fits: Callable[[Spec], bool]
 
     def answer(self, text: str) -> str:
-        """Whether a stored spec fits, as a sign.
-
-        An unreadable spec fits: the worker that claims it reports the error.
-        """
+        """Whether a stored spec fits, as a sign of claim.lua."""
         try:
             spec = read_spec(text)
         except (ValueError, TypeError):  # raised by JSON or by the models
-            return _sign(True)
+            return "!"
         return _sign(self.fits(spec))
 
 

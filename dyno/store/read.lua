@@ -5,7 +5,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]… job ids
 --
--- Returns {for each id {the record as HGETALL returns it, its rank in the queue, its score, the highest score that a
+-- Returns {for each id {the record as with_fits returns it, its rank in the queue, its score, the highest score that a
 --      device of the queue has passed over; the last three nil unless it waits}, ids of the running jobs if any waits}
 
 local reached = {} -- by queue
@@ -25,12 +25,11 @@ end
 local jobs, running = {}, {}
 for index = 2, #ARGV do
   local id = ARGV[index]
-  local place = redis.call('HMGET', key('job', id), 'status', 'queue')
-  local found = { redis.call('HGETALL', key('job', id)) }
-  if place[1] == 'queued' and place[2] then
-    local queue = key('queue', place[2])
-    found[2], found[3] = redis.call('ZRANK', queue, id), redis.call('ZSCORE', queue, id)
-    found[4] = passed_over(place[2])
+  local record, queue = with_fits(id)
+  local found = { record }
+  if queue then
+    found[2], found[3] = redis.call('ZRANK', key('queue', queue), id), redis.call('ZSCORE', key('queue', queue), id)
+    found[4] = passed_over(queue)
     running = nil
   end
   jobs[#jobs + 1] = found

@@ -317,6 +317,17 @@ class Keys:
     def queues(self) -> str:
         return self._key("queues")  # SET: names of the queues that aren't empty
 
+    def classes(self, queue: str) -> str:
+        return self._key("classes", queue)  # HASH: placement class -> its answers by device profile
+
+    def class_jobs(self, queue: str, placement_class: str) -> str:
+        return self._key("class", queue, placement_class)  # ZSET: jobs of the class, scored as in the queue
+
+    def indexed(self, queue: str) -> str:
+        return self._key(
+            "indexed", queue
+        )  # STRING with a TTL: maintenance has just corrected the classes of this queue
+
     def passed(self, queue: str) -> str:
         return self._key("passed", queue)  # HASH with a short TTL: device profile -> score up to which no job fits it
 
@@ -367,6 +378,7 @@ class Script(StrEnum):
     SUBMIT = "submit"
     READ = "read"
     CLAIM = "claim"
+    INDEX = "index"
     HEARTBEAT = "heartbeat"
     FINISH = "finish"
     REQUEUE = "requeue"

@@ -9,7 +9,7 @@
 -- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
 -- ARGV[6]  limit on queued jobs of all owners
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
--- ARGV[9]… fields and values of the record
+-- ARGV[9]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua)
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
@@ -18,11 +18,12 @@
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
 local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are exact in a double
+local MOST_CLASSES = 32 -- by needs, per queue: a claim looks at each; further jobs are classed by their answers
 
 local function accepted(outcome, job_id, wake)
   local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
   local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)
-  return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake, running }
+  return { outcome, (with_fits(job_id)), place, wake, running }
 end
 
 -- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
@@ -65,6 +66,11 @@ local function over_limit(owner)
   return nil
 end
 
+local function has_room(queue, class)
+  local classes = key('classes', queue)
+  return redis.call('HLEN', classes) < MOST_CLASSES or redis.call('HEXISTS', classes, class) == 1
+end
+
 local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return accepted('submitted', id, 1) -- a retry of a call whose reply was lost; an extra wake-up does no harm
@@ -105,6 +111,11 @@ local fields = {
 for name, value in pairs(given) do
   fields[name] = value
 end
+if given.needs and has_room(queue, class_of(given.schema, given.needs)) then
+  fields.fits = nil -- the class has them
+else
+  fields.needs = nil
+end
 change(id, 'submit', nil, fields)
 count(1, 'submitted', workload)
 redis.call('ZADD', key('jobs'), fields.created_ms, id)
@@ -116,5 +127,5 @@ if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])
 end
-local alone, rests = enqueue(id, queue, score), redis.call('SREM', key('resting'), queue)
+local alone, rests = enqueue(id, queue, score, given.fits), redis.call('SREM', key('resting'), queue)
 return accepted('submitted', id, math.max(alone, rests))

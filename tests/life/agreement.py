@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, TRANSITIONS, Event, Status
 from tests.life.ledger import Ledger, Record
-from tests.life.real import OWNER, PACES, QUEUE, Real, device_id
+from tests.life.real import CLASS, OWNER, PACES, QUEUE, Real, device_id
 
 
 class OfJob(NamedTuple):
@@ -32,6 +32,8 @@ class Seen(NamedTuple):
     all_jobs: list[str]
     queue: list[str]
     queues: set[str]
+    classes: list[str]
+    classed: list[str]
     expiring: list[str]
     owned: list[str]
     owned_queued: list[str]
@@ -54,6 +56,7 @@ def look(real: Real, devices: int) -> Seen:
         for status in Status:
             pipeline.zrange(keys.jobs_with_status(status), 0, -1)
         pipeline.zrange(keys.jobs, 0, -1).zrange(keys.queue(QUEUE), 0, -1).smembers(keys.queues)
+        pipeline.hkeys(keys.classes(QUEUE)).zrange(keys.class_jobs(QUEUE, CLASS), 0, -1)
         pipeline.zrange(keys.expiring, 0, -1).zrange(keys.jobs_of_owner(OWNER), 0, -1)
         pipeline.zrange(keys.queued_of_owner(OWNER), 0, -1)
         pipeline.zrange(keys.webhooks, 0, -1).zrange(keys.webhooks_due, 0, -1)
@@ -139,6 +142,7 @@ def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
     assert set(seen.all_jobs) == set(ids)
     assert seen.queue == [ids[job] for job in ledger.queue]
     assert seen.queues == ({QUEUE} if ledger.queue else set())
+    assert (seen.classes, seen.classed) == ([CLASS] if ledger.queue else [], seen.queue)
     ends = {f"{ids[n]}:{each.status}:matmul" + f":{OWNER}" * (n % 2) for n, each in enumerate(records) if each.done}
     assert set(seen.expiring) == ends
     assert set(seen.owned) == set(ids[1::2])

@@ -10,18 +10,20 @@ import redis
 
 from dyno.errors import JobFinished, StoreUnavailable
 from dyno.models.api_key import Viewer
-from dyno.models.job import Event, WorkerRef
+from dyno.models.job import SCHEMA, Event, WorkerRef
 from dyno.models.spec import Spec, Webhook
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.leases import Claim, Leases
 from dyno.store.maintenance import expire_leases
+from dyno.store.placement import needs
 from dyno.store.redis import Keys, async_client, sync_client
 from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
 
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
+CLASS = f"{SCHEMA}.{needs(SPEC)}"
 TOLD = SPEC.model_copy(update={"webhook": Webhook(url="https://hooks.example.org/")})
 QUEUE = "cpu"
 PACES = "matmul:tensorflow:cpu/alpha/1"

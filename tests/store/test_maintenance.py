@@ -11,11 +11,13 @@ from dyno.errors import StoreUnavailable
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import Keys, async_client, sync_client
+from tests.store import test_fleet
 from tests.waiting import eventually
 
 DEVICE = "cpu:0-1@alpha"
@@ -24,6 +26,12 @@ DEVICE = "cpu:0-1@alpha"
 @pytest.fixture
 def quick(settings: Settings) -> Settings:
     return settings.model_copy(update={"reap_every_s": 0.02, "lease_s": 0.1})
+
+
+@pytest.fixture(autouse=True)
+def live(client: redis.Redis, settings: Settings) -> None:
+    """A worker."""
+    fleet.publish(client, settings, test_fleet.DEVICE, test_fleet.a_worker())
 
 
 @pytest.mark.anyio

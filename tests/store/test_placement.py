@@ -7,8 +7,8 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.models.inventory import DeviceStatus
-from dyno.models.spec import Spec
-from dyno.store.placement import ClaimFilter, profile
+from dyno.models.spec import DeviceSelector, InterleavedSpec, Measure, Spec, Webhook
+from dyno.store.placement import ClaimFilter, needs, profile
 
 KNOWN: dict[str, Any] = {"id": "gpu:0", "kind": "gpu", "model": "H100", "host": "alpha", "memory_bytes": 80, "units": 2}
 DEVICE = Device(**KNOWN)
@@ -63,5 +63,36 @@ def test_the_filter_checks_the_spec() -> None:
 
 
 @pytest.mark.parametrize("text", ["{broken", "5", '{"workload": "matmul", "framework": "abacus"}'])
-def test_an_unreadable_spec_is_claimed_so_that_it_fails(text: str) -> None:
-    assert ClaimFilter("p", lambda spec: False).answer(text) == "+"
+def test_an_unreadable_spec_has_an_answer_of_its_own(text: str) -> None:
+    assert ClaimFilter("p", lambda spec: False).answer(text) == "!"
+
+
+SPEC = Spec(workload="mnist_cnn", params={"epochs": 1, "batch_size": 8})
+SAME_NEEDS: dict[str, Any] = {
+    "device": DeviceSelector(kind="cpu"),  # decides the queue
+    "measure": Measure(min_samples=3),
+    "seed": 7,
+    "timeout_s": 9.0,
+    "priority": "high",
+    "labels": {"for": "me"},
+    "webhook": Webhook(url="https://hooks.example.org/"),
+    "expires_in_s": 60,
+    "queue_if_absent": True,
+}
+OTHER_NEEDS: dict[str, Any] = {"workload": "matmul", "params": {"epochs": 2}, "framework": "jax", "replicas": 2}
+
+
+def test_what_decides_where_a_job_fits_is_in_its_needs() -> None:
+    assert SAME_NEEDS.keys() | OTHER_NEEDS.keys() == Spec.model_fields.keys()
+    assert {needs(SPEC.model_copy(update={name: value})) for name, value in SAME_NEEDS.items()} == {needs(SPEC)}
+    others = [needs(SPEC.model_copy(update={name: value})) for name, value in OTHER_NEEDS.items()]
+    assert len({needs(SPEC), *others}) == 1 + len(OTHER_NEEDS)
+    assert needs(SPEC.model_copy(update={"params": {"batch_size": 8, "epochs": 1}})) == needs(SPEC)
+
+
+def test_both_specs_of_a_comparison_are_in_its_needs() -> None:
+    both = [
+        InterleavedSpec(**dict(SPEC), against=against, pairs=2, control=False, metric="step_time")
+        for against in (SPEC, SPEC.model_copy(update={"replicas": 2}))
+    ]
+    assert len({needs(SPEC), *map(needs, both)}) == 3

@@ -52,10 +52,10 @@ def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
 
 @pytest.fixture
 def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
-    """Claim; a job needs as many bytes as its seed says."""
+    """Claim; a job needs as many bytes as its `n` says."""
 
     def claimed(device: Device, version: str = DYNO_VERSION) -> Claim | None:
-        taker = ClaimFilter(profile(device, version), lambda spec: spec.seed <= device.memory_bytes)
+        taker = ClaimFilter(profile(device, version), lambda spec: spec.params["n"] <= device.memory_bytes)
         return leases.claim(device.full_id, queues_served(device), worker, taker)
 
     return claimed
@@ -64,7 +64,7 @@ def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
 @pytest.fixture
 async def for_nine(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
     """A job that needs nine bytes."""
-    return (await jobs.submit(a_spec(device="gpu", seed=9))).job.id
+    return (await jobs.submit(a_spec(device="gpu", params={"n": 9}))).job.id
 
 
 async def test_an_idle_device_that_has_not_checked_the_jobs_is_woken_through_its_own_queue(
@@ -99,7 +99,7 @@ async def test_if_all_devices_have_checked_the_jobs_none_is_woken(
     leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
 ) -> None:
     offer(SMALL, LARGE)
-    await jobs.submit(a_spec(device="gpu", seed=10))
+    await jobs.submit(a_spec(device="gpu", params={"n": 10}))
     assert take(SMALL) is None
     assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
     assert take(LARGE) is None
@@ -131,9 +131,9 @@ async def test_a_device_that_has_not_checked_the_jobs_wakes_no_other(
     leases: Leases, for_nine: str, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
 ) -> None:
     offer(SMALL, LARGE)
-    await jobs.submit(a_spec(device="gpu", seed=1))
+    await jobs.submit(a_spec(device="gpu", params={"n": 1}))
     assert take(SMALL) is not None
-    await jobs.submit(a_spec(device="gpu", seed=9))
+    await jobs.submit(a_spec(device="gpu", params={"n": 9}))
     assert take(SMALL) is None  # its lease stands
     assert leases.queues_to_notify(SMALL) == []
 

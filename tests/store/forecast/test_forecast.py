@@ -199,8 +199,12 @@ async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(
     learn("matmul")
     now[0] += 60
 
+    needed: list[dict[str, bool]] = []
+
     async def told(fits: dict[str, bool], **fields: Any) -> float | None:
-        job = (await jobs.submit(a_spec(**{"device": "gpu"} | fields), fits=fits)).job
+        needs = {"params": {"n": len(needed)}}  # jobs with equal needs fit the same devices
+        needed.append(fits)
+        job = (await jobs.submit(a_spec(**{"device": "gpu"} | needs | fields), fits=fits)).job
         assert (await jobs.get(job.id)).queue.eta_s == job.queue.eta_s
         return job.queue.eta_s
 

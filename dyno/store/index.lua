@@ -9,7 +9,7 @@
 --
 -- Returns {"further", the next cursor} or {"indexed"}
 
-local BATCH = 200 -- 1 ms
+local BATCH = 100 -- 1.5 ms
 
 local queue, from = ARGV[2], ARGV[3]
 local found = redis.call('ZRANGE', KEYS[1], from, '+inf', 'BYSCORE', 'LIMIT', 0, BATCH, 'WITHSCORES')

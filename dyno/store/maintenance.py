@@ -120,7 +120,7 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
 
 
 def index_queue(client: redis.Redis, settings: Settings, queue: str) -> None:
-    """Make the placement classes of a queue hold exactly its jobs, 200 at a time. Raises StoreUnavailable."""
+    """Make the placement classes of a queue hold exactly its jobs, 100 at a time. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     index, cursor = client.register_script(SCRIPT_SOURCES[Script.INDEX]), "-inf"
     while cursor:

@@ -52,7 +52,7 @@ if sys.argv[1] == "before the answer":
     Jobs.submit = doomed_submit
 celery_app.send_wake_up = doomed_wake_up
 from service.__main__ import main
-sys.exit(main())
+sys.exit(main([]))
 """
 
 

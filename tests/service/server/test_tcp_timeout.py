@@ -29,7 +29,7 @@ WITHIN_S = 30  # half the time after which a stream itself gives up
 @contextmanager
 def served(app: FastAPI) -> Iterator[int]:
     """Run the server of `python -m service`; yields its port."""
-    server = Server(uvicorn.Config(app, port=0, log_config=None, loop="uvloop"), app.state.stopping)
+    server = Server(uvicorn.Config(app, port=0, log_config=None, loop="uvloop"), app.state.stopping, prints=False)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -132,7 +132,7 @@ def side_by_side(workload: str, pairs: int) -> dict[str, Any]:
 
 
 def bind_threads(cores: Sequence[int]) -> int:
-    """Bind each thread but Python's own to one core, and return their number. Raises RuntimeError if there are none.
+    """Bind each of the framework's threads to one core. Return the number of threads. Raises RuntimeError without any.
 
     The kernel at times keeps two threads of a pool on one core. Steps of a recurrent layer then take up to 1.6 times as
     long, Dyno's and those of `fit` alike (decision 11). Threads of one name are one pool, and get the cores in turn.

@@ -19,7 +19,7 @@ from dyno.settings import Settings
 from dyno.store.redis import CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
-WAKE_UP_LIVES_S: Final = 60  # maintenance repeats lost wake-ups, and a queue that nobody reads any more must not stay
+WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost ones
 
 _CONFIG: Final[dict[str, Any]] = {
     "result_backend": None,  # results are in the store; Celery's would cost 2.7 kB for each
@@ -100,7 +100,7 @@ def send_wake_up(settings: Settings, queue: str) -> bool:
     try:
         if not waits:
             _send(publisher, queue, target)
-        client.pexpire(messages, WAKE_UP_LIVES_S * 1000, nx=True)
+        client.pexpire(messages, WAKE_UP_TTL_S * 1000, nx=True)
     except (OperationalError, redis.RedisError, OSError) as error:
         raise StoreUnavailable(f"can't send a wake-up: {error}") from error
     return not waits
@@ -115,7 +115,7 @@ def drop_bindings(client: redis.Redis, settings: Settings) -> None:
         for kind in _BINDINGS:
             bound: Any = client.spop(f"{key_prefix(settings)}{kind}.dyno", _BINDINGS_AT_ONCE)
             for name in {str(each).rpartition(_BINDING_SEPARATOR)[2] for each in bound}:
-                client.pexpire(key_prefix(settings) + name, WAKE_UP_LIVES_S * 1000, nx=True)
+                client.pexpire(key_prefix(settings) + name, WAKE_UP_TTL_S * 1000, nx=True)
 
 
 def _send(publisher: Celery, queue: str, target: Queue) -> None:

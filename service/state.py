@@ -172,42 +172,48 @@ async def opened(
     client = async_client(settings)
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
-    # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
-    chores: dict[str, Callable[[redis.Redis], object]] = {
-        "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
-        "indexing queues": partial(index_queues, settings=settings),
-        "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
-    }
-    upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
+    upkeep = _maintenance(settings, artifacts)
     await watch.start()
     upkeep.start()
     try:
         forecasts = eta.Forecasts(client, settings, partial(expected_s, workloads))
-        jobs = Jobs(client, settings, forecasts.latest)
-        keys, feed = ApiKeys(client, settings), events.EventReader(client, settings)
-        gate = anonymous_access.KeyGate(keys, always_closed=anonymous_access.needs_keys(settings))
-        checking, connections = anyio.CapacityLimiter(1), settings.max_connections
-        streams = StreamLimit(min(settings.max_streams, max(1, connections // STREAMS_OF)))
-        polls = StreamLimit(max(1, connections // POLLS_OF))
-        parts = (
-            jobs,
-            RecentDevices(client, settings),
-            keys,
-            gate,
-            watch,
-            feed,
-            artifacts,
-            stopping,
-            checking,
-            streams,
-            polls,
-            traces,
-            admission.RecentAdmissions(),
+        keys, connections = ApiKeys(client, settings), settings.max_connections
+        state = State(
+            settings=settings,
+            workloads=workloads,
+            client=client,
+            jobs=Jobs(client, settings, forecasts.latest),
+            devices=RecentDevices(client, settings),
+            keys=keys,
+            gate=anonymous_access.KeyGate(keys, always_closed=anonymous_access.needs_keys(settings)),
+            watch=watch,
+            feed=events.EventReader(client, settings),
+            artifacts=artifacts,
+            stopping=stopping,
+            checking=anyio.CapacityLimiter(1),
+            streams=StreamLimit(min(settings.max_streams, max(1, connections // STREAMS_OF))),
+            polls=StreamLimit(max(1, connections // POLLS_OF)),
+            traces=traces,
+            admissions=admission.RecentAdmissions(),
         )
         async with webhook_delivery.webhook_deliverer(client, settings):
-            yield State(settings, workloads, client, *parts)
+            yield state
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()
         await blocking.aclose()
         await client.aclose()
+
+
+def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
+    """Maintenance with the chores of the API alone.
+
+    Workers don't do them: anything they do beside a benchmark affects its figures, and only the API may have the folder
+    of artifacts.
+    """
+    chores: dict[str, Callable[[redis.Redis], object]] = {
+        "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
+        "indexing queues": partial(index_queues, settings=settings),
+        "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
+    }
+    return Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)

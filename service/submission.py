@@ -29,7 +29,7 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
-_STARTS_S = 0.05  # so that jobs for absent devices don't have the list of workers read for each
+_NEW_WORKER_S = 0.05  # a shorter limit would read the list of workers for each job of an absent device
 _waking = set[asyncio.Task[None]]()  # the response doesn't wait for them: a wake-up takes 4 ms
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
@@ -106,8 +106,11 @@ async def wake_up(state: State, queue_name: str) -> None:
 
 
 async def _is_served(state: State, queue_name: str) -> bool:
-    """Whether a live worker serves the queue. A worker starts for longer than `_STARTS_S` after it is listed."""
-    for max_age_s in (DEVICES_FRESH_S, _STARTS_S):
+    """Whether a live worker serves the queue.
+
+    A worker listed within the last `_NEW_WORKER_S` may be missed: it is still starting, and then looks at its queues.
+    """
+    for max_age_s in (DEVICES_FRESH_S, _NEW_WORKER_S):
         devices = await state.devices.read(max_age_s)
         if any(queue_name in placement.queues_served(device) for device in devices):
             return True

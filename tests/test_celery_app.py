@@ -76,7 +76,7 @@ def test_neither_publishers_nor_consumers_bind_queues(settings: Settings, client
 def test_an_unread_wake_up_expires(settings: Settings, client: redis.Redis) -> None:
     own = celery_app.key_prefix(settings) + celery_app.celery_queue("cpu").name
     celery_app.send_wake_up(settings, "cpu")
-    assert 0 < client.pttl(own) <= celery_app.WAKE_UP_LIVES_S * 1000
+    assert 0 < client.pttl(own) <= celery_app.WAKE_UP_TTL_S * 1000
     client.persist(own)  # as by a process that died in between
     assert not celery_app.send_wake_up(settings, "cpu")
     assert client.pttl(own) > 0

@@ -237,33 +237,15 @@ class Jobs:
         keys = [self._keys.job(job_id)]
         if idempotency_key is not None:
             keys.append(self._keys.idempotency(owner, idempotency_key))
-        record = {
-            "schema": str(SCHEMA),
-            "spec": spec.model_dump_json(exclude=_NOT_FOR_WORKERS),
-            "expires_in_s": str(spec.expires_in_s),
-            "warnings": to_json(list(warnings)).decode(),
-            "fits": placement.encode_fits(fits or {}),
-            "needs": placement.needs(spec),
-        }
-        webhook = None if spec.webhook is None else spec.webhook.url
-        shape = None if isinstance(spec, InterleavedSpec) else SHAPE
-        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook, "shape": shape}
+        record = _new_record(spec, warnings, fits or {})
+        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent}
         record |= {name: text for name, text in more.items() if text is not None}
         queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)
-        if reply[0] == "key_reused":
-            raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
-        if reply[0] == "gone":
-            raise errors.JobExpired(
-                f"this idempotency key made {reply[1]}, which has expired; use a new key for a new job"
-            )
-        if reply[0] == "full":
-            raise api_keys.queue_full(self._max_queued, reply[1])
-        if reply[0] in Limits.model_fields:
-            raise api_keys.limit_reached(*reply)
+        _check_accepted(reply, self._max_queued)
         outcome, flat, position, wake, running = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
         queue_state = await eta.new_queue_state(written, position, running, self._foresee)
@@ -403,6 +385,34 @@ class Jobs:
         with store_errors():
             reply: _Reply = await self._scripts[script](keys, [self._keys.namespace, *args], sent)
         return reply
+
+
+def _new_record(spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, bool]) -> dict[str, str]:
+    record = {
+        "schema": str(SCHEMA),
+        "spec": spec.model_dump_json(exclude=_NOT_FOR_WORKERS),
+        "expires_in_s": str(spec.expires_in_s),
+        "warnings": to_json(list(warnings)).decode(),
+        "fits": placement.encode_fits(fits),
+        "needs": placement.needs(spec),
+    }
+    if spec.webhook is not None:
+        record["webhook"] = spec.webhook.url
+    if not isinstance(spec, InterleavedSpec):
+        record["shape"] = SHAPE
+    return record
+
+
+def _check_accepted(reply: _Reply, max_queued: int) -> None:
+    """Raises the error for a refusal by submit.lua."""
+    if reply[0] == "key_reused":
+        raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
+    if reply[0] == "gone":
+        raise errors.JobExpired(f"this idempotency key made {reply[1]}, which has expired; use a new key for a new job")
+    if reply[0] == "full":
+        raise api_keys.queue_full(max_queued, reply[1])
+    if reply[0] in Limits.model_fields:
+        raise api_keys.limit_reached(*reply)
 
 
 def _without_result(job: Job) -> errors.ResultNotReady:

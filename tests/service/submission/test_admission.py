@@ -16,7 +16,7 @@ from dyno.models.spec import FrameworkName
 from dyno.store.placement import profile
 from dyno.workloads import registry
 from service import validation
-from service.admission import _EXTRAS, ESTIMATE_FACTOR, admit
+from service.admission import _EXTRAS, _NOT_ADMITTED, ESTIMATE_FACTOR, RecentAdmissions, admit
 from service.validation import JobRequest, validate_job
 
 DeviceMaker = Callable[..., Device]
@@ -218,3 +218,39 @@ def test_linter_and_estimate_get_the_replicas_and_the_device(device: DeviceMaker
     assert one.estimate is not None
     assert eight.estimate is not None
     assert eight.estimate.memory_bytes < one.estimate.memory_bytes
+
+
+OTHER_VALUES: dict[str, Any] = {
+    "seed": 7,
+    "labels": {"build": "7"},
+    "webhook": "https://hooks.example.org/done",
+    "priority": "low",
+    "expires_in_s": 3600,
+}
+
+
+def test_admission_is_reused_for_a_spec_that_differs_in_fields_it_doesnt_depend_on(device: DeviceMaker) -> None:
+    recent, devices = RecentAdmissions(), [device()]
+    assert OTHER_VALUES.keys() == _NOT_ADMITTED
+    first = recent.admit(request(timeout_s=15), devices)
+    for name, value in OTHER_VALUES.items():
+        asked = request(timeout_s=15, **{name: value})
+        assert recent.admit(asked, devices) is first
+        assert admit(asked, devices) == first
+
+
+@pytest.mark.parametrize("other", [{"params": {"n": 65}}, {"timeout_s": 3600}, {"device": "cpu:0-1"}])
+def test_admission_is_made_for_each_other_spec(device: DeviceMaker, other: dict[str, Any]) -> None:
+    recent, devices = RecentAdmissions(), [device()]
+    first = recent.admit(request(), devices)
+    assert recent.admit(request(**other), devices) is not first
+    assert recent.admit(request(**other), devices) == admit(request(**other), devices)
+
+
+def test_admission_is_made_again_for_other_devices(device: DeviceMaker) -> None:
+    recent = RecentAdmissions()
+    assert recent.admit(request(device="cpu"), [device()]).estimate is not None
+    for _ in range(2):
+        with pytest.raises(NoDeviceFits):
+            recent.admit(request(device="cpu"), [])
+    assert recent.admit(request(device="cpu"), [device()]).estimate is not None

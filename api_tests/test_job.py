@@ -76,7 +76,10 @@ RESULT_FIELDS = {
     "arms",
 }
 METRIC_FIELDS = {"name", "unit", "value", "low", "high", "confidence", "better", "runs", "samples", "reason", "by_run"}
-PHASES = {"import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"}
+PHASES = {
+    *("import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"),
+    *("training_s", "cases_s", "overhead_s"),
+}
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 

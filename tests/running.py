@@ -58,11 +58,11 @@ def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
     """The result of the spec's minimum number of runs. The workload needn't be registered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run, "resolve", lambda asked: resolve(asked, {asked.workload: workload}))
-        requests = [
-            RunRequest(job="job_1", spec=spec, run=place, runs=spec.measure.processes.min, device=device)
-            for place in range(spec.measure.processes.min)
-        ]
-        records = [record_of(in_process(request)) for request in requests]
+        records: list[RunRecord] = []
+        for place in range(spec.measure.processes.min):
+            request = RunRequest(job="job_1", spec=spec, run=place, runs=spec.measure.processes.min, device=device)
+            tuned = records[0].tuned if records else {}
+            records.append(record_of(in_process(request.model_copy(update={"tuned": tuned}))))
     return assemble("job_1", resolve(spec, {spec.workload: workload}), device, records)
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import redis
@@ -197,6 +197,7 @@ class JobAttempt:
     def _watch(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         context = self._context
         bounds = RunnerLimits(context.settings, context.launcher.cgroup, variant.files.scratch)
+        began_s = time.perf_counter()
         with (
             run_span(context.traces, number, variant.name) as span,
             variant.files.room() as room,
@@ -207,6 +208,7 @@ class JobAttempt:
             ended = RunnerMonitor(
                 runner, number, limits, self._heartbeat, context.stop, context.clock, bounds
             ).until_ended()
+            ended = _with_overhead(ended, time.perf_counter() - began_s)
             note_run(span, ended)
         return ended
 
@@ -237,6 +239,15 @@ class JobAttempt:
         estimate of one."""
         settings, one = self._context.settings, variant.estimate(self._context.device)
         return RunLimits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
+
+
+def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:
+    """`ended` with the part of the run's `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
+    if ended.record is None:
+        return ended
+    summary = ended.record.summary
+    timed = summary.model_copy(update={"phases": summary.phases.with_overhead(wall_s)})
+    return replace(ended, record=ended.record.model_copy(update={"summary": timed}))
 
 
 def _unforked(ended: RunEnd) -> str | None:

@@ -334,11 +334,13 @@ def _kill_group(pid: int) -> None:
 
 def _load(name: str) -> str | None:
     """Import all that a runner needs. Returns why that failed, or None."""
+    from dyno.devices.environment import environment
     from dyno.errors import DynoError
     from dyno.frameworks import framework
 
     try:
         framework(name).load()
+        environment()  # remembers the versions of all packages
         import dyno.runner.run  # noqa: F401
         from dyno.workloads import registry
 

@@ -99,6 +99,7 @@ LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
 # One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # factor on executions per sample in one step: a first reading may be a thousand times too slow
+PREDICTING_SHARE = 0.05  # of the minimum length: readings as long as this predict the length of a sample
 MAX_EXECUTIONS = 10**9  # empty work never fills a sample
 MARGIN = 1.1  # aims above the minimum length, so that the fastest samples reach it too
 
@@ -172,11 +173,15 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions for `min_sample_s`: at least one more than now, at most ten times as many."""
-        wanted = reading.executions * MAX_GROWTH
+        """The number of executions for `min_sample_s`: at least one more than now, at most ten times as many unless the
+        reading is long enough to predict it.
+        """
+        most = wanted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
             wanted = math.ceil(self._rule.min_sample_s * MARGIN / reading.per_execution_s)
-        return max(reading.executions + 1, min(wanted, reading.executions * MAX_GROWTH))
+        if reading.duration_s >= PREDICTING_SHARE * self._rule.min_sample_s:
+            most = wanted
+        return max(reading.executions + 1, min(wanted, most))
 
     def _warm_up(self) -> bool:
         """Separate warm-up until a block of samples is steady. False if half of `max_s` is not enough.

@@ -28,10 +28,11 @@ _ROWS = (
         "A",
         "The clock stopped before the device had finished.",
         means="The clock stopped while the device was still working: it timed the queueing of the work, not the work.",
-        found="""After the samples of the first run, Dyno executes and times half a sample again (two executions if one
-        fills a sample). Then it drains the device's queue with the framework's own operation, and subtracts the time to
-        drain an empty queue. Raised if the rest is more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
-        {measure.execution_checks.DRAIN_LIMIT:%} of the measured time, in every one of up to ten readings.""",
+        found="""After the samples of the first run, Dyno executes and times 20 ms of a sample again (two executions if
+        one fills a sample, of which one counts). Then it drains the device's queue with the framework's own operation,
+        and subtracts the time to drain an empty queue. Raised if the rest is more than
+        {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than {measure.execution_checks.DRAIN_LIMIT:%} of the
+        measured time, in every one of up to ten readings.""",
         do="""Don't use the figure. Fix the workload: it must read a value back from the device that depends on its last
         execution.""",
     ),
@@ -211,7 +212,8 @@ _ROWS = (
         warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, their figures scatter (NOISY,
         MULTIMODAL), and usually so does the clock measured after the samples of each run (CLOCK_DRIFT). If the load
         lowers the clock equally in all samples of all runs, Dyno can't detect it, since it measures the clock on one
-        core in the 50 ms after the load. Such a figure repeats as long as the load does, like that of a slower device.
+        core in the 10 to 40 ms after the load. Such a figure repeats as long as the load does, like that of a slower
+        device.
         """,
         do="""See `evidence.reasons`, `temperature_c` and `share_of_looks`. Cool the device, raise its power limit, or
         report the figure as its speed under this load.""",

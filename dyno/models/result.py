@@ -6,6 +6,7 @@ An unknown figure is null, never zero, and the field beside it says why.
 results of the same work with `Peer`, the headline figure of an earlier one.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -129,9 +130,14 @@ class Metric(Stored):
 class Phases(Stored):
     """The duration of each phase in seconds, once per process; null for a phase that didn't happen.
 
-    The start of the interpreter isn't included. `import_s` is null in a forked runner, since its zygote has already
-    imported the framework. `compile_s` is the time to trace and build the graph. `first_execution_s` includes what the
-    framework compiles or chooses when a graph first runs (XLA, kernels). `steady_s` is the sampling window.
+    `import_s` is null in a forked runner, since its zygote has already imported the framework. `compile_s` is the time
+    to trace and build the graph. `first_execution_s` includes what the framework compiles or chooses when a graph first
+    runs (XLA, kernels). `steady_s` is the sampling window.
+
+    `training_s` is the full training, in the first run only. `cases_s` is the time of all cases but the first: their
+    first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,
+    checks, the clock, records and exit. All phases together are the run's time from the request of its process to its
+    exit. Results of older versions have none of these three.
     """
 
     import_s: float | None = None
@@ -142,6 +148,14 @@ class Phases(Stored):
     first_execution_s: float | None = None
     warmup_s: float | None = None
     steady_s: float | None = None
+    training_s: float | None = None
+    cases_s: float | None = None
+    overhead_s: float | None = None
+
+    def with_overhead(self, wall_s: float) -> "Phases":
+        """These phases with the rest of `wall_s` as `overhead_s`."""
+        known_s = math.fsum(seconds for seconds in self.model_dump(exclude={"overhead_s"}).values() if seconds)
+        return self.model_copy(update={"overhead_s": wall_s - known_s})
 
 
 class Peak(Stored):

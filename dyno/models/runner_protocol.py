@@ -25,7 +25,7 @@ class RunRequest(Stored):
     artifact_dir: str | None = None  # for run 0: an empty folder for the job's artifacts
     scratch_dir: str | None = None  # for temporary files; the worker deletes it after the run, however the run ends
     weights_path: str | None = None  # the file that `spec.params.weights` names
-    tuned: dict[str, JsonValue] = {}  # what run 0 chose by measuring
+    tuned: dict[str, JsonValue] = {}  # what run 0 chose or found by measuring
 
 
 class CaseRecord(Stored):

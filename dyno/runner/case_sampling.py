@@ -124,6 +124,11 @@ class SampledCase:
     taken: CaseSamples
     first_execution_s: float | None = None
 
+    @property
+    def seconds(self) -> float:
+        """The time of this case: its first execution, warm-up and samples."""
+        return (self.first_execution_s or 0.0) + self.taken.samples.warmup_s + self.taken.samples.wall_s
+
 
 def sample_cases(
     built: Built, measure: Measure, device: Device, source: SensorSource, frames: FrameWriter, framework: Framework

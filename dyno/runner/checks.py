@@ -1,8 +1,8 @@
 """Checks that need more executions, made after the samples of the first run.
 
-Together they take about as long as two samples. A check confirms a suspicion before it raises a warning: it repeats
-the reading, and the best of several counts, because other processes only make work slower. A check that can't run
-leaves its code in `unchecked`, with a reason.
+Together they take less than one sample of many executions, or up to four of one. A check confirms a suspicion before
+it raises a warning: it repeats the reading, and the best of several counts, because other processes only make work
+slower. A check that can't run leaves its code in `unchecked`, with a reason.
 
 If a figure is above a CPU's measured peak, the peak is measured again.
 """
@@ -17,7 +17,15 @@ from dyno.devices.cpu_speed import measure_cpu_peaks
 from dyno.devices.device import Device, PeakFigure
 from dyno.frameworks.interface import Framework
 from dyno.measure import peak_fraction, statistics
-from dyno.measure.execution_checks import DrainReading, WorkGrowth, async_timing, unit_mismatch, work_eliminated
+from dyno.measure.execution_checks import (
+    DRAIN_FLOOR_S,
+    DRAIN_LIMIT,
+    DrainReading,
+    WorkGrowth,
+    async_timing,
+    unit_mismatch,
+    work_eliminated,
+)
 from dyno.models.result import ResultWarning
 from dyno.runner.case_sampling import CaseSamples, SampledCase, without_gc
 from dyno.workloads.contract import Built, Countable, Growable, Grown
@@ -69,10 +77,12 @@ def _above(device: Device, subject: CheckedCase) -> bool:
     return subject.flops > figure.value * statistics.median(subject.taken.samples.samples)
 
 
+_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms: the shortest reading whose drain is judged by its share of the time
 _READINGS = 3
+_LEAST_READ = 64  # executions in a reading of the growth, whose own cost of 0.7 ms would look like work
 _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
-_PARTS = (0.1, 0.5)
+_PARTS = (0.1, 0.2, 0.5)
 _SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0
@@ -120,9 +130,14 @@ class _CaseChecks:
         self._single_s = statistics.median(subject.taken.samples.samples)
 
     def examine(self) -> None:
-        self._drained()
-        if self._count > 1 or self._single_s < _LONG_S:  # otherwise the samples show it already
-            self._more_executions()
+        if self._count == 1 and self._single_s >= _LONG_S:
+            # The samples show already whether more executions take longer.
+            self._drained(1, DrainReading(self._single_s, self._subject.taken.drain_s))
+        else:
+            count = self._read_count()
+            reading = self._read(count)
+            self._drained(count, reading)
+            self._more_executions(count, reading.execution_s)
         for code, check in (("WORK_ELIMINATED", self._more_work), ("UNIT_MISMATCH", self._units)):
             try:
                 reason = check()
@@ -131,29 +146,30 @@ class _CaseChecks:
             if reason is not None:
                 self._found.unchecked[code] = reason
 
-    def _drained(self) -> None:
-        """Read the drain after half a sample, or after the last sample if that is one long execution."""
-        count = max(1, self._count // 2)
-        if self._count == 1 and self._single_s >= _LONG_S:
-            readings = [DrainReading(self._single_s, self._subject.taken.drain_s)]
-        else:
-            readings = [self._read(count)]
-        began_s = time.perf_counter()
+    def _read_count(self) -> int:
+        """Executions in a reading with another number than a sample: 20 ms, at most half a sample; two for one."""
+        return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
+
+    def _drained(self, count: int, reading: DrainReading) -> None:
+        """Judge the drain after `count` executions by its share of their time, or of a sample's if that is shorter."""
+        longer = max(1.0, count / self._count)
+        readings, began_s = [replace(reading, execution_s=reading.execution_s / longer)], time.perf_counter()
         while readings[-1].late and _again(len(readings), began_s):
-            readings.append(self._read(count))
+            reading = self._read(count)
+            readings.append(replace(reading, execution_s=reading.execution_s / longer))
         self._found.add(async_timing(readings))
 
-    def _more_executions(self) -> None:
-        """Compare the executions of a sample with half of them, or two executions with one if the sample has one.
+    def _more_executions(self, count: int, execution_s: float) -> None:
+        """Compare the executions of a sample with `count`, which took `execution_s`.
 
         A suspicion is confirmed over a wider span. On a busy host, two readings of similar length scatter alike. A few
         executions may find an undisturbed moment but many don't, so honest work shows its growth more clearly.
         """
-        if self._count > 1:
-            half = self._count // 2
-            growth = WorkGrowth(self._count / half, self._read(half).execution_s, self._count * self._single_s)
+        sample_s = self._count * self._single_s
+        if count < self._count:
+            growth = WorkGrowth(self._count / count, execution_s, sample_s)
         else:
-            growth = WorkGrowth(2, self._single_s, self._read(2).execution_s)
+            growth = WorkGrowth(count / self._count, sample_s, execution_s)
         if not growth.grew:
             growth = self._over_a_wider_span()
         self._found.add(work_eliminated(growth, "executions"))
@@ -178,21 +194,27 @@ class _CaseChecks:
         least_s = self._subject.flops / ceiling
         if self._count == 1:
             return self._less_work(grown, least_s)
+        single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
+        unsure: Callable[[], bool] | None = None
         for times in _GROWTHS:
-            expected = WorkGrowth(times, self._single_s, self._single_s, least_s)
+            expected = WorkGrowth(times, single_s, single_s, least_s)
             if times > 2 and (times > 2 * self._count or not expected.telling):
                 continue
             if (execute := grown(times)) is None:
                 break
             execute(1)
-            single, several = partial(self._each_s, self._subject.execute, 1), partial(self._each_s, execute, times)
-            growth = WorkGrowth(times, self._single_s, min(several() for _ in range(_READINGS)), least_s)
-            if self._decides(growth, single, several):
-                return None
-        return _TOO_SMALL
+            several = partial(self._each_s, execute, times)
+            growth = replace(expected, grown_s=several())
+            if growth.grew or growth.telling:
+                growth = replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(_READINGS - 1))))
+                if self._decides(growth, single, several):
+                    return None
+            else:  # repeated only if no larger work decides: it can't show that work was eliminated
+                unsure, single_s = partial(self._decides, growth, single, several), min(single_s, single())
+        return None if unsure is not None and unsure() else _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:
-        """For an execution that fills a sample: a tenth, half or twice the work. Returns why the check is undecided."""
+        """For an execution that fills a sample: 0.1, 0.2, 0.5 or twice the work. Returns why it is undecided."""
         single = partial(self._each_s, self._subject.execute, 1)
         for part in _PARTS:
             if (execute := grown(part)) is not None:
@@ -213,8 +235,10 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution. Times about a fifth of a sample, if each execution does `times` the work."""
-        count = max(1, self._count // (5 * times))
+        """Seconds per execution, each with `times` the work. Times a twentieth of a sample (5 ms), and 64 executions at
+        least unless those would take more than a fifth of a sample.
+        """
+        count = max(1, min(self._count // (5 * times), max(_LEAST_READ, self._count // (20 * times))))
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:

@@ -3,6 +3,7 @@
 It also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
 """
 
+import math
 import os
 import re
 import tempfile
@@ -103,24 +104,31 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. Repeated phases add up; a phase that never ran is null."""
+    """Times named blocks. Repeated phases add up; a phase that never ran is null. A block inside another one counts
+    only as its own phase.
+    """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
         self._report = report
         self._clock = clock
         self._seconds: dict[str, float] = {}
+        self._inside_s = 0.0  # the time of the phases inside the current one
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Report the phase, then time the block; `name` is a field of `Phases` without its `_s`."""
+    def phase(self, name: str, *, reported: bool = True) -> Iterator[None]:
+        """Report the phase unless its block does so, then time it; `name` is a field of `Phases` without its `_s`."""
         if f"{name}_s" not in Phases.model_fields:
             raise ValueError(f"unknown phase {name}; use a field of Phases without _s")
-        self._report(name)
-        began_s = self._clock()
+        if reported:
+            self._report(name)
+        began_s, before_s = self._clock(), self._inside_s
+        self._inside_s = 0.0
         try:
             yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + self._clock() - began_s
+            took_s = self._clock() - began_s
+            self._seconds[name] = self._seconds.get(name, 0.0) + took_s - self._inside_s
+            self._inside_s = before_s + took_s
 
     def seconds(self, name: str) -> float:
         """How long the phase took; KeyError if it never ran."""
@@ -227,7 +235,9 @@ class Run:
             built.execute(1)
         if self._request.run > 0:
             return None
-        return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
+        with self._timer.phase("training", reported=False):
+            training = built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
+        return training
 
     @staticmethod
     def _cases_to_check(
@@ -257,7 +267,7 @@ class Run:
     def _assembled(self, work: float, measured: _Measured) -> RunRecord:
         samples, found = measured.own.samples, measured.found
         return RunRecord(
-            summary=self._summary(measured.own, measured, self._timer.phases()),
+            summary=self._summary(measured.own, measured, self._phases(measured)),
             warmup=samples.warmup,
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
@@ -278,8 +288,14 @@ class Run:
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
 
+    def _phases(self, measured: _Measured) -> Phases:
+        absent = {"training_s"} if measured.training is None else set()
+        cases_s = [case.seconds for case in measured.cases[1:]]
+        known = self._timer.phases().model_dump(exclude=absent)
+        return Phases(**{**known, "cases_s": math.fsum(cases_s) if cases_s else None})
+
     def _of_case(self, taken: CaseSamples, measured: _Measured, first_execution_s: float | None) -> RunSummary:
-        own = self._timer.phases()
+        own = self._phases(measured)
         phases = own if first_execution_s is None else Phases(first_execution_s=first_execution_s)
         return self._summary(taken, measured, phases)
 

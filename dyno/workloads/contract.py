@@ -123,7 +123,7 @@ class BuildContext:
     replicas: int = 1
     artifacts: Path | None = None  # an empty folder: each file that run 0 writes there becomes an artifact of the job
     weights: Path | None = None  # the file that `params.weights` names, already downloaded and verified
-    tuned: dict[str, JsonValue] = field(default_factory=dict)  # run 0's measured choices, which later runs reuse
+    tuned: dict[str, JsonValue] = field(default_factory=dict)  # run 0's measured choices and findings, for later runs
 
 
 class Built(Protocol):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -182,6 +183,32 @@ def test_best_rates_of_different_rounds_are_not_added_up() -> None:
 
     rates = best_rates_per_s(spin, [CORES[0], CORES[0]], rounds)
     assert max(rates) > 5 * min(rates)
+
+
+@pytest.mark.parametrize(
+    ("rates", "bursts", "highest"),
+    [
+        ([3.0] * 40, 9, 3.0),  # steady at once
+        ([1.0, 2.0, 2.9, 3.0, 2.0, 3.0] + [2.99] * 40, 12, 3.0),  # rising, then disturbed
+        ([1.0 + 0.1 * place for place in range(60)], 40, 4.9),  # rising to the end
+    ],
+)
+def test_the_clock_is_measured_until_it_rises_no_more(
+    monkeypatch: pytest.MonkeyPatch, rates: list[float], bursts: int, highest: float
+) -> None:
+    """The bursts' durations are given: a rate of 1 makes an iteration a second."""
+    made: list[float] = []
+
+    def burst_s(loop: object, iterations: int) -> float:
+        made.append(rates[len(made)])
+        return iterations / made[-1]
+
+    monkeypatch.setattr(cpu_speed, "_iterations_per_burst", lambda loop, seconds: 1000)
+    monkeypatch.setattr(cpu_speed, "_duration_s", burst_s)
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(cpu_speed._highest_rate_per_s, lambda count: None, CORES[0]).result()
+    assert found == pytest.approx(highest)
+    assert len(made) == bursts
 
 
 def test_the_loops_match_the_assembler_output() -> None:

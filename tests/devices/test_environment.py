@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import types
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +84,20 @@ def test_the_same_hardware_under_another_name_has_the_same_id() -> None:
 )
 def test_other_hardware_has_another_id(change: dict[str, object]) -> None:
     assert hardware_id(device()) != hardware_id(device(**change))
+
+
+def test_versions_are_looked_up_again_only_after_a_change_of_the_installed_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    look_up = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: asked.append(name) or look_up(name))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "libtpu" not in environment()["packages"]
+    assert "libtpu" not in environment()["packages"]
+    assert asked.count("libtpu") == 1
+    installed = tmp_path / "libtpu-1.2.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 1.2\n")
+    assert environment()["packages"]["libtpu"] == "1.2"
+    assert asked.count("libtpu") == 2

@@ -50,6 +50,11 @@ def test_calibration_readings_are_kept_as_warm_up_and_the_last_counts_as_a_sampl
     assert len(samples.samples) == len(bench.executed) - 1
 
 
+def test_a_reading_of_a_twentieth_of_a_sample_is_enough_to_find_its_length() -> None:
+    _, bench = run(repeat(0.000095))
+    assert bench.executed[:4] == [1, 10, 100, 1158]
+
+
 def test_scatter_above_the_target_takes_two_hundred_samples() -> None:
     samples, _ = run(alternating(0.125, 0.1875))
     assert len(samples.samples) == MAX_SAMPLES

@@ -81,3 +81,11 @@ def test_progress_does_not_return_to_warm_up_for_the_second_case(ran: tuple[Resu
     phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow sample is reported again
     assert phases[-2:] == ["sampling", "verify"]
     assert "warmup" not in phases[phases.index("sampling") :]
+
+
+def test_the_time_of_the_second_size_is_a_phase_of_its_own(ran: tuple[Result, list[ProgressFrame]]) -> None:
+    phases = ran[0].phases
+    assert phases.cases_s is not None
+    assert phases.steady_s is not None
+    assert 0.3 <= phases.cases_s < MEASURE.max_s * 2  # three samples of 0.1 s
+    assert phases.steady_s >= 0.3

@@ -82,7 +82,7 @@ def test_work_without_parts_is_doubled(tensorflow: TensorFlow) -> None:
 
     found = _doubted(tensorflow, whole)
     assert (found.raised, found.unchecked) == ([], {})
-    assert asked == [0.1, 0.5, 2]
+    assert asked == [0.1, 0.2, 0.5, 2]
 
 
 def test_work_that_takes_too_long_to_double_stays_unchecked(

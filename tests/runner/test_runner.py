@@ -14,6 +14,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.result import Phases
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, Frame, ProgressFrame, RunRequest, StartedFrame
 from dyno.models.spec import Measure, Spec
 from dyno.runner import run
@@ -79,7 +80,8 @@ def test_a_run_writes_its_frames_in_order_and_ends_with_its_record(spawned: list
 
 def test_every_phase_of_a_spawned_run_is_timed(spawned: list[Frame]) -> None:
     phases = record_of(spawned).summary.phases
-    assert all(seconds is not None and seconds > 0 for _, seconds in phases), phases
+    own = phases.model_dump(exclude={"cases_s", "overhead_s"})  # a single case; the worker knows the whole time
+    assert all(seconds is not None and seconds > 0 for seconds in own.values()), phases
 
 
 def test_the_first_operation_comes_between_start_and_end(spawned: list[Frame]) -> None:
@@ -300,6 +302,23 @@ def test_repeated_phases_add_up_and_a_phase_that_never_ran_is_null() -> None:
     assert (timer.phases().data_s, timer.phases().build_s, timer.phases().compile_s) == (3.5, 0.25, None)
     assert timer.seconds("data") == 3.5
     assert reported == ["data", "data", "build"]
+
+
+def test_a_phase_inside_another_counts_once_so_all_phases_add_up_to_the_wall_time() -> None:
+    clock = _Clock()
+    timer = PhaseTimer(lambda name: None, clock)
+    with timer.phase("training", reported=False):
+        clock.now_s += 1.0
+        with timer.phase("build"):
+            clock.now_s += 2.0
+        clock.now_s += 4.0
+    clock.now_s += 8.0
+    found = timer.phases().with_overhead(clock.now_s)
+    assert (found.training_s, found.build_s, found.overhead_s) == (5.0, 2.0, 8.0)
+
+
+def test_phases_of_an_older_version_have_no_overhead() -> None:
+    assert Phases.model_validate({"steady_s": 2.0}).overhead_s is None
 
 
 def test_a_failing_phase_is_timed_too() -> None:

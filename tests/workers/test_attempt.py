@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import Store, tiny
 from workers.launcher import Launcher, RunnerProcess
+from workers.monitor import RunEnd, RunnerMonitor
 from workers.supervisor import Supervisor
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
@@ -38,6 +42,41 @@ def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     supervisor_of(files, forking).serve()
     assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
     assert [request.tuned for request in told] == [{}, {"jit_compile": False}]
+
+
+def test_the_phases_of_each_run_add_up_to_its_wall_time(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began_s: list[float] = []
+    ended_s: list[float] = []
+
+    def start(request: RunRequest) -> RunnerProcess:
+        began_s.append(time.perf_counter())
+        return Launcher.start(forking, request)
+
+    def until_ended(monitor: RunnerMonitor) -> RunEnd:
+        ended = watch(monitor)
+        ended_s.append(time.perf_counter())
+        return ended
+
+    watch = RunnerMonitor.until_ended
+    monkeypatch.setattr(forking, "start", start)
+    monkeypatch.setattr(RunnerMonitor, "until_ended", until_ended)
+    job_id = store.submit(tiny(measure={"processes": 3}))
+    before_s = time.perf_counter()
+    supervisor_of(quick, forking).serve()
+    after_s = time.perf_counter()
+    result = store.result(job_id)
+    walls_s = [math.fsum(filter(None, run.phases.model_dump().values())) for run in result.runs]
+    for wall_s, begin_s, end_s in zip(walls_s, began_s, ended_s, strict=True):
+        assert wall_s >= end_s - begin_s
+    assert sum(walls_s) <= after_s - before_s
+    assert all(run.phases.overhead_s is not None and run.phases.overhead_s > 0 for run in result.runs)
+    assert result.phases.overhead_s == statistics.median(run.phases.overhead_s or 0.0 for run in result.runs)
 
 
 def test_a_run_finds_no_temporary_files_of_earlier_runs(

@@ -71,7 +71,7 @@ def read(client: redis.Redis, keys: Keys) -> Snapshot:
     ids = [job for job, key in of_jobs if key == keys.job(job)]
     with_stream = [job for job, key in of_jobs if key == keys.job_events(job)]
     indexed_by = (keys.jobs_with_status, keys.jobs_of_workload, keys.jobs_of_owner, keys.queued_of_owner)
-    patterns = [each("*") for each in (*indexed_by, keys.webhooks_of_owner, keys.queue)]
+    patterns = [each("*") for each in (*indexed_by, keys.jobs_with_label, keys.webhooks_of_owner, keys.queue)]
     indexes = found(keys.jobs, keys.webhooks, keys.leases, keys.expiring, *patterns)
     leases = [key.removeprefix(keys.lease("")) for key in found(keys.lease("*"))]
     with client.pipeline() as pipeline:

@@ -154,6 +154,16 @@ async def authorize(request: Request) -> Caller:
     return caller
 
 
+def likely_viewer(request: Request, state: State) -> Viewer | None:
+    """Whose data `authorize` will probably allow: that of the key whose last request was admitted; None if unknown.
+
+    The data may be read before `authorize` has replied, but not shown.
+    """
+    secret = bearer_token(request)
+    key = None if secret is None else state.keys.last_admitted(secret)
+    return None if key is None else Caller(key).viewer
+
+
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
     """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
     secret = bearer_token(request)

@@ -6,6 +6,7 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 """
 
 import hmac
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil
@@ -20,6 +21,7 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
+_MOST_REMEMBERED = 1000  # keys
 _DAY_S = 24 * 3600
 _QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known
 
@@ -53,6 +55,7 @@ class ApiKeys:
         self._admit = client.cached_script(SCRIPT_SOURCES[Script.ADMIT])
         self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
         self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
+        self._admitted = OrderedDict[str, ApiKey]()  # by digest: what the last request with each key got
 
     async def any(self) -> bool:
         """Whether requests need a key."""
@@ -131,9 +134,22 @@ class ApiKeys:
             if isinstance(error.__cause__, redis.ConnectionError | redis.TimeoutError):
                 raise
             return await self._find(key_id, digest)
+        self._admitted.pop(digest, None)
         if reply[0] == "limited":
             raise too_many_requests(reply[2], reply[1])
-        return _admitted(key_id, tuple(reply[1])) if reply[0] == "admitted" else None
+        if reply[0] == "unknown":
+            return None
+        key = self._admitted[digest] = _admitted(key_id, tuple(reply[1]))
+        if len(self._admitted) > _MOST_REMEMBERED:
+            self._admitted.popitem(last=False)
+        return key
+
+    def last_admitted(self, secret: str) -> ApiKey | None:
+        """The key, if the last request with it was admitted.
+
+        It tells what to read together with `admit`, and gives no right to what was read: `admit` decides.
+        """
+        return self._admitted.get(digest_of(secret))
 
     async def _find(self, key_id: str, digest: str) -> ApiKey | None:
         record = await self._record(key_id)

@@ -8,29 +8,13 @@
 -- Returns {for each id {the record as HGETALL returns it, its rank in the queue, its score, the highest score that a
 --      device of the queue has passed over; the last three nil unless it waits}, ids of the running jobs if any waits}
 
-local reached = {} -- by queue
-local function passed_over(queue)
-  if reached[queue] == nil then
-    local highest = false
-    for _, score in ipairs(redis.call('HVALS', key('passed', queue))) do
-      if not highest or tonumber(score) > tonumber(highest) then
-        highest = score
-      end
-    end
-    reached[queue] = highest
-  end
-  return reached[queue]
-end
-
 local jobs, running = {}, {}
 for index = 2, #ARGV do
   local id = ARGV[index]
   local place = redis.call('HMGET', key('job', id), 'status', 'queue')
   local found = { redis.call('HGETALL', key('job', id)) }
   if place[1] == 'queued' and place[2] then
-    local queue = key('queue', place[2])
-    found[2], found[3] = redis.call('ZRANK', queue, id), redis.call('ZSCORE', queue, id)
-    found[4] = passed_over(place[2])
+    found[2], found[3], found[4] = place_of(id, place[2])
     running = nil
   end
   jobs[#jobs + 1] = found

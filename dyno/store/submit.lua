@@ -97,7 +97,8 @@ if refused then
   return refused
 end
 
-local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + redis.call('INCR', key('sequence')))
+local number = redis.call('INCR', key('sequence'))
+local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + number)
 local fields = {
   id = id, workload = workload, queue = queue, score = score,
   attempt = 0, version = 0, created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
@@ -111,6 +112,10 @@ redis.call('ZADD', key('jobs'), fields.created_ms, id)
 redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
 if fields.owner then
   redis.call('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
+end
+index_labels(id, fields.created_ms, label_digests(fields.spec))
+if tonumber(redis.call('HGET', key('labeled'), 'sequence') or 0) == number - 1 then
+  redis.call('HSET', key('labeled'), 'sequence', integer(number)) -- not after a job of a version without these indexes
 end
 if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])

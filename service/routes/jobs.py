@@ -20,7 +20,7 @@ from dyno.store.documents import StoredJob
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.responses import job_etag, job_response, list_response, result_response
+from service.responses import DEFAULT_LIMIT, job_etag, job_response, list_response, result_response
 from service.state import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -49,7 +49,7 @@ class JobFilter(BaseModel, extra="forbid"):
     created_after: dependencies.Timestamp | None = None
     created_before: dependencies.Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    limit: Annotated[int, Field(ge=1, le=200)] = DEFAULT_LIMIT
 
 
 @router.post(
@@ -97,7 +97,9 @@ async def browse(jobs: dependencies.JobsDep, request: Request, wanted: Annotated
     """List jobs, newest first."""
     with dependencies.as_parameter_errors():
         page = await jobs.browse(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
-    return list_response(page, request)
+    response = list_response(page)
+    dependencies.link_next(request, response, page.next_cursor)
+    return response
 
 
 @router.get(

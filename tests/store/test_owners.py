@@ -14,7 +14,7 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import records as module
+from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired, expire_leases
@@ -83,7 +83,7 @@ async def test_a_job_of_another_owner_is_unknown(
 async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STEP", 1)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = (await mine.submit(a_spec())).job
     for _ in range(3):
@@ -96,7 +96,7 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
 async def test_no_cursor_reveals_a_job_of_another_owner(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
     for job_id in own[1:]:

@@ -9,7 +9,7 @@
 -- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; after and before: times of
 --          creation in s, exclusive
 --
--- Returns {jobs, ids of the running jobs if any of these waits, "end" | "full" | "more", creation in ms and id of the job
+-- Returns {jobs, ids of the running jobs if any of these waits, "end" | "more", creation in ms and id of the job
 --      where the next page begins, the index, ids in it whose records are gone}
 --      each of the jobs is {the record as HGETALL returns it, joined by NUL; as in read.lua: rank, score, passed over}
 
@@ -156,7 +156,6 @@ local function look(rows)
   for _, row in ipairs(rows) do
     if found[row[2]] and is_fit(row) then
       if #jobs == most and redis.call('EXISTS', key('job', row[2])) == 1 then
-        outcome = 'full'
         return false
       end
       if #jobs < most then

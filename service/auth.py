@@ -131,7 +131,10 @@ class Caller(NamedTuple):
 
     @property
     def viewer(self) -> Viewer:
-        return EVERYBODY if self.key is None else Viewer(self.key.id, sees_all=self.key.scope is ADMIN)
+        key = self.key
+        if key is None:
+            return EVERYBODY
+        return Viewer(key.id, key.scope is ADMIN, key.high_priority, key.limits.expires_in_s)
 
 
 async def authorize(request: Request) -> Caller:

@@ -79,6 +79,7 @@ class ApiKeys:
                 "prefix": prefix_of(secret),
                 "digest": digest,
                 "created_at": f"{seconds}.{micros:06}",
+                "high_priority": int(asked.high_priority or asked.scope == "admin"),
                 **asked.limits.model_dump(exclude_none=True),
             }
             async with self._client.pipeline() as pipeline:
@@ -176,7 +177,15 @@ def any_key(client: redis.Redis, settings: Settings) -> bool:
         return bool(client.exists(Keys(settings.namespace).api_keys))
 
 
-_FIELDS = ("name", "scope", "prefix", "created_at", "last_used_at", *Limits.model_fields)  # as in admit.lua
+_FIELDS = (
+    "name",
+    "scope",
+    "prefix",
+    "created_at",
+    "last_used_at",
+    *Limits.model_fields,
+    "high_priority",
+)  # as in admit.lua
 
 
 @lru_cache(maxsize=1024)
@@ -189,6 +198,7 @@ def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
     return ApiKey(
         id=key_id,
         limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),
+        high_priority=bool(int(record.get("high_priority", 1))),
         **{name: record[name] for name in ("prefix", "name", "scope")},
         **{name: to_datetime(record[name]) for name in times if name in record},
     )

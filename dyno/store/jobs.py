@@ -181,6 +181,7 @@ class Jobs:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
+        self._max_queued_per_key = max(1, int(settings.max_queued * settings.key_queue_share))
         self._scripts = {script: client.cached_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
         self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.LIST])
         self.viewer = EVERYBODY
@@ -243,7 +244,7 @@ class Jobs:
         record |= {name: text for name, text in more.items() if text is not None}
         queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
-        args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
+        args += [body_sha256 or "", IDEMPOTENCY_S * 1000, self._max_queued_per_key]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)
         if reply[0] == "key_reused":

@@ -69,6 +69,31 @@ def test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once(ht
     assert "revoked" in dyno(env, "keys", "list")
 
 
+def test_a_greedy_key_fills_its_share_of_the_queue_and_others_still_get_in(house: Any, env: dict[str, str]) -> None:
+    with house.another_api(**env, DYNO_MAX_QUEUED="8") as (_, api):
+        http = api.http
+        admin = {"Authorization": f"Bearer {dyno(env, 'keys', 'create', '--scope', 'admin', '--name', 'me').strip()}"}
+
+        def key(name: str, **fields: Any) -> dict[str, str]:
+            made = http.post("/v1/keys", json={"name": name, "scope": "submit"} | fields, headers=admin).json()
+            return {"Authorization": f"Bearer {made['secret']}"}
+
+        greedy, modest, urgent = key("greedy"), key("modest"), key("urgent", high_priority=True)
+        body = BODY | {"device": "tpu"}
+        answers = [http.post("/v1/jobs", json=body, headers=greedy) for _ in range(10)]
+        assert [answer.status_code for answer in answers] == [202] * 2 + [429] * 8
+        refused = answers[-1].json()
+        assert (refused["code"], answers[-1].headers["RateLimit-Policy"]) == ("limit-reached", '"queued-jobs";q=2')
+        assert "2 jobs of this key are queued and its limit is 2" in refused["detail"]
+        assert int(answers[-1].headers["Retry-After"]) > 0
+        assert http.post("/v1/jobs", json=body, headers=modest).status_code == 202
+
+        high = body | {"priority": "high"}
+        answer = http.post("/v1/jobs", json=high, headers=modest)
+        assert (answer.status_code, answer.json()["code"]) == (403, "priority-not-allowed")
+        assert http.post("/v1/jobs", json=high, headers=urgent).json()["queue"]["position"] == 0
+
+
 def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, env: dict[str, str]) -> None:
     dyno(env, "keys", "create", "--scope", "all", "--name", "ci", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "", code=2)

@@ -6,6 +6,7 @@ They share no rules with the product, so that its errors are found.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -265,6 +266,7 @@ def _expected_indexes(records: Mapping[str, Record], leases: Iterable[str]) -> M
     expected = defaultdict[str, set[str]](set, {"jobs": set(records), "leases": set(leases)})
     for job, record in records.items():
         status, workload, queue, owner = (record.get(name, "") for name in ("status", "workload", "queue", "owner"))
+        digests = _label_digests(record.get("spec", "{}"))
         queued, done, webhook = status == QUEUED, status in DONE, status in DONE and "webhook" in record
         rows: list[tuple[object, str, str]] = [
             (True, f"jobs:status:{status}", job),
@@ -275,12 +277,19 @@ def _expected_indexes(records: Mapping[str, Record], leases: Iterable[str]) -> M
             (queued, "queues", queue),
             (webhook, "jobs:webhooks", job),
             (webhook and owner, f"jobs:webhooks:owner:{owner}", job),
-            (done, "expiring", ":".join((job, status, workload, *([owner] if owner else [])))),
+            *((True, f"jobs:label:{digest}", job) for digest in digests),
+            (done, "expiring", ":".join((job, status, workload, owner, ",".join(digests))).rstrip(":")),
         ]
         for belongs, index, member in rows:
             if belongs:
                 expected[index].add(member)
     return expected
+
+
+def _label_digests(spec: str) -> Sequence[str]:
+    """As in dyno/store/_ledger.lua; labels that chaos sends have no "=" in their names."""
+    labels = (f"{name}={value}" for name, value in json.loads(spec).get("labels", {}).items())
+    return sorted(hashlib.sha1(label.encode(), usedforsecurity=False).hexdigest()[:16] for label in labels)
 
 
 def view_violations(views: Mapping[str, JobView], by_job: Mapping[str, Sequence[Event]]) -> Iterator[Violation]:

@@ -16,6 +16,7 @@ DynoError
 │   └── NoResult       the job failed or was canceled, so it will never have a result
 ├── IdempotencyKeyReused
 ├── JobExpired         the job of an idempotency key is gone, and Dyno makes no second job for the key
+├── PriorityNotAllowed the caller's API key may not submit jobs of this priority
 ├── LimitReached       the caller's API key has used up one of its limits for now
 │   └── QueueFull      the queue is full for every key: as many jobs wait as the settings allow
 ├── StaleToken         another attempt owns the job now
@@ -160,6 +161,10 @@ class IdempotencyKeyReused(DynoError):
 
 class JobExpired(DynoError):
     code = "job-expired"
+
+
+class PriorityNotAllowed(DynoError):
+    code = "priority-not-allowed"
 
 
 class LimitReached(DynoError):

@@ -119,6 +119,12 @@ class Settings(BaseSettings):
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
     max_queued: Annotated[int, Field(ge=0)] = 100_000
+    key_queue_share: Annotated[float, Field(gt=0, le=1)] = (
+        0.25  # of max_queued: queued jobs of one key, unless the key has a limit of its own
+    )
+    key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = (
+        None  # longest time that results of a key's jobs are kept, unless the key has a limit of its own
+    )
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # "https://a.org,https://b.org"

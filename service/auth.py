@@ -131,7 +131,10 @@ class Caller(NamedTuple):
 
     @property
     def viewer(self) -> Viewer:
-        return EVERYBODY if self.key is None else Viewer(self.key.id, sees_all=self.key.scope is ADMIN)
+        key = self.key
+        if key is None:
+            return EVERYBODY
+        return Viewer(key.id, key.scope is ADMIN, key.high_priority, key.limits.expires_in_s)
 
 
 async def authorize(request: Request) -> Caller:
@@ -152,6 +155,16 @@ async def authorize(request: Request) -> Caller:
     if needs not in caller.scope.implied:
         raise problems.ScopeMissing(f'this needs a key of scope "{needs}"; {caller.name} has scope "{caller.scope}"')
     return caller
+
+
+def likely_viewer(request: Request, state: State) -> Viewer | None:
+    """Whose data `authorize` will probably allow: that of the key whose last request was admitted; None if unknown.
+
+    The data may be read before `authorize` has replied, but not shown.
+    """
+    secret = bearer_token(request)
+    key = None if secret is None else state.keys.last_admitted(secret)
+    return None if key is None else Caller(key).viewer
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:

@@ -17,8 +17,8 @@ from dyno.errors import DynoError
 from dyno.logging import current_job_id
 from dyno.store.redis import JOB_ID
 from service import problems, streaming, submission, validation
-from service.auth import authorize
-from service.responses import job_response, list_response, result_response
+from service.auth import authorize, likely_viewer
+from service.responses import DEFAULT_LIMIT, job_response, list_response, result_response
 from service.state import State
 
 _LIMIT = re.compile(rb"limit=([1-9][0-9]?)")
@@ -114,7 +114,16 @@ async def _result(request: Request, state: State) -> Response:
 
 
 async def _list(request: Request, state: State) -> Response:
+    query: bytes = request.scope["query_string"]
+    given = _LIMIT.fullmatch(query)
+    limit = int(given[1]) if given else DEFAULT_LIMIT
+    viewer = likely_viewer(request, state)
+    fetched = None if viewer is None else state.jobs.seen_by(viewer).fetch_first(limit)
     caller = await authorize(request)
-    limit = _LIMIT.fullmatch(request.scope["query_string"])
-    page = await state.jobs.seen_by(caller.viewer).browse(limit=int(limit[1]) if limit else 50)
-    return list_response(page, request)
+    jobs = state.jobs.seen_by(caller.viewer)
+    page = await jobs.browse_first(limit, fetched if viewer == caller.viewer else None)
+    response = list_response(page)
+    if page.next_cursor is not None:
+        asked = f"{query.decode()}&" if query else ""
+        response.headers["Link"] = f'<{_JOBS.path}?{asked}cursor={page.next_cursor}>; rel="next"'
+    return response

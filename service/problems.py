@@ -127,6 +127,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "bad-request": (400, "The request is malformed"),
     "not-authorized": (401, "The request needs a key or a token"),
     "scope-missing": (403, "The key's scope doesn't allow this"),
+    "priority-not-allowed": (403, "The key may not use this priority"),
     "proxy-not-allowed": (403, "Requests through a proxy need a key"),
     "origin-not-allowed": (403, "Requests from this origin need a key"),
     "not-found": (404, "Not found"),

@@ -1,16 +1,16 @@
 """Responses with the stored documents of jobs and results, for the routes and for `service/hot_routes.py`."""
 
-import json
 from collections.abc import Mapping
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from dyno.models.job import Job
 from dyno.store.documents import RESULT_SHAPE, StoredJob
 from dyno.store.records import RecordPage
-from service.dependencies import etag_matches, link_next
+from service.dependencies import etag_matches
 
 JSON = "application/json"
+DEFAULT_LIMIT = 50  # jobs on a page
 # A result never changes, but another version of Dyno may show more of its fields.
 _RESULT_HEADERS = {"ETag": f'W/"{RESULT_SHAPE}"', "Cache-Control": "private, max-age=86400, immutable"}
 
@@ -37,10 +37,9 @@ def _unless_known(document: str, if_none_match: str | None, headers: Mapping[str
     return Response(document, 200, headers, JSON)
 
 
-def list_response(page: RecordPage[StoredJob], request: Request) -> Response:
-    """One page of jobs, with a link to the next."""
-    data = ",".join(stored.document for stored in page.data)
-    end = json.dumps({"next_cursor": page.next_cursor, "has_more": page.has_more})
-    response = Response(f'{{"data":[{data}],{end[1:]}', media_type=JSON)
-    link_next(request, response, page.next_cursor)
-    return response
+def list_response(page: RecordPage[StoredJob]) -> Response:
+    """One page of jobs. The caller adds the link to the next."""
+    data = ",".join([stored.document for stored in page.data])
+    cursor = "null" if page.next_cursor is None else f'"{page.next_cursor}"'
+    more = "true" if page.has_more else "false"
+    return Response(f'{{"data":[{data}],"next_cursor":{cursor},"has_more":{more}}}', media_type=JSON)

@@ -8,12 +8,21 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 import anyio.to_thread
 
 from dyno import celery_app
-from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
+from dyno.errors import (
+    ExceedsTimeout,
+    FieldError,
+    InvalidComparison,
+    InvalidSpec,
+    NoDeviceFits,
+    NotComparable,
+    PriorityNotAllowed,
+)
 from dyno.logging import current_job_id
 from dyno.measure.compare_results import compare_variants
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
@@ -39,9 +48,10 @@ async def submit(
 ) -> jobs.Submitted:
     """Queue the job, or find the one that an earlier request with this idempotency key created.
 
-    Raises as `admit_request` does, but not for a repeated request.
+    Raises as `within_rights` and `admit_request` do, but not for a repeated request.
     """
     try:
+        asked = within_rights(state, asked)
         admission = await admit_request(state, asked)
     except (NoDeviceFits, InvalidSpec):
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
@@ -62,6 +72,33 @@ async def submit(
         _waking.add(waking)  # the loop itself keeps no strong reference
         waking.add_done_callback(_waking.discard)
     return submitted
+
+
+_Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)
+
+
+def within_rights(state: State, asked: _Asked) -> _Asked:
+    """The request, if its key may submit it. Where it doesn't say how long to keep its results, the key's limit counts.
+
+    Raises PriorityNotAllowed and InvalidSpec.
+    """
+    viewer, spec = state.jobs.viewer, asked.spec
+    if spec.priority == "high" and not viewer.high_priority:
+        raise PriorityNotAllowed(
+            f'{viewer.owner} may not submit jobs of priority "high": leave "priority" out, or use a key that was '
+            "created with --high-priority"
+        )
+    most_s = viewer.expires_in_s or (viewer.owner and state.settings.key_expires_in_s)
+    if not most_s or spec.expires_in_s <= most_s:
+        return asked
+    first = asked if isinstance(asked, JobRequest) else asked.first
+    if "expires_in_s" in first.spec.model_fields_set:
+        wrong = [
+            FieldError("/expires_in_s", "limit-exceeded", f"{viewer.owner} may keep results for {most_s} s at most")
+        ]
+        raise InvalidSpec(wrong) if isinstance(asked, JobRequest) else InvalidComparison(errors_in_spec(0, wrong))
+    lowered: Any = spec.model_copy(update={"expires_in_s": most_s})
+    return replace(asked, spec=lowered)
 
 
 async def admit_request(state: State, asked: JobRequest | ComparisonRequest) -> Admission:

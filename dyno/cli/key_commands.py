@@ -38,16 +38,25 @@ DataDir = Annotated[Path, typer.Option(callback=expand_home, help=_DATA_DIR_HELP
 def create(
     name: Annotated[str, typer.Option(help="The purpose of the key, for people.")],
     scope: Annotated[Scope, typer.Option(help="read; submit, which includes read; admin, which includes everything.")],
-    queued_jobs: Annotated[int | None, typer.Option(help="Limit: number of queued jobs.")] = None,
+    queued_jobs: Annotated[
+        int | None, typer.Option(help="Limit: number of queued jobs; by default DYNO_KEY_QUEUE_SHARE of the queue.")
+    ] = None,
     device_s_per_day: Annotated[int | None, typer.Option(help="Limit: device time per UTC day, in seconds.")] = None,
     requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests per second.")] = None,
+    expires_in_s: Annotated[int | None, typer.Option(help="Limit: seconds that results of its jobs are kept.")] = None,
+    high_priority: Annotated[bool, typer.Option("--high-priority", help="Allow jobs of priority high.")] = False,
     data_dir: DataDir = up.DEFAULT_DATA_DIR,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print its secret, this once. Once there is a key, requests to the service need one."""
-    limits = {"queued_jobs": queued_jobs, "device_s_per_day": device_s_per_day, "requests_per_s": requests_per_s}
     try:
-        request = NewKey(name=name, scope=scope.value, limits=Limits(**limits))
+        limits = Limits(
+            queued_jobs=queued_jobs,
+            device_s_per_day=device_s_per_day,
+            requests_per_s=requests_per_s,
+            expires_in_s=expires_in_s,
+        )
+        request = NewKey(name=name, scope=scope.value, limits=limits, high_priority=high_priority)
     except ValidationError as invalid:
         wrong = "; ".join(f"{each['loc'][-1]}: {validation_message(each)}" for each in invalid.errors())
         raise typer.BadParameter(wrong) from invalid

@@ -293,9 +293,10 @@ def deliveries(console: Console, rows: Iterable[webhook.Delivery]) -> None:
 def keys(console: Console, rows: Iterable[ApiKey]) -> None:
     def cells(key: ApiKey) -> Cells:
         limits = ", ".join(f"{name} {value}" for name, value in key.limits.model_dump(exclude_none=True).items())
+        scope = f"{key.scope}, high priority" if key.high_priority else key.scope
         used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
         ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
-        return key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended
+        return key.id, key.prefix, key.name, scope, limits, f"{key.created_at:%Y-%m-%d}", ended
 
     print_table(console, ("key", "prefix", "name", "scope", "limits", "created", "last used"), map(cells, rows))
 

@@ -269,9 +269,11 @@ class Client:
         """All keys, including revoked ones, since jobs name them as their owners."""
         return self._send(endpoints.keys()).data
 
-    def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> CreatedKey:
+    def create_key(
+        self, name: str, scope: Scope | str, limits: Limits | None = None, *, high_priority: bool = False
+    ) -> CreatedKey:
         """Create a key. Only this response contains its secret. Raises Refused with every wrong field."""
-        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
+        wanted = _new_key(name, scope, limits, high_priority)
         return self._send(endpoints.create_key(json=wanted))
 
     def revoke_key(self, key_id: str) -> None:
@@ -538,8 +540,10 @@ class AsyncClient:
     async def keys(self) -> list[ApiKey]:
         return (await self._send(endpoints.keys())).data
 
-    async def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> CreatedKey:
-        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
+    async def create_key(
+        self, name: str, scope: Scope | str, limits: Limits | None = None, *, high_priority: bool = False
+    ) -> CreatedKey:
+        wanted = _new_key(name, scope, limits, high_priority)
         return await self._send(endpoints.create_key(json=wanted))
 
     async def revoke_key(self, key_id: str) -> None:
@@ -622,6 +626,13 @@ class AsyncClient:
 for _name, _method in vars(Client).items():  # `help(AsyncClient)` explains each method too
     if not _name.startswith("_"):
         vars(AsyncClient)[_name].__doc__ = _method.__doc__
+
+
+def _new_key(name: str, scope: Scope | str, limits: Limits | None, high_priority: bool) -> dict[str, object]:
+    wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(exclude_none=True)}
+    return wanted | (
+        {"high_priority": True} if high_priority else {}
+    )  # a service of an older version refuses the field
 
 
 def _headers(key: str | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from dyno.models.job import Stored
-from dyno.models.spec import Model, without_unknown_fields
+from dyno.models.spec import MAX_EXPIRES_IN_S, MIN_EXPIRES_IN_S, Model, without_unknown_fields
 
 SECRET = re.compile(r"dyno_[0-9a-f]{64}")
 KEY_ID = re.compile(r"key_[0-9a-f]{16}")
@@ -41,13 +41,18 @@ _IMPLIED = {scope: tuple(Scope)[: place + 1] for place, scope in enumerate(Scope
 
 
 class Limits(Model):
-    """Limits of one key. Null means unlimited."""
+    """Limits of one key. Null means the service's default for `queued_jobs` and `expires_in_s`, else unlimited."""
 
-    queued_jobs: Limit | None = Field(None, description="Maximum number of the key's queued jobs")
+    queued_jobs: Limit | None = Field(
+        None, description="Maximum number of the key's queued jobs; by default a quarter of the service's maximum"
+    )
     device_s_per_day: Limit | None = Field(
         None, description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs"
     )
     requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
+    expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] | None = Field(
+        None, description="Maximum `expires_in_s` of the key's jobs: how long their results are kept"
+    )
 
 
 class NewKey(Model):
@@ -58,6 +63,9 @@ class NewKey(Model):
     )
     scope: Literal["read", "submit", "admin"]
     limits: Limits = Limits()
+    high_priority: bool = Field(
+        False, description="Whether the key may submit jobs of priority `high`; an admin key always may"
+    )
 
 
 class ApiKey(Stored):
@@ -68,6 +76,9 @@ class ApiKey(Stored):
     name: str
     scope: Scope
     limits: Annotated[Limits, BeforeValidator(partial(without_unknown_fields, Limits))]
+    high_priority: bool = Field(
+        True, description="Whether the key may submit jobs of priority `high`; keys of older versions may"
+    )
     created_at: AwareDatetime
     last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
     revoked_at: AwareDatetime | None = None
@@ -93,10 +104,15 @@ class KeyList(Stored):
 
 
 class Viewer(NamedTuple):
-    """The owner of new jobs, and the jobs that are visible. The default has no owner and sees all jobs."""
+    """The owner of new jobs, the jobs that are visible, and what new jobs may ask for.
+
+    The default has no owner, sees all jobs and may ask for everything. `expires_in_s`: see `Limits`.
+    """
 
     owner: str | None = None
     sees_all: bool = True
+    high_priority: bool = True
+    expires_in_s: int | None = None
 
     def sees(self, owner: str | None) -> bool:
         return self.sees_all or owner == self.owner

@@ -19,6 +19,7 @@ MAX_REPLICAS = 64
 MIN_S = 2.0  # seconds of samples in each run, by default
 MARGIN = 0.02
 CONFIDENCE = 0.95
+MIN_EXPIRES_IN_S = 60
 MAX_EXPIRES_IN_S = 366 * 86400
 MAX_PAIRS = 100
 MetricName = Annotated[str, Field(min_length=1, max_length=128)]
@@ -179,7 +180,7 @@ class Spec(Model):
     priority: Priority = "normal"
     labels: Annotated[dict[LabelText, LabelText], Field(max_length=32)] = {}
     webhook: Webhook | None = None
-    expires_in_s: Annotated[int, Field(ge=60, le=MAX_EXPIRES_IN_S)] = 30 * 86400
+    expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] = 30 * 86400
     queue_if_absent: bool = False
 
     @property

@@ -111,18 +111,58 @@ local function keys_of(id)
   return names
 end
 
-local function expiring_member(id, status, workload, owner)
-  return table.concat({ id, status, workload, owner or nil }, ':')
+-- Names the index of a label: the ZSET jobs:label:<digest>. A digest is short, and labels may be long and odd.
+local function label_digest(label)
+  return string.sub(redis.sha1hex(label), 1, 16)
+end
+
+-- The digests of a job's labels, by its spec as stored. Each is that of "name=value". A name with a "=" has an index of
+-- its own as well, because the filter "a=b" selects jobs with a label of that name, too.
+local function label_digests(spec)
+  local digests = {}
+  if not spec or not string.find(spec, '"labels":{"', 1, true) then
+    return digests
+  end
+  local is_json, document = pcall(cjson.decode, spec)
+  local labels = is_json and type(document) == 'table' and document.labels
+  for name, value in pairs(type(labels) == 'table' and labels or {}) do
+    if type(value) == 'string' then
+      digests[#digests + 1] = label_digest(name .. '=' .. value)
+      if string.find(name, '=', 1, true) then
+        digests[#digests + 1] = label_digest(name)
+      end
+    end
+  end
+  table.sort(digests)
+  return digests
+end
+
+local function index_labels(id, created_ms, digests)
+  for _, digest in ipairs(digests) do
+    redis.call('ZADD', key('jobs', 'label', digest), created_ms, id)
+  end
+end
+
+-- `digests`: those of the job's labels.
+local function expiring_member(id, status, workload, owner, digests)
+  local parts = { id, status, workload }
+  if owner or #digests > 0 then
+    parts[4] = owner or ''
+  end
+  if #digests > 0 then
+    parts[5] = table.concat(digests, ',')
+  end
+  return table.concat(parts, ':')
 end
 
 -- Sets the TTL of a done job's keys. `expiring` tells maintenance which index entries to remove. Returns its workload.
 local function expire_record(id, status)
-  local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload', 'owner')
+  local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload', 'owner', 'spec')
   local ttl_ms = tonumber(record[1]) * 1000
   for _, name in ipairs(keys_of(id)) do
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
-  local member = expiring_member(id, status, record[2], record[3])
+  local member = expiring_member(id, status, record[2], record[3], label_digests(record[4]))
   redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
   return record[2]
 end
@@ -277,6 +317,27 @@ local function with_fits(id)
     flat[#flat + 1] = redis.call('HGET', key('classes', queue), class_of(record[3], record[4])) or ''
   end
   return flat, queue
+end
+
+local reached = {} -- by queue
+local function passed_over(queue)
+  if reached[queue] == nil then
+    local highest = false
+    for _, score in ipairs(redis.call('HVALS', key('passed', queue))) do
+      if not highest or tonumber(score) > tonumber(highest) then
+        highest = score
+      end
+    end
+    reached[queue] = highest
+  end
+  return reached[queue]
+end
+
+-- Where a queued job stands: its rank in the queue, its score, the highest score that a device of the queue has passed
+-- over.
+local function place_of(id, queue)
+  local line = key('queue', queue)
+  return redis.call('ZRANK', line, id), redis.call('ZSCORE', line, id), passed_over(queue)
 end
 
 -- Returns 1 if the queue was empty before: then a worker has to be woken. `answers` as for join_class

@@ -6,7 +6,8 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  digest of the secret
 --
--- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit; nil where the record has none}}
+-- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority; nil where the record
+--      has none}}
 --      or {"limited", ms until the next token, requests per second} or {"unknown"}: no such key, or a revoked one
 
 local record = redis.call('HMGET', KEYS[1], 'digest', 'revoked_at', 'requests_per_s', 'tokens', 'filled_ms', 'last_used_at')
@@ -25,5 +26,8 @@ end
 if not record[6] or NOW_MS / 1000 - tonumber(record[6]) >= 60 then
   redis.call('HSET', KEYS[1], 'last_used_at', NOW_S)
 end
-local shown = { 'name', 'scope', 'prefix', 'created_at', 'last_used_at', 'queued_jobs', 'device_s_per_day', 'requests_per_s' }
+local shown = {
+  'name', 'scope', 'prefix', 'created_at', 'last_used_at',
+  'queued_jobs', 'device_s_per_day', 'requests_per_s', 'expires_in_s', 'high_priority',
+}
 return { 'admitted', redis.call('HMGET', KEYS[1], unpack(shown)) }

@@ -6,6 +6,7 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 """
 
 import hmac
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil
@@ -20,6 +21,7 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
+_MOST_REMEMBERED = 1000  # keys
 _DAY_S = 24 * 3600
 _QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known
 
@@ -53,6 +55,7 @@ class ApiKeys:
         self._admit = client.cached_script(SCRIPT_SOURCES[Script.ADMIT])
         self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
         self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
+        self._admitted = OrderedDict[str, ApiKey]()  # by digest: what the last request with each key got
 
     async def any(self) -> bool:
         """Whether requests need a key."""
@@ -76,6 +79,7 @@ class ApiKeys:
                 "prefix": prefix_of(secret),
                 "digest": digest,
                 "created_at": f"{seconds}.{micros:06}",
+                "high_priority": int(asked.high_priority or asked.scope == "admin"),
                 **asked.limits.model_dump(exclude_none=True),
             }
             async with self._client.pipeline() as pipeline:
@@ -131,9 +135,22 @@ class ApiKeys:
             if isinstance(error.__cause__, redis.ConnectionError | redis.TimeoutError):
                 raise
             return await self._find(key_id, digest)
+        self._admitted.pop(digest, None)
         if reply[0] == "limited":
             raise too_many_requests(reply[2], reply[1])
-        return _admitted(key_id, tuple(reply[1])) if reply[0] == "admitted" else None
+        if reply[0] == "unknown":
+            return None
+        key = self._admitted[digest] = _admitted(key_id, tuple(reply[1]))
+        if len(self._admitted) > _MOST_REMEMBERED:
+            self._admitted.popitem(last=False)
+        return key
+
+    def last_admitted(self, secret: str) -> ApiKey | None:
+        """The key, if the last request with it was admitted.
+
+        It tells what to read together with `admit`, and gives no right to what was read: `admit` decides.
+        """
+        return self._admitted.get(digest_of(secret))
 
     async def _find(self, key_id: str, digest: str) -> ApiKey | None:
         record = await self._record(key_id)
@@ -160,7 +177,15 @@ def any_key(client: redis.Redis, settings: Settings) -> bool:
         return bool(client.exists(Keys(settings.namespace).api_keys))
 
 
-_FIELDS = ("name", "scope", "prefix", "created_at", "last_used_at", *Limits.model_fields)  # as in admit.lua
+_FIELDS = (
+    "name",
+    "scope",
+    "prefix",
+    "created_at",
+    "last_used_at",
+    *Limits.model_fields,
+    "high_priority",
+)  # as in admit.lua
 
 
 @lru_cache(maxsize=1024)
@@ -173,6 +198,7 @@ def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
     return ApiKey(
         id=key_id,
         limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),
+        high_priority=bool(int(record.get("high_priority", 1))),
         **{name: record[name] for name in ("prefix", "name", "scope")},
         **{name: to_datetime(record[name]) for name in times if name in record},
     )

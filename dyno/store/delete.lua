@@ -10,8 +10,8 @@
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"}
 
 local id = ARGV[2]
-local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at', 'owner')
-local status, workload, owner = record[1], record[2], record[4]
+local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at', 'owner', 'spec')
+local status, workload, owner, digests = record[1], record[2], record[4], label_digests(record[5])
 if not status then
   return { 'unknown' }
 end
@@ -30,6 +30,10 @@ if owner then
   redis.call('ZREM', key('jobs', 'webhooks', 'owner', owner), id)
   redis.call('ZREM', key('jobs', 'owner', owner), id)
 end
-redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner))
+for _, digest in ipairs(digests) do
+  redis.call('ZREM', key('jobs', 'label', digest), id)
+end
+redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner, digests))
+redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner, {})) -- by a worker of an older version
 redis.call('DEL', unpack(keys_of(id)))
 return { 'deleted', owner or '' }

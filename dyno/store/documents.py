@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
@@ -38,6 +38,7 @@ class StoredJob:
     record: Mapping[str, str]
     queue: QueueState
     new: bool = False
+    around_place: tuple[str, str] | None = None  # the document before and after its place in the queue, if known
 
     @property
     def id(self) -> str:
@@ -58,9 +59,11 @@ class StoredJob:
     @cached_property
     def document(self) -> str:
         """The job as JSON. Raises RecordUnreadable."""
-        if self.record.get("shape") == SHAPE and self.record.get("schema") == _SCHEMA:
+        if _is_as_shown(self.record):
             with contextlib.suppress(KeyError, ValueError):  # `to_job` reports the damage
-                if self.new:
+                if self.around_place:
+                    head, tail = self.around_place
+                elif self.new:
                     head, tail = _around_place(self.record)
                 else:
                     head, tail = _recent_around_place(tuple(self.record.items()))
@@ -74,6 +77,31 @@ _SCHEMA = str(SCHEMA)
 def _place(queue: QueueState) -> str:
     passed_over = "true" if queue.passed_over else "false"
     return f'"position":{_number(queue.position)},"passed_over":{passed_over},"eta_s":{_number(queue.eta_s)}'
+
+
+class ListedRecord(NamedTuple):
+    """The fields of a record, and its document around its place in the queue; None if that has to be read by models."""
+
+    fields: Mapping[str, str]
+    around_place: tuple[str, str] | None
+
+
+@lru_cache(maxsize=1024)
+def listed_record(text: str) -> ListedRecord:
+    """Parse a record as list.lua returns it: fields and values, joined by NUL. A damaged one has no fields."""
+    parts = text.split("\0")
+    if len(parts) % 2:
+        return ListedRecord({}, None)
+    fields = dict(zip(parts[::2], parts[1::2], strict=True))
+    with contextlib.suppress(KeyError, ValueError):
+        if _is_as_shown(fields):
+            return ListedRecord(fields, _around_place(fields))
+    return ListedRecord(fields, None)
+
+
+def _is_as_shown(record: Mapping[str, str]) -> bool:
+    """Whether this version stored the record's texts as it shows them."""
+    return record.get("shape") == SHAPE and record.get("schema") == _SCHEMA
 
 
 @lru_cache(maxsize=1024)  # a record is read far more often than it changes

@@ -1,7 +1,7 @@
 """The API's operations on jobs: submit, get, cancel, delete, list; results, samples, logs and comparisons.
 
-A list reads the smallest index that fits and filters its records one by one. Logs are the last 256 KiB of the runners'
-output, in the pieces that heartbeats delivered. A comparison is kept until the first of its jobs expires or is deleted.
+Logs are the last 256 KiB of the runners' output, in the pieces that heartbeats delivered. A comparison is kept until
+the first of its jobs expires or is deleted.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 
 import redis.asyncio
 from pydantic import TypeAdapter
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from dyno import errors
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
@@ -25,9 +25,9 @@ from dyno.models.result import Result, RunSamples
 from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
-from dyno.store.documents import SHAPE, StoredJob, result_document
+from dyno.store.documents import SHAPE, StoredJob, listed_record, result_document
 from dyno.store.pipelining import CachedScript, PipeliningRedis
-from dyno.store.records import IndexPosition, JobIndex, RecordPage, parse_stored, read_page, to_datetime
+from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, parse_stored
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
 
@@ -48,79 +48,90 @@ class JobQuery:
     created_before: datetime | None = None
     owner: str | None = None
 
-    def fits(self, record: Mapping[str, str]) -> bool:
-        """Raises KeyError and ValueError for a damaged record."""
-        if (
-            (self.status is not None and record["status"] != self.status)
-            or (self.workload is not None and record["workload"] != self.workload)
-            or (self.created_after is not None and to_datetime(record["created_at"]) <= self.created_after)
-            or (self.created_before is not None and to_datetime(record["created_at"]) >= self.created_before)
-            or (self.owner is not None and record.get("owner") != self.owner)
-        ):
-            return False
-        if self.framework is self.device is self.label is None:
-            return True
-        spec = from_json(record["spec"])
-        return (
-            (self.framework is None or spec["framework"] == self.framework)
-            and (self.device is None or self.device in _device_names(record, spec))
-            and (self.label is None or _has_label(spec.get("labels", {}), self.label))
-        )
+    def filters(self) -> list[str]:
+        """Names and values of the filters, for list.lua."""
+        times = {"after": self.created_after, "before": self.created_before}
+        texts = {name: f"{time.timestamp():.6f}" for name, time in times.items() if time is not None}
+        for name in ("status", "workload", "owner", "device", "framework", "label"):
+            if (value := getattr(self, name)) is not None:
+                texts[name] = value
+        return [part for pair in texts.items() for part in pair]
 
 
-def _device_names(record: Mapping[str, str], spec: Mapping[str, Any]) -> set[str | None]:
-    names: set[str | None] = {spec["device"]["kind"], spec["device"]["id"]}
-    if "worker" in record:
-        worker = from_json(record["worker"])
-        short = worker["device"].partition("@")[0]
-        names |= {short.partition(":")[0], short, f"{short}@{worker['host']}"}
-    return names
+_Reply = list[Any]
+Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 
-
-def _has_label(labels: Mapping[str, str], label: str) -> bool:
-    """Matches a name, or a name and value; both may contain "="."""
-    return label in labels or any(label == f"{name}={value}" for name, value in labels.items())
+_MOST_LOOKED_AT = 800  # index entries of one step; a record counts as eight, so that a step takes Redis about 1 ms
+_MOST_TAKEN = 100  # jobs of one step
+_MOST_STEPS = 10
+_SMALL = 50  # jobs on a page that takes so little time that pages needn't take turns
+_MADE_AT_ONCE = 50  # documents between two turns of the event loop, less than 1 ms
 
 
 class JobListing:
-    """Reads pages of jobs, and removes the index entries of expired records that it meets."""
+    """Reads pages of jobs, and removes the index entries of expired records that it meets.
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: eta.GetForecast, read: CachedScript) -> None:
-        self._client, self._keys, self._foresee, self._read = client, keys, foresee, read
+    A step is one call of list.lua. A page takes further steps only if the first one has looked at its share of index
+    entries before the page was full; after the last step, the page is short and has a cursor. Steps of filters and of
+    large pages take turns, so that other requests wait for one of them at most.
+    """
 
-    async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[StoredJob]:
-        """At most `limit` jobs after the cursor. Raises InvalidSpec for an invalid cursor."""
-        index = JobIndex(await self._narrowest(wanted), wanted.created_after, wanted.created_before)
+    def __init__(self, client: PipeliningRedis, keys: Keys, foresee: eta.GetForecast, script: CachedScript) -> None:
+        self._client, self._keys, self._foresee, self._script = client, keys, foresee, script
+        self._turn = asyncio.Lock()
 
-        async def fitting(behind: Sequence[IndexPosition]) -> list[StoredJob | None]:
-            return await self._fitting(index.key, behind, wanted)
+    def send(self, wanted: JobQuery, limit: int) -> Fetched:
+        """Send the first step of the first page."""
+        return self._script.send([], self._args(wanted.filters(), limit, None))
 
-        return await read_page(self._client, index, fitting, cursor, limit)
+    async def page(
+        self, wanted: JobQuery, limit: int, cursor: str | None = None, sent: Fetched | None = None
+    ) -> RecordPage[StoredJob]:
+        """At most `limit` jobs after the cursor. `sent`: what `send` returned, without a cursor.
 
-    async def _narrowest(self, wanted: JobQuery) -> str:
-        if wanted.owner is not None:  # a cursor reveals an index entry, so it must come from the owner's own index
-            return self._keys.jobs_of_owner(wanted.owner)
-        indexes = [self._keys.jobs]
-        if wanted.status is not None:
-            indexes.append(self._keys.jobs_with_status(wanted.status))
-        if wanted.workload is not None:
-            indexes.append(self._keys.jobs_of_workload(wanted.workload))
-        if len(indexes) < 3:
-            return indexes[-1]
-        sizes = [await self._client.zcard(index) for index in indexes]
-        return indexes[sizes.index(min(sizes))]
+        Raises InvalidSpec for an invalid cursor.
+        """
+        place = None if cursor is None else decode_cursor(cursor)
+        found: list[StoredJob] = []
+        taken = 0
+        filters = wanted.filters()
+        is_small = limit <= _SMALL and wanted == JobQuery(owner=wanted.owner)
+        turn = contextlib.nullcontext() if is_small else self._turn
+        for _ in range(_MOST_STEPS):
+            args = self._args(filters, limit - taken, place)
+            async with turn:
+                rows, running, outcome, *last, index, gone = await self._script([], args, sent)
+            sent = None
+            if gone:
+                await self._client.zrem(index, *gone)
+            taken += len(rows)
+            found += await self._shown(rows, running)
+            if outcome == "end":
+                return RecordPage(found, None, has_more=False)
+            place = (int(last[0]), str(last[1]))
+            if taken == limit:
+                break
+        return RecordPage(found, place and encode_cursor(place), has_more=True)
 
-    async def _fitting(self, index: str, behind: Sequence[IndexPosition], wanted: JobQuery) -> list[StoredJob | None]:
-        reply = await self._read([], [self._keys.namespace, *(job_id for _, job_id in behind)])
-        records, places, running = parse_read(reply)
-        gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
-        if gone:
-            await self._client.zrem(index, *gone)
-        found = [record if "status" in record and _fits(record, wanted) else {} for record in records]
-        states = await eta.queue_states(found, places, running, self._foresee)
-        return [
-            _readable(StoredJob(record, state)) if record else None for record, state in zip(found, states, strict=True)
-        ]
+    def _args(self, filters: Sequence[str], most: int, place: IndexPosition | None) -> list[Any]:
+        return [self._keys.namespace, min(most, _MOST_TAKEN), _MOST_LOOKED_AT, *(place or ("", "")), *filters]
+
+    async def _shown(self, rows: Sequence[Sequence[Any]], running: Collection[str]) -> list[StoredJob]:
+        """The jobs that can be read: a record that can't be mustn't hide all others."""
+        records = []
+        for made, (text, *_) in enumerate(rows, start=1):
+            records.append(listed_record(text))
+            if made % _MADE_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        places = [eta.Place(*[*rest, None, None, None][:3]) for _, *rest in rows]
+        states = await eta.queue_states([record.fields for record in records], places, running, self._foresee)
+        found = []
+        for record, state in zip(records, states, strict=True):
+            stored = StoredJob(record.fields, state, around_place=record.around_place)
+            with contextlib.suppress(errors.RecordUnreadable):  # logged already
+                if stored.document:
+                    found.append(stored)
+        return found
 
 
 def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Place], Collection[str]]:
@@ -131,28 +142,10 @@ def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Pla
     return records, places, running
 
 
-def _fits(record: Mapping[str, str], wanted: JobQuery) -> bool:
-    """Also true of a damaged record, which `to_job` reports."""
-    try:
-        return wanted.fits(record)
-    except (KeyError, ValueError, TypeError):
-        return True
-
-
-def _readable(stored: StoredJob) -> StoredJob | None:
-    """None for a record that can't be read: it mustn't hide all others."""
-    try:
-        return stored if stored.document else None
-    except errors.RecordUnreadable:  # logged already
-        return None
-
-
 IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
-_SCRIPTS = (Script.SUBMIT, Script.READ, Script.CANCEL, Script.DELETE)
+_SCRIPTS = (Script.SUBMIT, Script.READ, Script.LIST, Script.CANCEL, Script.DELETE)
 _NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # may contain a secret; stored in its own field
-_Reply = list[Any]
-Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 _SAMPLES = TypeAdapter(list[RunSamples])
 
 
@@ -188,8 +181,9 @@ class Jobs:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
+        self._max_queued_per_key = max(1, int(settings.max_queued * settings.key_queue_share))
         self._scripts = {script: client.cached_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
-        self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.READ])
+        self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.LIST])
         self.viewer = EVERYBODY
         self._of_viewers = {EVERYBODY: self}
 
@@ -242,7 +236,7 @@ class Jobs:
         record |= {name: text for name, text in more.items() if text is not None}
         queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
-        args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
+        args += [body_sha256 or "", IDEMPOTENCY_S * 1000, self._max_queued_per_key]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)
         _check_accepted(reply, self._max_queued)
@@ -351,11 +345,23 @@ class Jobs:
         cursor: str | None = None,
         limit: int = 50,
     ) -> RecordPage[StoredJob]:
-        """One page of jobs, newest first; see `dyno.store.jobs`. Raises InvalidSpec for an invalid cursor."""
-        owner = None if self.viewer.sees_all else self.viewer.owner
-        wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, owner)
+        """One page of jobs, newest first. Raises InvalidSpec for an invalid cursor."""
+        wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, self._owner)
         with store_errors():
-            return await self._listing.page(wanted, cursor, limit)
+            return await self._listing.page(wanted, limit, cursor)
+
+    def fetch_first(self, limit: int) -> Fetched:
+        """As `fetch`, for `browse_first`."""
+        return self._listing.send(JobQuery(owner=self._owner), limit)
+
+    async def browse_first(self, limit: int, fetched: Fetched | None = None) -> RecordPage[StoredJob]:
+        """The first page of all jobs that the viewer may see. `fetched`: what `fetch_first` returned."""
+        with store_errors():
+            return await self._listing.page(JobQuery(owner=self._owner), limit, sent=fetched)
+
+    @property
+    def _owner(self) -> str | None:
+        return None if self.viewer.sees_all else self.viewer.owner
 
     async def visible(self, job_ids: Collection[str]) -> set[str]:
         """The jobs that the viewer may see; all of `job_ids`, existing or not, for a viewer that sees every job."""

@@ -1,7 +1,8 @@
 """Maintenance of the store, in a thread of every API and worker process.
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
-bounded rate, because wake-ups may be lost. It removes index entries of expired records.
+bounded rate, because wake-ups may be lost. It removes index entries of expired records, and adds older jobs to the
+indexes of labels.
 """
 
 import logging
@@ -108,11 +109,13 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
         members: Any = client.zrange(keys.expiring, "-inf", now_ms, byscore=True, offset=0, num=_RECORDS_AT_ONCE)
         with client.pipeline() as pipeline:
             for member in members:
-                job_id, status, workload, *owner = member.split(":", 3)
+                job_id, status, workload, owner, digests = ([*member.split(":"), "", ""])[:5]
                 indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]
                 indexes += [keys.webhooks, keys.webhooks_due]
-                of_owner = [name(each) for each in owner for name in (keys.jobs_of_owner, keys.webhooks_of_owner)]
-                for index in (*indexes, *of_owner):
+                if owner:
+                    indexes += [keys.jobs_of_owner(owner), keys.webhooks_of_owner(owner)]
+                indexes += [keys.jobs_with_label(digest) for digest in digests.split(",") if digest]
+                for index in indexes:
                     pipeline.zrem(index, job_id)
                 pipeline.zrem(keys.expiring, member)
             pipeline.execute()
@@ -142,6 +145,25 @@ def index_queues(client: redis.Redis, settings: Settings) -> None:
         for queue in _served(client, settings):
             if client.set(keys.indexed(queue), 1, nx=True, px=round(_INDEXED_EVERY_S * 1000)):
                 index_queue(client, settings, queue)
+
+
+_LABELED_AT_ONCE = 100  # about 2 ms of Redis
+_LABEL_STEPS = 50
+
+
+def index_labels(client: redis.Redis, settings: Settings) -> bool:
+    """Add up to 5000 jobs of a version without indexes of labels to those indexes. Returns whether all are in them.
+
+    Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    label = client.register_script(SCRIPT_SOURCES[Script.LABEL])
+    with store_errors():
+        for _ in range(_LABEL_STEPS):
+            reply: Any = label(keys=[keys.labeled, keys.jobs], args=[keys.namespace, _LABELED_AT_ONCE])
+            if reply[0] == "complete":
+                return True
+    return False
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
@@ -183,7 +205,11 @@ class Maintenance:
         """
         self._settings = settings
         self._wake = wake
-        self._chores = {"dropping what expired": lambda client: drop_expired(client, settings), **(chores or {})}
+        self._chores = {
+            "dropping what expired": lambda client: drop_expired(client, settings),
+            "indexing labels": lambda client: index_labels(client, settings),
+            **(chores or {}),
+        }
         self._guard = LeaseGuard(settings.lease_s)
         self._stop = threading.Event()
         self._failing: set[str] = set()

@@ -8,28 +8,13 @@
 -- Returns {for each id {the record as with_fits returns it, its rank in the queue, its score, the highest score that a
 --      device of the queue has passed over; the last three nil unless it waits}, ids of the running jobs if any waits}
 
-local reached = {} -- by queue
-local function passed_over(queue)
-  if reached[queue] == nil then
-    local highest = false
-    for _, score in ipairs(redis.call('HVALS', key('passed', queue))) do
-      if not highest or tonumber(score) > tonumber(highest) then
-        highest = score
-      end
-    end
-    reached[queue] = highest
-  end
-  return reached[queue]
-end
-
 local jobs, running = {}, {}
 for index = 2, #ARGV do
   local id = ARGV[index]
   local record, queue = with_fits(id)
   local found = { record }
   if queue then
-    found[2], found[3] = redis.call('ZRANK', key('queue', queue), id), redis.call('ZSCORE', key('queue', queue), id)
-    found[4] = passed_over(queue)
+    found[2], found[3], found[4] = place_of(id, queue)
     running = nil
   end
   jobs[#jobs + 1] = found

@@ -257,6 +257,13 @@ class Keys:
     def jobs_of_owner(self, owner: str) -> str:
         return self._key("jobs", "owner", owner)  # ZSET: jobs of one API key
 
+    def jobs_with_label(self, digest: str) -> str:
+        return self._key("jobs", "label", digest)  # ZSET: jobs with one label; the digest is that of _ledger.lua
+
+    @property
+    def labeled(self) -> str:
+        return self._key("labeled")  # HASH: up to which job the indexes of labels are complete; see label.lua
+
     def queued_of_owner(self, owner: str) -> str:
         return self._key("jobs", "queued", owner)  # ZSET: queued jobs of one API key
 
@@ -300,7 +307,7 @@ class Keys:
 
     @property
     def expiring(self) -> str:
-        return self._key("expiring")  # ZSET: "id:status:workload[:owner]" of done jobs by expiry of the record, ms
+        return self._key("expiring")  # ZSET: done jobs by expiry of the record, ms; members as made by _ledger.lua
 
     @property
     def counts(self) -> str:
@@ -377,6 +384,8 @@ class Script(StrEnum):
 
     SUBMIT = "submit"
     READ = "read"
+    LIST = "list"
+    LABEL = "label"
     CLAIM = "claim"
     INDEX = "index"
     HEARTBEAT = "heartbeat"

@@ -9,7 +9,8 @@
 -- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
 -- ARGV[6]  limit on queued jobs of all owners
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
--- ARGV[9]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua)
+-- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
+-- ARGV[10]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua)
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
@@ -54,9 +55,10 @@ end
 
 local function over_limit(owner)
   local limits = redis.call('HMGET', key('key', owner), 'queued_jobs', 'device_s_per_day')
-  local queued = limits[1] and waiting(owner, tonumber(limits[1]))
-  if queued and queued >= tonumber(limits[1]) then
-    return { 'queued_jobs', tonumber(limits[1]), queued, 0 }
+  local most = tonumber(limits[1] or ARGV[9])
+  local queued = waiting(owner, most)
+  if queued >= most then
+    return { 'queued_jobs', most, queued, 0 }
   end
   local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or 0)
   spent_ms = spent_ms + (limits[2] and running_ms(owner) or 0)
@@ -95,7 +97,7 @@ if queued >= tonumber(ARGV[6]) then
 end
 
 local given = {}
-for index = 9, #ARGV, 2 do
+for index = 10, #ARGV, 2 do
   given[ARGV[index]] = ARGV[index + 1]
 end
 local refused = given.owner and over_limit(given.owner)
@@ -103,7 +105,8 @@ if refused then
   return refused
 end
 
-local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + redis.call('INCR', key('sequence')))
+local number = redis.call('INCR', key('sequence'))
+local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + number)
 local fields = {
   id = id, workload = workload, queue = queue, score = score,
   attempt = 0, version = 0, created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
@@ -122,6 +125,10 @@ redis.call('ZADD', key('jobs'), fields.created_ms, id)
 redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
 if fields.owner then
   redis.call('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
+end
+index_labels(id, fields.created_ms, label_digests(fields.spec))
+if tonumber(redis.call('HGET', key('labeled'), 'sequence') or 0) == number - 1 then
+  redis.call('HSET', key('labeled'), 'sequence', integer(number)) -- not after a job of a version without these indexes
 end
 if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])

@@ -233,7 +233,7 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
             *("not-comparable", "job-expired"),
             *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
             *("exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused", "invalid-request"),
-            *("queue-full", "record-unreadable", "store-unavailable"),
+            *("queue-full", "record-unreadable", "priority-not-allowed", "store-unavailable"),
         ),
     },
 )

@@ -15,12 +15,12 @@ from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
-from dyno.models.spec import FrameworkName, InterleavedSpec
+from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
 from dyno.store.documents import StoredJob
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.responses import job_etag, job_response, list_response, result_response
+from service.responses import DEFAULT_LIMIT, job_etag, job_response, list_response, result_response
 from service.state import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -49,7 +49,7 @@ class JobFilter(BaseModel, extra="forbid"):
     created_after: dependencies.Timestamp | None = None
     created_before: dependencies.Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    limit: Annotated[int, Field(ge=1, le=200)] = DEFAULT_LIMIT
 
 
 @router.post(
@@ -64,7 +64,7 @@ class JobFilter(BaseModel, extra="forbid"):
         **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
-            *("invalid-request", "job-expired", "queue-full", "store-unavailable"),
+            *("invalid-request", "job-expired", "queue-full", "priority-not-allowed", "store-unavailable"),
         ),
     },
 )
@@ -78,6 +78,7 @@ async def submit(
 ) -> Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
+        asked = submission.within_rights(state, asked)
         admission = await submission.admit_request(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
@@ -97,7 +98,9 @@ async def browse(jobs: dependencies.JobsDep, request: Request, wanted: Annotated
     """List jobs, newest first."""
     with dependencies.as_parameter_errors():
         page = await jobs.browse(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
-    return list_response(page, request)
+    response = list_response(page)
+    dependencies.link_next(request, response, page.next_cursor)
+    return response
 
 
 @router.get(
@@ -194,7 +197,7 @@ async def result(
         **problems.documented(
             *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
             *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
-            *("record-unreadable", "store-unavailable"),
+            *("record-unreadable", "priority-not-allowed", "store-unavailable"),
         ),
     },
 )
@@ -225,12 +228,18 @@ async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) 
 def _rerun_request(job: Job, state: State, body_sha256: str) -> validation.JobRequest | validation.ComparisonRequest:
     """With the defaults of this version filled in. Raises InvalidSpec."""
     first, *others = (
-        replace(validation.validate_job(each.model_dump(mode="json"), (), state.workloads), body_sha256=body_sha256)
+        replace(validation.validate_job(_rerun_document(each), (), state.workloads), body_sha256=body_sha256)
         for each in job.spec.arms[:2]
     )
     if isinstance(job.spec, InterleavedSpec):
         return validation.ComparisonRequest(first, others[0], job.spec, body_sha256)
     return first
+
+
+def _rerun_document(spec: Spec) -> dict[str, Any]:
+    """With the default time of keeping results left out, since a limit of the key may be lower by now."""
+    is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
+    return spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
 
 
 FILES_WITHIN_S = 10.0

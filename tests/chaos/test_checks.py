@@ -240,7 +240,8 @@ def test_a_timeout_is_for_jobs_that_ask_for_too_little_time() -> None:
 
 DEVICES = ("cpu:0-0@here", "cpu:1-1@here")
 LATE = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="it took too long")
-SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
+SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu", "labels": {"order": "x"}})
+LABEL_DIGEST = "8071cdfaf92564c2"  # of "order=x"
 
 
 @dataclass
@@ -367,6 +368,8 @@ DAMAGES: dict[str, Damage] = {
     "not in its owner's list": lambda r, k, ids: r.zrem(k.jobs_of_owner(OWNER), ids[0]),
     "in another owner's list": lambda r, k, ids: r.zadd(k.jobs_of_owner(OTHER_OWNER), {ids[1]: 1}),
     "in the list of an owner of nothing": lambda r, k, ids: r.zadd(k.jobs_of_owner("key_c"), {ids[1]: 1}),
+    "not among those with its label": lambda r, k, ids: r.zrem(k.jobs_with_label(LABEL_DIGEST), ids[0]),
+    "among those with another label": lambda r, k, ids: r.zadd(k.jobs_with_label("0" * 16), {ids[0]: 1}),
     "not among those of its owner that wait": lambda r, k, ids: r.zrem(k.queued_of_owner(OWNER), ids[3]),
     "among those of its owner that wait though it runs": lambda r, k, ids: r.zadd(
         k.queued_of_owner(OTHER_OWNER), {ids[2]: 1}
@@ -375,9 +378,11 @@ DAMAGES: dict[str, Damage] = {
     "in the queue though it runs": lambda r, k, ids: r.zadd(k.queue("cpu"), {ids[2]: 1}),
     "in a queue that nobody serves": lambda r, k, ids: r.zadd(k.queue("gpu"), {ids[3]: 1}),
     "a queue that isn't listed": lambda r, k, ids: r.srem(k.queues, "cpu"),
-    "a done job that never goes": lambda r, k, ids: r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}"),
+    "a done job that never goes": lambda r, k, ids: r.zrem(
+        k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}:{LABEL_DIGEST}"
+    ),
     "a done job that goes without its owner": lambda r, k, ids: (
-        r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}")
+        r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}:{LABEL_DIGEST}")
         and r.zadd(k.expiring, {f"{ids[0]}:succeeded:matmul": 1})
     ),
     "a record that never goes": lambda r, k, ids: r.persist(k.job(ids[0])),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -30,3 +32,18 @@ def test_wrong_settings_of_a_key_are_named_in_the_words_of_the_api() -> None:
     done = CliRunner(env={"COLUMNS": "250"}).invoke(app, ["keys", "create", "--name", "a\nb", "--scope", "read"])
     assert done.exit_code == 2
     assert "name: String should match ^[A-Za-z0-9 ._@:/+-]{1,64}$" in done.output
+
+
+def test_a_key_is_created_with_its_rights_and_limits(redis_url: str, namespace: str) -> None:
+    env = {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "COLUMNS": "250"}
+
+    def made(*options: str) -> Any:
+        arguments = ["keys", "create", "--name", "ci", "--scope", "submit", "--json", *options]
+        return json.loads(CliRunner(env=env).invoke(app, arguments).stdout)
+
+    plain, entitled = made(), made("--high-priority", "--expires-in-s", "3600")
+    assert (plain["high_priority"], plain["limits"]["expires_in_s"]) == (False, None)
+    assert (entitled["high_priority"], entitled["limits"]["expires_in_s"]) == (True, 3600)
+    listed = CliRunner(env=env).invoke(app, ["keys", "list"]).stdout
+    assert listed.count("high priority") == 1
+    assert "expires_in_s 3600" in listed

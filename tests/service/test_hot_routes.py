@@ -40,6 +40,16 @@ def test_a_job_and_a_list_are_the_same(http: httpx.Client, submitted: Callable[.
     assert http.get(f"/v1/jobs/{job_id}").headers["etag"] == 'W/"1"'
 
 
+def test_the_pages_of_a_list_are_linked(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    made = [submitted() for _ in range(3)]
+    found, path = list[str](), "/v1/jobs?limit=2"
+    while path:
+        answer = http.get(path)
+        found += [job["id"] for job in answer.json()["data"]]
+        path = answer.links.get("next", {}).get("url", "")
+    assert found[:3] == made[::-1]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "options"),
     [
@@ -98,9 +108,31 @@ def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
             return int(shared.round_trips - before)
 
         assert trips("GET", f"/v1/jobs/{job['id']}") == 1
-        assert trips("GET", "/v1/jobs?limit=5") == 2  # the index, then the records
+        assert trips("GET", "/v1/jobs?limit=5") == 1
         assert trips("POST", "/v1/jobs", json=BODY, headers={"Idempotency-Key": "once"}) == 1
         http.headers["Authorization"] = f"Bearer {make_key(settings, Scope.ADMIN)[1]}"
         http.get("/v1/me")  # the server learns the script
         assert trips("GET", f"/v1/jobs/{job['id']}") == 1  # with the check of the key
+        assert trips("GET", "/v1/jobs?limit=5") == 1
         assert trips("POST", "/v1/jobs", json=BODY) == 2
+
+
+def test_a_list_shows_nothing_that_was_read_before_its_key_was_refused(
+    serve: Callable[..., Any], settings: Settings, offered: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(settings)
+    admin, secret = make_key(settings, Scope.ADMIN)
+    with serve(app) as http:
+        http.headers["Authorization"] = f"Bearer {secret}"
+        http.post("/v1/jobs", json=BODY)
+        _, limited = make_key(settings, Scope.SUBMIT, requests_per_s=1)
+        theirs = {"Authorization": f"Bearer {limited}"}
+        answers = [http.get("/v1/jobs?limit=5", headers=theirs) for _ in range(3)]
+        assert {answer.status_code for answer in answers} <= {200, 429}
+        assert answers[0].json() == {"data": [], "next_cursor": None, "has_more": False}
+        for _ in range(2):
+            assert http.get("/v1/jobs?limit=1").json()["data"]
+        http.delete(f"/v1/keys/{admin}")
+        for _ in range(2):
+            refused = http.get("/v1/jobs?limit=5")
+            assert (refused.status_code, "data" in refused.json()) == (401, False)

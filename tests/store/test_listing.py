@@ -10,7 +10,7 @@ import redis.asyncio
 from dyno.errors import InvalidSpec
 from dyno.models.job import Job, Status
 from dyno.models.spec import Spec
-from dyno.store import records as module
+from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys
@@ -55,7 +55,7 @@ async def test_the_cursor_distinguishes_jobs_of_one_millisecond(
 ) -> None:
     made = await submitted(jobs, a_spec(), 9)
     client.zadd(keys.jobs, dict.fromkeys(made, 1))
-    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 5)
     assert await walk(jobs, 1) == sorted(made, reverse=True)
 
@@ -123,7 +123,7 @@ async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(
 ) -> None:
     (rare,) = await submitted(jobs, a_spec(labels={"rare": "yes"}), 1)
     await submitted(jobs, a_spec(), 9)
-    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 16)
     monkeypatch.setattr(module, "_MOST_STEPS", 2)
     page = await jobs.list(label="rare", limit=1)
     assert (page.data, page.has_more) == ([], True)

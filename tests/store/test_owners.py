@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 import redis
+import redis.asyncio
 
-from dyno.errors import LimitReached, UnknownJob
+from dyno.errors import LimitReached, QueueFull, UnknownJob
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import records as module
+from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired, expire_leases
@@ -83,7 +84,7 @@ async def test_a_job_of_another_owner_is_unknown(
 async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STEP", 1)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = (await mine.submit(a_spec())).job
     for _ in range(3):
@@ -96,7 +97,7 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
 async def test_no_cursor_reveals_a_job_of_another_owner(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
     for job_id in own[1:]:
@@ -143,6 +144,26 @@ async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(
     leases.requeue(attempt, reason="tested", counts_attempt=False)
     with pytest.raises(LimitReached, match="4 jobs of this key are queued"):
         await mine.submit(a_spec())
+
+
+async def test_a_key_without_a_limit_may_queue_its_share_and_one_with_a_limit_may_queue_that(
+    async_redis: redis.asyncio.Redis, settings: Settings, a_spec: Callable[..., Spec], limited: Callable
+) -> None:
+    jobs = Jobs(async_redis, settings.model_copy(update={"max_queued": 10, "key_queue_share": 0.3}))
+    mine, others = (jobs.seen_by(Viewer(owner, sees_all=False)) for owner in (OWNER, OTHER))
+    for _ in range(3):
+        await mine.submit(a_spec())
+    with pytest.raises(LimitReached, match="3 jobs of this key are queued and its limit is 3"):
+        await mine.submit(a_spec())
+    await others.submit(a_spec())
+    limited(queued_jobs=4)
+    await mine.submit(a_spec())
+    with pytest.raises(LimitReached, match="its limit is 4"):
+        await mine.submit(a_spec())
+    for _ in range(5):
+        await jobs.submit(a_spec())  # without a key: up to the whole queue
+    with pytest.raises(QueueFull):
+        await jobs.submit(a_spec())
 
 
 async def test_only_queued_jobs_count_towards_the_limit(

@@ -115,6 +115,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "not-comparable": _not_comparable,
     "not-ready": lambda h: h.away.get("/readyz"),
     "origin-not-allowed": lambda h: h.http.post("/v1/jobs", json=TINY, headers={"Origin": "https://example.com"}),
+    "priority-not-allowed": lambda h: h.poor.post("/v1/jobs", json=TINY | {"priority": "high"}),
     "proxy-not-allowed": lambda h: h.http.get("/v1/jobs", headers={"X-Forwarded-For": "203.0.113.7"}),
     "queue-full": _queue_full,
     "record-unreadable": _record_unreadable,

@@ -1,0 +1,134 @@
+"""What the jobs of a key may ask for: priority `high`, and how long their results are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+
+from dyno.models.api_key import Scope
+from dyno.settings import Settings
+from dyno.store.redis import Keys
+from service.app import create_app
+from tests.service.keys.conftest import Caller, make_key, problem
+
+BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+HIGH = BODY | {"priority": "high"}
+PAIR = {
+    "specs": [HIGH | {"measure": {"max_s": 1}}, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}],
+    "pairs": 2,
+}
+DAY_S = 86400
+REFUSED = (403, "priority-not-allowed")
+
+
+@pytest.fixture(scope="module")
+def admin(caller: Callable[..., Caller]) -> Caller:
+    return caller(Scope.ADMIN)
+
+
+@pytest.fixture
+def created(admin: Caller, service: httpx.Client) -> Iterator[Callable[..., httpx.Client]]:
+    """A client with a key that the admin creates over HTTP."""
+    with ExitStack() as stack:
+
+        def one(**fields: Any) -> httpx.Client:
+            answer = admin.http.post("/v1/keys", json={"name": "ci", "scope": "submit"} | fields)
+            assert answer.status_code == 201, answer.text
+            headers = {"Authorization": f"Bearer {answer.json()['secret']}"}
+            return stack.enter_context(httpx.Client(base_url=service.base_url, headers=headers))
+
+        yield one
+
+
+def test_priority_high_is_a_right_that_new_keys_need(
+    created: Callable[..., httpx.Client], admin: Caller, client: redis.Redis, settings: Settings
+) -> None:
+    plain, entitled = created(), created(high_priority=True)
+    assert plain.get("/v1/me").json()["key"]["high_priority"] is False
+    for answer in (
+        plain.post("/v1/jobs", json=HIGH),
+        plain.post("/v1/jobs", json=HIGH, headers={"Prefer": "handling=lenient"}),
+        plain.post("/v1/jobs?validate_only=true", json=HIGH),
+        plain.post("/v1/comparisons", json=PAIR),
+    ):
+        assert problem(answer) == REFUSED
+        assert "--high-priority" in answer.json()["detail"]
+    assert plain.get("/v1/jobs").json()["data"] == []
+    assert plain.post("/v1/jobs", json=BODY).status_code == 202
+    for http in (entitled, admin.http):
+        assert http.get("/v1/me").json()["key"]["high_priority"] is True
+        assert http.post("/v1/jobs", json=HIGH).json()["spec"]["priority"] == "high"
+    assert entitled.post("/v1/comparisons", json=PAIR).status_code == 202
+
+    older = plain.get("/v1/me").json()["key"]["id"]
+    client.hdel(Keys(settings.namespace).api_key(older), "high_priority")
+    assert plain.post("/v1/jobs", json=HIGH).status_code == 202, "keys of older versions keep what they could do"
+
+
+def test_a_rerun_needs_the_right_too(
+    created: Callable[..., httpx.Client], client: redis.Redis, settings: Settings
+) -> None:
+    http = created(high_priority=True)
+    job = http.post("/v1/jobs", json=HIGH).json()
+    client.hset(Keys(settings.namespace).api_key(job["owner"]), "high_priority", 0)
+    assert problem(http.post(f"{job['urls']['self']}/rerun")) == REFUSED
+
+
+def test_a_key_limits_how_long_results_are_kept(created: Callable[..., httpx.Client]) -> None:
+    http = created(limits={"expires_in_s": DAY_S})
+    assert http.get("/v1/me").json()["key"]["limits"]["expires_in_s"] == DAY_S
+    for way in ({}, {"Prefer": "handling=lenient"}):
+        job = http.post("/v1/jobs", json=BODY, headers=way).json()
+        assert job["spec"]["expires_in_s"] == DAY_S
+        answer = http.post("/v1/jobs", json=BODY | {"expires_in_s": DAY_S + 1}, headers=way)
+        assert problem(answer) == (422, "invalid-spec")
+        [error] = answer.json()["errors"]
+        assert (error["pointer"], error["code"]) == ("/expires_in_s", "limit-exceeded")
+        assert str(DAY_S) in error["detail"]
+    assert http.post("/v1/jobs?validate_only=true", json=BODY).json()["spec"]["expires_in_s"] == DAY_S
+    assert http.post("/v1/jobs", json=BODY | {"expires_in_s": 60}).json()["spec"]["expires_in_s"] == 60
+    assert http.post(f"{job['urls']['self']}/rerun").json()["spec"]["expires_in_s"] == DAY_S
+
+    specs = [
+        {**BODY, "expires_in_s": 2 * DAY_S, "measure": {"max_s": 1}},
+        {"workload": "matmul", "params": {"n": 64, "repeats": 20}},
+    ]
+    answer = http.post("/v1/comparisons", json={"specs": specs, "pairs": 2})
+    assert problem(answer) == (422, "invalid-comparison")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/specs/0/expires_in_s"]
+    del specs[0]["expires_in_s"]
+    made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 2}).json()
+    assert http.get(f"/v1/jobs/{made['job']}").json()["spec"]["expires_in_s"] == DAY_S
+
+
+def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without(
+    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    changes = {"namespace": f"{settings.namespace}-fair", "max_queued": 8, "key_expires_in_s": DAY_S}
+    fair = settings.model_copy(update=changes)
+    with serve(create_app(fair)) as http:
+        first = http.post("/v1/jobs", json=HIGH)
+        assert (first.status_code, first.json()["spec"]["expires_in_s"]) == (202, 30 * DAY_S)
+        again = f"{first.json()['urls']['self']}/rerun"
+        for _ in range(2):
+            assert http.post("/v1/jobs", json=BODY).status_code == 202
+
+        greedy, other = (
+            {"Authorization": f"Bearer {make_key(fair, scope)[1]}"} for scope in (Scope.ADMIN, Scope.SUBMIT)
+        )
+        assert http.post(again, headers=greedy).json()["spec"]["expires_in_s"] == DAY_S
+        assert http.post("/v1/jobs", json=BODY, headers=greedy).status_code == 202
+        answer = http.post("/v1/jobs", json=BODY, headers=greedy)
+        assert problem(answer) == (429, "limit-reached")
+        assert answer.headers["RateLimit-Policy"] == '"queued-jobs";q=2'
+        assert int(answer.headers["Retry-After"]) > 0
+        assert http.post("/v1/jobs", json=BODY, headers=other).status_code == 202
+        own = {"Authorization": f"Bearer {make_key(fair, Scope.SUBMIT, queued_jobs=3)[1]}"}
+        assert [http.post("/v1/jobs", json=BODY, headers=own).status_code for _ in range(3)] == [202, 202, 429]
+        assert problem(http.post("/v1/jobs", json=BODY, headers=own)) == (429, "queue-full")

@@ -226,10 +226,10 @@ class Keys:
         return self._key("job", job_id)  # HASH: the record
 
     def result(self, job_id: str) -> str:
-        return self._key("job", job_id, "result")  # STRING: JSON
+        return self._key("job", job_id, "result")  # STRING: JSON, as a gzip file; see documents.py
 
     def samples(self, job_id: str) -> str:
-        return self._key("job", job_id, "samples")  # STRING: JSON
+        return self._key("job", job_id, "samples")  # STRING: JSON, as a gzip file
 
     def log(self, job_id: str) -> str:
         return self._key("job", job_id, "log")  # HASH: pieces by number, and the fields first, next, bytes, last

@@ -177,10 +177,14 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 )
 @requires(READ, OWN)
 async def result(
-    job_id: dependencies.JobId, jobs: dependencies.JobsDep, if_none_match: dependencies.IfNoneMatch
+    job_id: dependencies.JobId,
+    jobs: dependencies.JobsDep,
+    request: Request,
+    if_none_match: dependencies.IfNoneMatch,
 ) -> Response:
     """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
-    return result_response(await jobs.result_document(job_id), if_none_match)
+    accepted = ", ".join(request.headers.getlist("accept-encoding"))
+    return result_response(await jobs.stored_result(job_id), if_none_match, accepted)
 
 
 @router.post(

@@ -34,6 +34,7 @@ from dyno.models.job import Failure, FailureClass, FinishEvent, WorkerRef
 from dyno.models.result import Phases, RunSummary
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.maintenance import expire_leases
@@ -516,7 +517,7 @@ def test_what_the_api_returns_is_compared_with_the_streams(client: redis.Redis, 
         lives.ended(lives.claimed(), "fail")
     lives.canceled(ids[5])
     for job in ids[:3]:
-        text = str(client.get(lives.keys.result(job)))
+        text = decompress(execute_raw(client, "GET", lives.keys.result(job)))
         client.set(lives.keys.result(job), text.replace('"runs":[]', f'"runs":[{RUN}]'))
     by_job = read(client, lives.keys).streams.by_job
 
@@ -529,7 +530,7 @@ def test_what_the_api_returns_is_compared_with_the_streams(client: redis.Redis, 
         client.delete(lives.keys.job(ids[2]))
         client.hdel(lives.keys.job(ids[3]), "failure")
         client.hset(lives.keys.job(ids[4]), "finished_at", "1000.000000")
-        client.set(lives.keys.result(ids[5]), str(client.get(lives.keys.result(ids[1]))))
+        client.copy(lives.keys.result(ids[1]), lives.keys.result(ids[5]))
         found = list(view_violations(asyncio.run(clients.read_jobs(url, ids, 60)), by_job))
 
     assert {violation.kind for violation in found} == {ViolationKind.VIEW}

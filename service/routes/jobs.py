@@ -168,8 +168,8 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
     summary="Read a job's result",
     response_model=Result,
     responses={
-        200: dependencies.sends("ETag"),
-        304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag")},
+        200: dependencies.sends("ETag", "Encoding", "Vary"),
+        304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag", "Vary")},
         **problems.documented(
             "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
         ),

@@ -68,7 +68,7 @@ def test_the_socket_is_private_and_no_port_is_open() -> None:
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
         config = client.config_get("*")
         expected = {"port": "0", "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
-        expected |= {"stream-node-max-bytes": "512"}
+        expected |= {"stream-node-max-bytes": "512", "hash-max-listpack-value": "2048"}
         assert 2**26 < int(config["maxmemory"]) < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         assert {name: config[name] for name in expected} == expected
 

@@ -119,6 +119,12 @@ class Settings(BaseSettings):
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
     max_queued: Annotated[int, Field(ge=0)] = 100_000
+    max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = (
+        None  # stored jobs that are done; beyond, those that ended first are deleted; None: they expire only
+    )
+    max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = (
+        None  # memory of Redis; beyond, the jobs that ended first are deleted
+    )
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # "https://a.org,https://b.org"

@@ -8,18 +8,19 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 import anyio
+import redis
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
 from dyno.devices.device import Device
-from dyno.logging import Tracer
+from dyno.logging import AUDIT_LOG, Tracer, log_event
 from dyno.models.api_key import ApiKey, Viewer
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -28,7 +29,7 @@ from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance
+from dyno.store.maintenance import Maintenance, drop_oldest
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
@@ -158,6 +159,11 @@ def has_keys(settings: Settings) -> bool:
         return True
 
 
+def _drop_oldest(settings: Settings, client: redis.Redis) -> None:
+    for limit, jobs in drop_oldest(client, settings).items():
+        log_event(AUDIT_LOG, logging.INFO, "jobs-dropped", {"limit": limit, "jobs": jobs})
+
+
 @asynccontextmanager
 async def opened(
     settings: Settings,
@@ -172,7 +178,10 @@ async def opened(
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
     # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
-    chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
+    chores: dict[str, Callable[[redis.Redis], object]] = {
+        "dropping the oldest jobs": partial(_drop_oldest, settings),
+        "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
+    }
     upkeep = Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()

@@ -109,7 +109,7 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
         seconds, micros = client.time()
         now_ms = seconds * 1000 + micros // 1000
         members: Any = client.zrange(keys.expiring, "-inf", now_ms, byscore=True, offset=0, num=_RECORDS_AT_ONCE)
-        with client.pipeline() as pipeline:
+        with client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
             for member in members:
                 job_id, status, workload, *owner = member.split(":", 3)
                 indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]

@@ -14,14 +14,14 @@ import redis
 from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
 from dyno.models.job import DONE, FailureClass, Status
 from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
-from dyno.store.redis import BOUNDS_S, check_server_async
+from dyno.store.redis import BOUNDS_S, check_server_async, read_memory_note
 from service import auth, dependencies, middleware, problems
 from service.state import State
 
@@ -41,21 +41,32 @@ async def livez() -> Health:
     return Health()
 
 
+class Readiness(Health):
+    notes: list[str] | None = Field(
+        None, description="What to change, although the service is ready. Absent if nothing"
+    )
+
+
 @router.get(
-    "/readyz", operation_id="getReadiness", summary="Check readiness", responses=problems.documented("not-ready")
+    "/readyz",
+    operation_id="getReadiness",
+    summary="Check readiness",
+    response_model_exclude_none=True,
+    responses=problems.documented("not-ready"),
 )
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
-async def readyz(request: Request, state: dependencies.StateDep) -> Health:
+async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     """Check that the service can accept and keep jobs.
 
     Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
-    missing, the problem only says which of the two fails, not where it is.
+    missing, the problem only says which of the two fails, not where it is, and there are no notes.
     """
     reasons = await _store_errors(state) + await _artifact_store_errors(state)
     if reasons:
         known = await auth.is_known(request, state)
         raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
-    return Health()
+    note = await read_memory_note(state.client)
+    return Readiness(notes=[note] if note and await auth.is_known(request, state) else None)
 
 
 async def _store_errors(state: State) -> list[DynoError]:

@@ -136,7 +136,8 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
     with store_errors():
         while dropped.total() < _RECORDS_AT_ONCE and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
-            count = _delete_oldest(client, keys, min(surplus, _DROPPED_AT_ONCE))
+            keeping = settings.max_done if limit == "max_done" else None
+            count = _delete_oldest(client, keys, min(surplus, _DROPPED_AT_ONCE), keeping)
             if not count:
                 break
             dropped[limit] += count
@@ -157,8 +158,11 @@ def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str,
     return None
 
 
-def _delete_oldest(client: redis.Redis, keys: Keys, number: int) -> int:
-    """Delete up to `number` jobs. The indexes have the order of creation, so more candidates are compared."""
+def _delete_oldest(client: redis.Redis, keys: Keys, number: int, keeping: int | None) -> int:
+    """Delete up to `number` jobs, and leave `keeping` done ones, whatever other processes delete at the same time.
+
+    The indexes have the order of creation, so more candidates are compared.
+    """
     created: list[tuple[float, str]] = []
     for status in DONE:
         rows: Any = client.zrange(keys.jobs_with_status(status), 0, _CANDIDATES - 1, withscores=True)
@@ -171,9 +175,9 @@ def _delete_oldest(client: redis.Redis, keys: Keys, number: int) -> int:
         facts: list[Any] = pipeline.execute()
         ended = zip(facts[::2], candidates, facts[1::2], strict=True)
         oldest = sorted((float(end), job_id) for end, job_id, due in ended if end and due is None)[:number]
-        delete = client.register_script(SCRIPT_SOURCES[Script.DELETE])
+        delete, kept = client.register_script(SCRIPT_SOURCES[Script.DELETE]), "" if keeping is None else keeping
         for _, job_id in oldest:
-            args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000)]
+            args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000), kept]
             delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
         return sum(reply[0] == "deleted" for reply in pipeline.execute())
 

@@ -353,6 +353,9 @@ class Keys:
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short TTL: JSON
 
+    def worker_heartbeat(self, worker_id: str) -> str:
+        return self._key("worker", worker_id, "heartbeat")  # STRING with the same TTL: seconds since 1970
+
     @property
     def workers(self) -> str:
         return self._key("workers")  # SET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ async def test_the_jobs_that_ended_first_are_deleted_beyond_the_number(
     assert drop_oldest(client, limited) == {}
     assert drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 3}
     assert {each.id for each in (await jobs.list()).data} == {waiting, running}
+
+
+async def test_several_processes_delete_no_job_too_many(
+    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings
+) -> None:
+    limited = settings.model_copy(update={"max_done": 5})
+    await finish(30)
+    with ThreadPoolExecutor(8) as pool:
+        dropped = list(pool.map(lambda _: sum(drop_oldest(client, limited).values()), range(8)))
+    assert sum(dropped) == 25
+    assert len((await jobs.list()).data) == 5
 
 
 async def test_jobs_are_deleted_until_redis_uses_less_memory(

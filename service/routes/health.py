@@ -42,16 +42,13 @@ async def livez() -> Health:
 
 
 class Readiness(Health):
-    notes: list[str] | None = Field(
-        None, description="What to change, although the service is ready. Absent if nothing"
-    )
+    notes: list[str] = Field([], description="What to change, although the service is ready")
 
 
 @router.get(
     "/readyz",
     operation_id="getReadiness",
     summary="Check readiness",
-    response_model_exclude_none=True,
     responses=problems.documented("not-ready"),
 )
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
@@ -66,7 +63,7 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
         known = await auth.is_known(request, state)
         raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
     note = await read_memory_note(state.client)
-    return Readiness(notes=[note] if note and await auth.is_known(request, state) else None)
+    return Readiness(notes=[note] if note and await auth.is_known(request, state) else [])
 
 
 async def _store_errors(state: State) -> list[DynoError]:

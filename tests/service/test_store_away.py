@@ -90,7 +90,7 @@ def test_a_store_that_would_lose_jobs_is_not_ready(
 
 def test_a_store_without_a_memory_limit_is_ready_with_a_note(server: EmbeddedServer, serve: Serve) -> None:
     with serve(create_app(Settings(redis_url=server.url))) as http:
-        assert http.get("/readyz").json() == {"status": "ok"}
+        assert http.get("/readyz").json() == {"status": "ok", "notes": []}
         redis.Redis.from_url(server.url).config_set("maxmemory", 0)
         answer = http.get("/readyz")
         assert (answer.status_code, answer.json()["status"]) == (200, "ok")

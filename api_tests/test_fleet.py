@@ -10,7 +10,7 @@ from tests.waiting import eventually
 
 def test_the_service_is_live_and_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
-    assert http.get("/readyz").json() == {"status": "ok"}
+    assert http.get("/readyz").json() == {"status": "ok", "notes": []}
 
 
 def test_a_device_is_described(http: httpx.Client) -> None:

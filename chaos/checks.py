@@ -121,11 +121,27 @@ def stream_violations(
         if not any(event.status in DONE for event in events):
             last = f"its last event is {events[-1].event}" if events else "it has no event"
             yield Violation(ViolationKind.LOST, f"{job} was accepted and never ended: {last}")
+    streams = _with_dropped_progress(streams)
     for job, events in streams.by_job.items():
         yield from _transitions(job, events, canceling)
         yield from _attempts(job, events)
     yield from _overlaps(streams.general)
     yield from _differences(streams)
+
+
+def _with_dropped_progress(streams: Streams) -> Streams:
+    """A job's own stream loses the progress when the job ends: add it from the general stream."""
+    beats = defaultdict[str, dict[int, Event]](dict)
+    for event in streams.general:
+        if event.event == "heartbeat":
+            beats[event.job][event.version] = event
+    by_job = dict(streams.by_job)
+    for job, events in streams.by_job.items():
+        if events and events[-1].status in DONE:
+            there = {each.version for each in events}
+            missing = [event for version, event in beats[job].items() if version not in there]
+            by_job[job] = sorted([*events, *missing], key=lambda each: each.version)
+    return Streams(streams.general, by_job)
 
 
 def _transitions(job: str, events: Sequence[Event], canceling: Collection[str]) -> Iterator[Violation]:
@@ -248,7 +264,7 @@ def _compared(job: str, stored: StoredJob, events: Sequence[Event]) -> Iterator[
     yield "the record's id", record.get("id"), [job]
     yield "the record's status", record.get("status"), [last.status]
     yield "the record's attempt", number(record.get("attempt")), attempts
-    yield "the record's version", number(record.get("version")), [len(events)]
+    yield "the record's version", number(record.get("version")), [last.version]
     yield "the record's end", record.get("finished_at"), [end.at if end else None]
     yield "having a TTL", stored.ttl_ms > 0, [last.status in DONE]
     yield "having a token", "token" in record, [last.status == RUNNING]

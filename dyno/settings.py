@@ -125,6 +125,12 @@ class Settings(BaseSettings):
     key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = (
         None  # longest time that results of a key's jobs are kept, unless the key has a limit of its own
     )
+    max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = (
+        None  # stored jobs that are done; beyond, those that ended first are deleted; None: they expire only
+    )
+    max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = (
+        None  # memory of Redis; beyond, the jobs that ended first are deleted
+    )
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # "https://a.org,https://b.org"

@@ -109,8 +109,8 @@ async def _result(request: Request, state: State) -> Response:
     fetched = state.jobs.fetch_result(job_id)
     caller = await authorize(request)
     current_job_id.set(job_id)
-    document = await state.jobs.seen_by(caller.viewer).result_document(job_id, fetched)
-    return result_response(document, request.headers.get("if-none-match"))
+    result = await state.jobs.seen_by(caller.viewer).stored_result(job_id, fetched)
+    return result_response(result, request.headers.get("if-none-match"), request.headers.get("accept-encoding", ""))
 
 
 async def _list(request: Request, state: State) -> Response:

@@ -20,7 +20,7 @@ import redis
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
 from dyno.devices.device import Device
-from dyno.logging import Tracer
+from dyno.logging import AUDIT_LOG, Tracer, log_event
 from dyno.models.api_key import ApiKey, Viewer
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -29,7 +29,7 @@ from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance, index_queues
+from dyno.store.maintenance import Maintenance, drop_oldest, index_labels, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
@@ -159,6 +159,11 @@ def has_keys(settings: Settings) -> bool:
         return True
 
 
+def _drop_oldest(settings: Settings, client: redis.Redis) -> None:
+    for limit, jobs in drop_oldest(client, settings).items():
+        log_event(AUDIT_LOG, logging.INFO, "jobs-dropped", {"limit": limit, "jobs": jobs})
+
+
 @asynccontextmanager
 async def opened(
     settings: Settings,
@@ -212,7 +217,9 @@ def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
     of artifacts.
     """
     chores: dict[str, Callable[[redis.Redis], object]] = {
+        "dropping the oldest jobs": partial(_drop_oldest, settings),
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
+        "indexing labels": partial(index_labels, settings=settings),
         "indexing queues": partial(index_queues, settings=settings),
         "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
     }

@@ -24,7 +24,7 @@ from dyno.logging import tracer_for
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
 from dyno.settings import Settings
-from dyno.store.fleet import publish, withdraw
+from dyno.store.fleet import extend, publish, withdraw
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
@@ -39,7 +39,7 @@ _UPDATES_PER_TTL = 3  # two lost updates don't make the device count as gone
 
 
 class Registration:
-    """Publishes the worker from its own thread, periodically and at each change.
+    """Publishes the worker from its own thread at each change, and extends its record between changes.
 
     `device()` returns the current device.
     """
@@ -49,6 +49,7 @@ class Registration:
     ) -> None:
         self._client, self._settings, self._worker, self._device = client, settings, worker, device
         self._changed, self._ended = threading.Event(), False
+        self._published: tuple[Device, WorkerRecord] | None = None
         self._thread = threading.Thread(target=self._go_on, name="presence", daemon=True)
 
     def start(self) -> None:
@@ -66,13 +67,18 @@ class Registration:
 
     def _go_on(self) -> None:
         while not self._ended:
-            self._write(lambda: publish(self._client, self._settings, self._device(), self._now()))
+            self._write(self._report)
             self._changed.wait(self._settings.device_ttl_s / _UPDATES_PER_TTL)
             self._changed.clear()
         self._write(lambda: withdraw(self._client, self._settings, self._worker))
 
-    def _now(self) -> WorkerRecord:
-        return self._worker.model_copy(update={"last_heartbeat": datetime.now(UTC)})
+    def _report(self) -> None:
+        current = self._device(), self._worker
+        if current == self._published and extend(self._client, self._settings, self._worker):
+            return
+        self._published = None  # a failed write may have happened
+        publish(self._client, self._settings, *current)
+        self._published = current
 
     def _write(self, action: Callable[[], None]) -> None:
         try:

@@ -3,9 +3,9 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,14 +16,14 @@ from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
 from dyno.store.embedded import url_file
-from dyno.store.redis import check_server, store_errors, sync_client
+from dyno.store.redis import check_server, memory_note, store_errors, sync_client
 
 CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but the order of two hosts' events needs less
 LEAST_FREE_BYTES = 2**30
 
 
 class Check(Stored):
-    """The outcome of one check. `to_do` is null if the check passed."""
+    """The outcome of one check. A check that passed with something to do is a warning."""
 
     name: str
     is_well: bool
@@ -48,14 +48,27 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
             complaints = check_server(redis, settings)
             with store_errors():
                 seconds, micros = redis.time()
+                memory: Any = redis.info("memory")
+    except errors.StoreUnfit as error:
+        yield _check("redis", False, error.detail, "change its configuration; see docs/operations.md")
+        return
     except errors.DynoError as error:
         yield _check("redis", False, error.detail, "start Redis, or set DYNO_REDIS_URL; see docs/operations.md")
         return
     found = "; ".join(complaints) or "reachable, persists its data, doesn't evict keys"
     yield _check("redis", not complaints, found, "change its configuration; see docs/operations.md")
+    yield _of_memory(memory)
     apart_s = time.time() - (seconds + micros / 1e6)
     found = f"this host's clock is {apart_s:+.1f} s from Redis's clock"
     yield _check("clock", abs(apart_s) <= CLOCKS_APART_S, found, "run NTP on both hosts")
+
+
+def _of_memory(memory: Mapping[str, Any]) -> Check:
+    used, limit = (memory[name] / 2**20 for name in ("used_memory", "maxmemory"))
+    if memory_note(memory):
+        to_do = "set maxmemory below the host's free memory, and keep maxmemory-policy noeviction"
+        return Check(name="memory", is_well=True, found=f"{used:.0f} MiB used, no limit (maxmemory is 0)", to_do=to_do)
+    return _check("memory", True, f"{used:.0f} of {limit:.0f} MiB used; a full Redis refuses new jobs")
 
 
 def _of_api(client: Client) -> Iterator[Check]:
@@ -113,6 +126,10 @@ def _read_or_none(file: Path) -> str | None:
         return None
 
 
+def _state(check: Check) -> str:
+    return "problem" if not check.is_well else "warning" if check.to_do else "ok"
+
+
 _KEPT = "Folder in which `dyno up` keeps jobs and results."
 
 
@@ -132,5 +149,5 @@ def doctor(
 
 
 def _print(checks: list[Check]) -> None:
-    cells = ((each.name, "ok" if each.is_well else "problem", each.found, each.to_do) for each in checks)
+    cells = ((each.name, _state(each), each.found, each.to_do) for each in checks)
     render.print_table(console, ("check", "state", "found", "to do"), cells)

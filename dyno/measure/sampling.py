@@ -82,7 +82,8 @@ class TimedSample:
 
     @property
     def per_execution_s(self) -> float:
-        return self.duration_s / self.executions
+        """To 12 digits: more is rounding of the clock's readings, and half of a stored record."""
+        return float(f"{self.duration_s / self.executions:.12g}")
 
 
 StoppedBecause = Literal["target", "max_samples", "max_s"]
@@ -296,7 +297,10 @@ class _Sampler:
             executions_per_sample=self._taken[-1].executions,
             steady=steady,
             stopped_because=reason,
-            sample_cpu_s=[(r.end.user_s - r.start.user_s, r.end.system_s - r.start.system_s) for r in self._taken],
+            sample_cpu_s=[
+                (round(r.end.user_s - r.start.user_s, 9), round(r.end.system_s - r.start.system_s, 9))
+                for r in self._taken  # the kernel counts microseconds; the rest is rounding, and a fifth of the record
+            ],
             warmup_s=first.now_s - self._begin_s,
             wall_s=last.now_s - first.now_s,
             user_s=last.user_s - first.user_s,

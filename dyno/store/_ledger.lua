@@ -9,6 +9,7 @@
 local NAMESPACE = ARGV[1]
 local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events are that numerous
 local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
+local EVENTS_REWRITTEN = 100 -- when a job ends; 0.5 ms
 local LOG_BYTES_KEPT = 256 * 1024 -- of the end of the runners' output, per job
 local DAY_MS = 86400000
 
@@ -51,6 +52,38 @@ local function append_event(id, event, status, version, detail, more)
   end
   redis.call('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
+end
+
+local function is_progress(entry)
+  local fields = {}
+  for index = 1, #entry[2], 2 do
+    fields[entry[2][index]] = entry[2][index + 1]
+  end
+  return fields.event == 'heartbeat' and not fields.log
+end
+
+-- Removes the progress of a job that ends from its own stream: it is most of the events, and no longer of interest.
+-- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. What stays is written
+-- again if it is little, because deleted entries leave gaps in their nodes.
+-- pcall: a user that may not read and delete entries, as in older versions' users.acl, must still end jobs.
+local function drop_progress(id)
+  local stream, dropped, kept = key('job', id, 'events'), {}, {}
+  local entries = redis.pcall('XRANGE', stream, '-', '+')
+  for index, entry in ipairs(entries.err and {} or entries) do
+    local list = index > 1 and is_progress(entry) and dropped or kept
+    list[#list + 1] = entry
+  end
+  if #dropped > 0 and #kept <= EVENTS_REWRITTEN then
+    redis.call('DEL', stream)
+    for _, entry in ipairs(kept) do
+      redis.call('XADD', stream, entry[1], unpack(entry[2]))
+    end
+  elseif #dropped > 0 then
+    for index, entry in ipairs(dropped) do
+      dropped[index] = entry[1]
+    end
+    redis.pcall('XDEL', stream, unpack(dropped))
+  end
 end
 
 -- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
@@ -248,6 +281,9 @@ local function change(id, event, before, fields, detail, more)
     end
   end
   append_event(id, event, after, version, detail, more)
+  if done and before == 'running' then
+    drop_progress(id) -- after the last event, whose id must be higher than those of dropped ones
+  end
   if before == 'running' and after ~= before then
     count_attempt(id)
   end

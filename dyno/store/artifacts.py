@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import redis.asyncio
-from pydantic import ValidationError
 
 from dyno.errors import StaleToken
 from dyno.models.job import DONE, Status
 from dyno.models.result import Artifact, Result
 from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
 from dyno.store.redis import Keys, store_errors
 
 LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of one whose files can't be deleted
@@ -72,7 +72,7 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
         now_ms = seconds * 1000 + micros // 1000
         due: Any = client.zrange(keys.artifacts, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
     for job_id in due:
-        with store_errors(), client.pipeline() as pipeline:
+        with store_errors(), client.pipeline(transaction=False) as pipeline:  # also while Redis is full
             pipeline.pttl(keys.job(job_id))
             pipeline.zscore(keys.artifacts, job_id)
             left_ms, due_ms = pipeline.execute()
@@ -99,7 +99,7 @@ def _sweep(client: redis.Redis, keys: Keys, files: ArtifactFiles, job_id: str, l
     again_ms = min(LOOK_AGAIN_S * 1000, left_ms if left_ms >= 0 else math.inf)
     with store_errors():
         record: Any = client.hmget(keys.job(job_id), ["status", "finished_at"])
-        result: Any = client.get(keys.result(job_id))
+        result: Any = execute_raw(client, "GET", keys.result(job_id))
     status, finished_s = record
     if status not in DONE or finished_s is None:
         files.sweep(job_id, None)
@@ -111,11 +111,11 @@ def _sweep(client: redis.Redis, keys: Keys, files: ArtifactFiles, job_id: str, l
     return max(left_ms, again_ms) if swept else again_ms
 
 
-def _listed(status: str, result: str | None) -> Sequence[Artifact] | None:
+def _listed(status: str, result: bytes | None) -> Sequence[Artifact] | None:
     """The files that the result lists; None if this version can't read the result, so that its files are kept."""
     if status != Status.SUCCEEDED:
         return []
     try:
-        return Result.model_validate_json(result or "").artifacts
-    except ValidationError:
+        return Result.model_validate_json(decompress(result or b"")).artifacts
+    except ValueError:
         return None

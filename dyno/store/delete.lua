@@ -6,8 +6,9 @@
 -- KEYS[2]  artifacts, ZSET of jobs by time of the next check of their files, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
+-- ARGV[4]  number of done jobs to keep: at this number the job stays; "" or absent for none
 --
--- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"}
+-- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
 
 local id = ARGV[2]
 local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at', 'owner', 'spec')
@@ -17,6 +18,16 @@ if not status then
 end
 if not is_done(status) then
   return { 'live', status }
+end
+
+if (ARGV[4] or '') ~= '' then
+  local done = 0
+  for _, each in ipairs({ 'succeeded', 'failed', 'canceled' }) do
+    done = done + redis.call('ZCARD', key('jobs', 'status', each))
+  end
+  if done <= tonumber(ARGV[4]) then
+    return { 'kept' }
+  end
 end
 
 local settled_ms = (tonumber(record[3]) or 0) * 1000 + tonumber(ARGV[3])

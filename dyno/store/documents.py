@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 from dyno.models.job import DONE, SCHEMA, Failure, Holder, Job, Progress, SpecWarning, Status, WorkerRef
 from dyno.models.result import Result
 from dyno.models.spec import Spec
+from dyno.store import compression
 from dyno.store.records import QueueState, parse_stored, to_datetime, to_job
 
 # Changes when a field of what `Jobs.submit` stores as JSON changes. Records have it in their field `shape`.
@@ -28,7 +29,9 @@ RESULT_SHAPE: Final = hashlib.sha256(json.dumps(Result.model_json_schema(mode="s
     :8
 ]
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder at each call
-_STAMP = f'{{"shape":"{RESULT_SHAPE}",'
+_RESULT_NAME = f"{RESULT_SHAPE}.json"
+_COMPRESSED = compression.header(_RESULT_NAME)
+_STAMP = f'{{"shape":"{RESULT_SHAPE}",'.encode()  # stored by versions that didn't compress
 
 
 @dataclass
@@ -133,17 +136,39 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
     )
 
 
-def stamped(result: Result) -> str:
-    """The result as it is stored: with RESULT_SHAPE as its first field."""
-    return _STAMP + to_json(result, by_alias=True, inf_nan_mode="null").decode()[1:]
+def encode_result(result: Result) -> bytes:
+    """The result as it is stored: its JSON as a gzip file, which is named after RESULT_SHAPE."""
+    return compression.compress(to_json(result, by_alias=True, inf_nan_mode="null"), _RESULT_NAME)
 
 
-def result_document(stored: str, job_id: str) -> str:
-    """The result as JSON. Raises RecordUnreadable."""
-    if stored.startswith(_STAMP):
-        return "{" + stored[len(_STAMP) :]
-    found = parse_stored(Result.model_validate_json, stored, f"the result of {job_id}")
-    return found.model_dump_json(by_alias=True)
+@dataclass
+class StoredResult:
+    """A job's result, as GET returns it."""
+
+    job_id: str
+    stored: bytes
+
+    @property
+    def gzip(self) -> bytes | None:
+        """The document as a gzip file; None if it isn't stored as it is shown."""
+        return self.stored if self.stored.startswith(_COMPRESSED) else None
+
+    @property
+    def document(self) -> str:
+        """The result as JSON. Raises RecordUnreadable."""
+        if self.gzip:
+            return parse_stored(str, self.stored, self._what)
+        if self.stored.startswith(_STAMP):
+            return "{" + self.stored[len(_STAMP) :].decode()
+        return self.result().model_dump_json(by_alias=True)
+
+    def result(self) -> Result:
+        """Raises RecordUnreadable."""
+        return parse_stored(Result.model_validate_json, self.stored, self._what)
+
+    @property
+    def _what(self) -> str:
+        return f"the result of {self.job_id}"
 
 
 def _number(value: float | None) -> str:

@@ -23,6 +23,7 @@ from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.event import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.models.job import DONE, Event, Holder, Progress, Status, WorkerRef
 from dyno.settings import Settings
+from dyno.store.compression import execute_raw
 from dyno.store.records import parse_result_summary, to_datetime
 from dyno.store.redis import Keys, store_errors
 
@@ -60,10 +61,10 @@ class EventPage(NamedTuple):
 
 
 class _Referenced(NamedTuple):
-    """Whether the record of an entry's job exists, and the text that the entry refers to, such as a piece of log."""
+    """Whether the record of an entry's job exists, and what the entry refers to: a piece of log, or a result."""
 
     is_there: bool
-    text: str | None
+    value: Any
 
 
 def parse_event_position(text: str) -> EventPosition | None:
@@ -112,7 +113,7 @@ class EventReader:
         events: list[JobEvent] = []
         for entry, fields in entries:
             if (known := referenced.get(entry)) is not None and known.is_there:
-                events += _with_positions(list(_events_of(entry, fields, known.text)), place)
+                events += _with_positions(list(_events_of(entry, fields, known.value)), place)
             place = EventPosition(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
         return EventPage(
@@ -147,23 +148,24 @@ class EventReader:
 
     async def _referenced(self, entries: Sequence[tuple[str, _Fields]]) -> dict[str, _Referenced]:
         async with self._client.pipeline(transaction=False) as pipeline:
-            has_text = {}
+            has_value = {}
             for entry, fields in entries:
                 pipeline.exists(self._keys.job(fields.get("job", "")))
-                has_text[entry] = self._request_text(pipeline, fields)
+                has_value[entry] = self._request_value(pipeline, fields)
             with store_errors():
                 answers: Any = iter(await pipeline.execute() if entries else ())
         return {
-            entry: _Referenced(bool(next(answers)), next(answers) if each else None) for entry, each in has_text.items()
+            entry: _Referenced(bool(next(answers)), next(answers) if each else None)
+            for entry, each in has_value.items()
         }
 
-    def _request_text(self, pipeline: Any, fields: _Fields) -> bool:
-        """Queue the read of the text that an entry refers to; False if it refers to none."""
+    def _request_value(self, pipeline: Any, fields: _Fields) -> bool:
+        """Queue the read of what an entry refers to; False if it refers to nothing."""
         job_id = fields.get("job", "")
         if "log" in fields:
             pipeline.hget(self._keys.log(job_id), fields["log"])
         elif fields.get("event") == Event.SUCCEED:
-            pipeline.get(self._keys.result(job_id))
+            execute_raw(pipeline, "GET", self._keys.result(job_id))
         else:
             return False
         return True
@@ -175,7 +177,7 @@ def _consume_error(page: asyncio.Task[EventPage]) -> None:
         page.exception()
 
 
-def _events_of(entry: str, fields: _Fields, text: str | None) -> Iterator[JobEvent]:
+def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
     """The events of an entry. Their number is the same on each read, because positions count them."""
     try:
         origin = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
@@ -183,12 +185,12 @@ def _events_of(entry: str, fields: _Fields, text: str | None) -> Iterator[JobEve
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
             if "log" in fields:
-                yield LogEvent(**known, text=text)
+                yield LogEvent(**known, text=value)
             if detail:
                 yield ProgressEvent(**known, progress=Progress.model_validate_json(detail))
             return
         status = Status(fields["status"])
-        if figures := parse_result_summary(text):
+        if figures := parse_result_summary(value):
             for metric in figures.metrics:
                 yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
         worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None

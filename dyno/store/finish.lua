@@ -3,13 +3,13 @@
 -- A result takes precedence over a requested cancel: the runner may have finished before its worker saw the request.
 --
 -- KEYS[1]  job record, HASH
--- KEYS[2]  result, STRING (JSON)
--- KEYS[3]  raw samples, STRING (JSON)
+-- KEYS[2]  result, STRING (compressed JSON)
+-- KEYS[3]  raw samples, STRING (compressed JSON)
 -- KEYS[4]  series of the result's headline figure, LIST (JSON, newest first); absent if it has none
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
--- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result, JSON   ARGV[9]  samples, JSON; each "" for none
+-- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result   ARGV[9]  samples; each "" for none
 -- ARGV[10] series of durations, "" for none   ARGV[11] estimated duration of this job, s
 -- ARGV[12] the figure, JSON   ARGV[13] figures that a series keeps   ARGV[14] TTL of the series, ms; with KEYS[4] only
 --

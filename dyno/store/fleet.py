@@ -1,7 +1,10 @@
 """Live workers and their devices, cordons, and which idle workers to wake.
 
-Each worker publishes itself and its device under a key with a short TTL. A cordoned device claims no jobs, but its
-worker stays up and finishes the running job. A cordon lasts until it is lifted, even across restarts of the worker.
+Each worker publishes itself and its device under a key with a short TTL, when they change. Between changes it extends
+the TTL and writes the time of its heartbeat to a second key: a record has 2 kB, which Redis' log would repeat.
+
+A cordoned device claims no jobs, but its worker stays up and finishes the running job. A cordon lasts until it is
+lifted, even across restarts of the worker.
 """
 
 import asyncio
@@ -13,13 +16,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import redis.asyncio
-from pydantic import ValidationError
 
 from dyno.devices.device import Device
 from dyno.models.inventory import DeviceStatus, WorkerRecord, WorkerState
 from dyno.models.job import Stored
 from dyno.settings import Settings
 from dyno.store.placement import profile, queues_served
+from dyno.store.records import to_datetime
 from dyno.store.redis import Keys, store_errors
 
 DEVICES_FRESH_S = 1.0
@@ -58,7 +61,7 @@ class _Published(Stored):
 
 
 def publish(client: redis.Redis, settings: Settings, device: Device, worker: WorkerRecord) -> None:
-    """Publish the worker as live; repeat this well within `settings.device_ttl_s`. Raises StoreUnavailable."""
+    """Publish the worker as live; call `extend` well within `settings.device_ttl_s`. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
         seconds, micros = client.time()
@@ -70,11 +73,25 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
             pipeline.execute()
 
 
+def extend(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> bool:
+    """Report that a published worker is live, unchanged. False: its record is gone, so publish it again.
+
+    A full Redis refuses the time of the heartbeat, but still extends the record. Raises StoreUnavailable.
+    """
+    keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
+    with store_errors():
+        seconds, micros = client.time()
+        extended = bool(client.pexpire(keys.worker(worker.id), ttl_ms))
+        if extended:
+            client.set(keys.worker_heartbeat(worker.id), f"{seconds}.{micros:06}", px=ttl_ms)
+    return extended
+
+
 def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> None:
     """Remove the worker and its device from the lists at once. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
-    with store_errors(), client.pipeline() as pipeline:
-        pipeline.delete(keys.worker(worker.id))
+    with store_errors(), client.pipeline(transaction=False) as pipeline:
+        pipeline.delete(keys.worker(worker.id), keys.worker_heartbeat(worker.id))
         pipeline.srem(keys.workers, worker.id)
         pipeline.execute()
 
@@ -143,17 +160,22 @@ def served_queues(client: redis.Redis, settings: Settings) -> set[str]:
 def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
     keys = Keys(settings.namespace)
     with store_errors():
-        names = [keys.worker(str(worker_id)) for worker_id in client.smembers(keys.workers)]
+        names = record_keys(keys, map(str, client.smembers(keys.workers)))
         texts: Any = client.mget(names) if names else []
-    return [one for text in texts if text is not None and (one := _read(text)) is not None]
+    return _read_all(texts)
 
 
-def device_states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:
-    """Devices and states from the stored records of workers; None is a worker that is gone.
+def record_keys(keys: Keys, worker_ids: Iterable[str]) -> list[str]:
+    """The keys of the workers' records, each followed by that of its heartbeat."""
+    return [name for worker_id in worker_ids for name in (keys.worker(worker_id), keys.worker_heartbeat(worker_id))]
+
+
+def device_states(texts: Sequence[str | None]) -> list[tuple[Device, WorkerState]]:
+    """Devices and states from the values of `record_keys`.
 
     Each device appears once, with its latest heartbeat.
     """
-    published = [one for text in texts if text is not None and (one := _read(text)) is not None]
+    published = _read_all(texts)
     latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
     return [(latest[device_id].device, latest[device_id].worker.state) for device_id in sorted(latest)]
 
@@ -162,24 +184,32 @@ async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_P
     keys = Keys(settings.namespace)
     with store_errors():
         ids = sorted(str(worker_id) for worker_id in await client.smembers(keys.workers))
-        texts = await client.mget([keys.worker(worker_id) for worker_id in ids]) if ids else []
-        gone = [worker_id for worker_id, text in zip(ids, texts, strict=True) if text is None]
+        texts: Any = await client.mget(record_keys(keys, ids)) if ids else []
+        gone = [worker_id for worker_id, text in zip(ids, texts[::2], strict=True) if text is None]
         if gone:
             await client.srem(keys.workers, *gone)
-    published = (_read(text) for text in texts if text is not None)
-    return [one for one in published if one is not None]
+    return _read_all(texts)
 
 
-def _read(text: str | bytes) -> _Published | None:
-    """Parse a worker's record; None if it can't be read.
-
-    A newer worker with an unknown state mustn't hide all others.
+def _read_all(texts: Sequence[str | None]) -> list[_Published]:
+    """Parse the values of `record_keys`. Workers that are gone, and records that can't be read, are left out: a newer
+    worker with an unknown state mustn't hide all others.
     """
-    try:
-        return _Published.model_validate_json(text)
-    except ValidationError as error:
-        log.warning("skipping a worker whose record can't be read: %s", error)
-        return None
+    found = []
+    for text, heartbeat in zip(texts[::2], texts[1::2], strict=True):
+        if text is not None:
+            try:
+                found.append(_read(text, heartbeat))
+            except ValueError as error:
+                log.warning("skipping a worker whose record can't be read: %s", error)
+    return found
+
+
+def _read(text: str, heartbeat: str | None) -> _Published:
+    published = _Published.model_validate_json(text)
+    written = _last_heartbeat(published)
+    latest = written if heartbeat is None else max(written, to_datetime(heartbeat))
+    return published.model_copy(update={"worker": published.worker.model_copy(update={"last_heartbeat": latest})})
 
 
 async def _queue_lengths(client: redis.asyncio.Redis, settings: Settings, served: Iterable[Device]) -> list[int]:

@@ -25,7 +25,7 @@ from dyno.models.result import Result, RunSamples
 from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
-from dyno.store.documents import SHAPE, StoredJob, listed_record, result_document
+from dyno.store.documents import SHAPE, StoredJob, StoredResult, listed_record
 from dyno.store.pipelining import CachedScript, PipeliningRedis
 from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, parse_stored
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
@@ -294,34 +294,33 @@ class Jobs:
         """The job's result. Raises UnknownJob, RecordUnreadable; without a result ResultNotReady, or NoResult if the
         job is done. Both errors carry the job's status.
         """
-        text = await self._answer(self.fetch_result(job_id), job_id)
-        return parse_stored(Result.model_validate_json, text, f"the result of {job_id}")
+        return (await self.stored_result(job_id)).result()
 
     def fetch_result(self, job_id: str) -> tuple[Fetched, Fetched]:
-        """As `fetch`, for `result_document`."""
+        """As `fetch`, for `stored_result`."""
         return self._fetch_owned(self._keys.result(job_id), job_id)
 
-    async def result_document(self, job_id: str, fetched: tuple[Fetched, Fetched] | None = None) -> str:
-        """The job's result as JSON. `fetched`: what `fetch_result` returned. Raises as `result` does."""
-        return result_document(await self._answer(fetched or self.fetch_result(job_id), job_id), job_id)
+    async def stored_result(self, job_id: str, fetched: tuple[Fetched, Fetched] | None = None) -> StoredResult:
+        """As `result`, without building a model. `fetched`: what `fetch_result` returned."""
+        return StoredResult(job_id, await self._answer(fetched or self.fetch_result(job_id), job_id))
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
         """The raw samples that the job's result is computed from. Raises as `result` does."""
-        text = await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id)
-        return parse_stored(_SAMPLES.validate_json, text, f"the sample record of {job_id}")
+        stored = await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id)
+        return parse_stored(_SAMPLES.validate_json, stored, f"the sample record of {job_id}")
 
     def _fetch_owned(self, key: str, job_id: str) -> tuple[Fetched, Fetched]:
-        return self._client.send("HGET", self._known(job_id), "owner"), self._client.send("GET", key)
+        return self._client.send("HGET", self._known(job_id), "owner"), self._client.send("GET", key, raw=True)
 
-    async def _answer(self, fetched: tuple[Fetched, Fetched], job_id: str) -> str:
-        """The text that the job stored under a key when it succeeded."""
+    async def _answer(self, fetched: tuple[Fetched, Fetched], job_id: str) -> bytes:
+        """What the job stored under a key when it succeeded."""
         with store_errors():
-            owner, text = [await each for each in fetched]
+            owner, stored = [await each for each in fetched]
         if not self.viewer.sees(owner):
             raise _unknown_job(job_id)
-        if text is None:
+        if stored is None:
             raise _without_result(await self.get(job_id))
-        return str(text)
+        return bytes(stored)
 
     async def list(self, **wanted: Any) -> RecordPage[Job]:
         """As `browse`, with models."""

@@ -31,7 +31,8 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
 from dyno.store.artifacts import note_files
-from dyno.store.documents import stamped
+from dyno.store.compression import compress, decompress, execute_raw
+from dyno.store.documents import encode_result
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -181,14 +182,17 @@ class Leases:
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
 
-        `samples`: models or JSON values, stored as JSON under a separate key. `headline`: the figure that later results
-        are compared with. `pace`: the series that forecasts of durations use.
+        `samples`: models or JSON values, compressed under a separate key. `headline`: the figure that later results are
+        compared with. `pace`: the series that forecasts of durations use.
         """
         return self._finish(
             claim.job_id,
             claim.token,
             claim.device,
-            [outcome, status_reason or "", _json(failure), stamped(result) if result else "", _json(samples)],
+            [
+                *(outcome, status_reason or "", _json(failure), encode_result(result) if result else ""),
+                "" if samples is None else compress(_json(samples).encode()),
+            ],
             pace,
             headline,
         )
@@ -231,8 +235,8 @@ class Leases:
     def artifacts(self, job_id: str) -> list[Artifact] | None:
         """The files that a succeeded job's result lists; None if the store has no such result."""
         with store_errors():
-            text: Any = self._client.get(self._keys.result(job_id))
-        return None if text is None else Result.model_validate_json(text).artifacts
+            stored: Any = execute_raw(self._client, "GET", self._keys.result(job_id))
+        return None if stored is None else Result.model_validate_json(decompress(stored)).artifacts
 
     def peers(self, series: str) -> list[Peer]:
         """See `read_peers`."""
@@ -283,7 +287,7 @@ class Leases:
         job_id: str,
         token: str,
         device_id: str,
-        ending: list[str],
+        ending: list[str | bytes],
         pace: eta.ExpectedDuration | None = None,
         headline: Headline | None = None,
     ) -> bool:

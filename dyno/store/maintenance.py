@@ -1,13 +1,14 @@
 """Maintenance of the store, in a thread of every API and worker process.
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
-bounded rate, because wake-ups may be lost. It removes index entries of expired records, and adds older jobs to the
-indexes of labels.
+bounded rate, because wake-ups may be lost. It removes index entries of expired records. The API's also keeps the
+limits on done jobs, and brings the indexes up to date.
 """
 
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass
+from dyno.models.job import DONE, MAX_ATTEMPTS, Failure, FailureClass
 from dyno.settings import Settings
 from dyno.store import fleet
+from dyno.store.artifacts import SETTLED_S
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, sync_client
 
 _LEASES_AT_ONCE = 100
@@ -107,7 +109,7 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
         seconds, micros = client.time()
         now_ms = seconds * 1000 + micros // 1000
         members: Any = client.zrange(keys.expiring, "-inf", now_ms, byscore=True, offset=0, num=_RECORDS_AT_ONCE)
-        with client.pipeline() as pipeline:
+        with client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
             for member in members:
                 job_id, status, workload, owner, digests = ([*member.split(":"), "", ""])[:5]
                 indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]
@@ -166,6 +168,66 @@ def index_labels(client: redis.Redis, settings: Settings) -> bool:
     return False
 
 
+_DROPPED_AT_ONCE, _CANDIDATES = 50, 200
+_NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
+
+
+def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
+    """Delete the done jobs that ended first, while there are more than `max_done` or Redis uses more memory than
+    `max_store_bytes`. At most 1000 jobs a call. Returns their number by limit. Raises StoreUnavailable.
+
+    A job whose webhook is still pending stays. Safe to run in several processes at once.
+    """
+    keys, dropped = Keys(settings.namespace), Counter[str]()
+    with store_errors():
+        while dropped.total() < _RECORDS_AT_ONCE and (over := _exceeded(client, keys, settings)):
+            limit, surplus = over
+            keeping = settings.max_done if limit == "max_done" else None
+            count = _delete_oldest(client, keys, min(surplus, _DROPPED_AT_ONCE), keeping)
+            if not count:
+                break
+            dropped[limit] += count
+            client.hincrby(keys.counts, f"dropped {limit}", count)
+    return dropped
+
+
+def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
+    """The limit that is exceeded, and how many jobs to delete before the next look."""
+    if settings.max_done is not None:
+        done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
+        if done > settings.max_done:
+            return "max_done", done - settings.max_done
+    if settings.max_store_bytes is not None:
+        memory: Any = client.info("memory")
+        if memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS) > settings.max_store_bytes:
+            return "max_store_bytes", _DROPPED_AT_ONCE
+    return None
+
+
+def _delete_oldest(client: redis.Redis, keys: Keys, number: int, keeping: int | None) -> int:
+    """Delete up to `number` jobs, and leave `keeping` done ones, whatever other processes delete at the same time.
+
+    The indexes have the order of creation, so more candidates are compared.
+    """
+    created: list[tuple[float, str]] = []
+    for status in DONE:
+        rows: Any = client.zrange(keys.jobs_with_status(status), 0, _CANDIDATES - 1, withscores=True)
+        created += [(score, job_id) for job_id, score in rows]
+    candidates = [job_id for _, job_id in sorted(created)[:_CANDIDATES]]
+    with client.pipeline(transaction=False) as pipeline:
+        for job_id in candidates:
+            pipeline.hget(keys.job(job_id), "finished_at")
+            pipeline.zscore(keys.webhooks_due, job_id)
+        facts: list[Any] = pipeline.execute()
+        ended = zip(facts[::2], candidates, facts[1::2], strict=True)
+        oldest = sorted((float(end), job_id) for end, job_id, due in ended if end and due is None)[:number]
+        delete, kept = client.register_script(SCRIPT_SOURCES[Script.DELETE]), "" if keeping is None else keeping
+        for _, job_id in oldest:
+            args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000), kept]
+            delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
+        return sum(reply[0] == "deleted" for reply in pipeline.execute())
+
+
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     """Names of the queues that hold jobs, have a live worker, and weren't woken in the last `reap_every_s`.
 
@@ -207,7 +269,6 @@ class Maintenance:
         self._wake = wake
         self._chores = {
             "dropping what expired": lambda client: drop_expired(client, settings),
-            "indexing labels": lambda client: index_labels(client, settings),
             **(chores or {}),
         }
         self._guard = LeaseGuard(settings.lease_s)

@@ -5,7 +5,7 @@ consists of words from closed sets, separated by spaces:
 
     submitted <workload>                      wait <kind> <bound>, wait <kind> sum_ms
     ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
-    requeued <cause>, lost <kind>             busy_ms <kind>
+    requeued <cause>, lost <kind>             busy_ms <kind>, dropped <limit>
     webhook <status>                          webhook_attempt <outcome>
 
 `class` is the failure's class, or "none". A bound is one of BOUNDS_S or "inf"; each reading counts at one bound only.
@@ -21,7 +21,7 @@ from dyno.devices.device import Device
 from dyno.models.inventory import WorkerState
 from dyno.models.job import Status
 from dyno.settings import Settings
-from dyno.store.fleet import device_states
+from dyno.store.fleet import device_states, record_keys
 from dyno.store.redis import BOUNDS_S, Keys, store_errors
 
 MOST_QUEUES = 100  # reported by name: callers may name devices that don't exist, and each name has its own queue
@@ -83,8 +83,8 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
                 second.zcard(keys.queue(name))
             for job_id in running:
                 second.hmget(keys.job(job_id), "status", "device", "started_at")
-            for worker_id in sorted(workers):
-                second.get(keys.worker(worker_id))
+            for name in record_keys(keys, sorted(workers)):
+                second.get(name)
             answers: Any = iter(await second.execute())
     seconds, micros = next(answers)
     counts = {tuple(field.split(" ")): int(number) for field, number in next(answers).items()}

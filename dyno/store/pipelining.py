@@ -18,6 +18,7 @@ import redis.asyncio
 import redis.exceptions
 from redis.asyncio.connection import AbstractConnection
 from redis.backoff import AbstractBackoff
+from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
@@ -33,17 +34,20 @@ class SharedConnection:
 
     def __init__(self, pool: redis.asyncio.ConnectionPool, retries: int, backoff: AbstractBackoff) -> None:
         self._pool, self._retries, self._backoff = pool, retries, backoff
-        self._waiting: deque[tuple[Command, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[Command, asyncio.Future[Any], bool]] = deque()
         self._awake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self.round_trips = 0
 
-    def send(self, *command: Any) -> asyncio.Future[Any]:
-        """The reply to the command, or the error. All commands that are sent before the loop runs go out together."""
+    def send(self, *command: Any, raw: bool = False) -> asyncio.Future[Any]:
+        """The reply to the command, or the error. All commands that are sent before the loop runs go out together.
+
+        `raw`: the reply is bytes instead of text.
+        """
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._exchange_all())
         reply: asyncio.Future[Any] = self._pump.get_loop().create_future()
-        self._waiting.append((command, reply))
+        self._waiting.append((command, reply, raw))
         self._awake.set()
         return reply
 
@@ -77,7 +81,7 @@ class SharedConnection:
             try:
                 self.round_trips += 1
                 unanswered = islice(self._waiting, count)
-                await connection.send_packed_command(b"".join(hiredis.pack_command(each) for each, _ in unanswered))
+                await connection.send_packed_command(b"".join(hiredis.pack_command(each) for each, *_ in unanswered))
                 async with asyncio.timeout(connection.socket_timeout):
                     while count:
                         await self._settle_next(connection)
@@ -93,21 +97,23 @@ class SharedConnection:
 
     async def _settle_next(self, connection: AbstractConnection) -> None:
         try:
-            answer = await connection.read_response(timeout=math.inf)  # `_exchange` limits the time
+            raw = self._waiting[0][2]
+            # `_exchange` limits the time
+            answer = await connection.read_response(disable_decoding=raw, timeout=math.inf)
         except redis.ConnectionError:
             raise
         except redis.ResponseError as error:
-            _, reply = self._waiting.popleft()
+            _, reply, _ = self._waiting.popleft()
             if not reply.done():
                 _refuse(reply, error)
             return
-        _, reply = self._waiting.popleft()
+        _, reply, _ = self._waiting.popleft()
         if not reply.done():
             reply.set_result(answer)
 
     def _fail(self, error: BaseException) -> None:
         while self._waiting:
-            _, reply = self._waiting.popleft()
+            _, reply, _ = self._waiting.popleft()
             if not reply.done():
                 _refuse(reply, error)
 
@@ -145,12 +151,15 @@ class PipeliningRedis(redis.asyncio.Redis):
         self.auto_close_connection_pool = True
         self.shared = SharedConnection(pool, retries, backoff)
 
-    def send(self, *command: Any) -> asyncio.Future[Any]:
-        """The raw reply to a command. Commands that are sent without awaiting in between take one round trip."""
-        return self.shared.send(*command)
+    def send(self, *command: Any, raw: bool = False) -> asyncio.Future[Any]:
+        """The reply to a command, as Redis sends it. Commands that are sent without awaiting in between take one round
+        trip. `raw`: the reply is bytes instead of text.
+        """
+        return self.shared.send(*command, raw=raw)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        reply = await self.shared.send(*str(args[0]).split(), *args[1:])  # such as "SCRIPT LOAD"
+        raw = options.pop(NEVER_DECODE, False)
+        reply = await self.shared.send(*str(args[0]).split(), *args[1:], raw=raw)  # such as "SCRIPT LOAD"
         options.pop("keys", None)
         callback = self.response_callbacks.get(args[0])
         return callback(reply, **options) if callback else reply

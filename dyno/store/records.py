@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import redis.asyncio
-from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.models.job import DONE, Holder, Job, QueuePlace, Status, Stored, Urls
 from dyno.models.result import Metric, Verdict
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
 from dyno.store.redis import JOB_ID, Keys, store_errors
 
 log = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ def to_job(record: Mapping[str, str], queue_state: QueueState) -> Job:
         raise _unreadable(f"the record of {record.get('id', 'a job')}", error) from error
 
 
-def parse_stored(read: Callable[[str], T], text: str, what: str) -> T:
-    """Parse stored JSON with `read`, such as a model's `model_validate_json`.
+def parse_stored(read: Callable[[str], T], stored: str | bytes, what: str) -> T:
+    """Parse stored JSON with `read`, such as a model's `model_validate_json`. Bytes may be compressed.
 
     Raises RecordUnreadable, naming `what`.
     """
     try:
-        return read(text)
-    except ValidationError as error:
+        return read(decompress(stored) if isinstance(stored, bytes) else stored)
+    except ValueError as error:  # ValidationError and UnicodeDecodeError are ValueErrors, too
         raise _unreadable(what, error) from error
 
 
@@ -235,19 +235,18 @@ async def read_result_summaries(
     found: list[ResultSummary | None] = []
     for start in range(0, len(job_ids), _RESULTS_AT_ONCE):
         with store_errors():
-            texts: list[Any] = await client.mget(
-                [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
-            )
-        found += [parse_result_summary(text) for text in texts]
+            wanted = [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
+            values: list[Any] = await execute_raw(client, "MGET", *wanted)
+        found += [parse_result_summary(value) for value in values]
     return found
 
 
-def parse_result_summary(text: str | None) -> ResultSummary | None:
+def parse_result_summary(stored: bytes | None) -> ResultSummary | None:
     """The summary of a stored result; None for a missing or unreadable result."""
-    if text is None:
+    if stored is None:
         return None
     try:
-        return ResultSummary.model_validate_json(text)
-    except ValidationError as error:
+        return ResultSummary.model_validate_json(decompress(stored))
+    except ValueError as error:
         log.warning("skipping a result that can't be read: %s", error)
         return None

@@ -177,6 +177,22 @@ def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability
     return [*_server_complaints(info), *(_syncing_complaints(syncing, durability) if info.get("aof_enabled") else ())]
 
 
+def memory_note(info: Mapping[str, Any]) -> str | None:
+    """What is wrong with a server that has no memory limit, and what to do; None if it has one."""
+    if info.get("maxmemory", 0):
+        return None
+    return (
+        "Redis has no memory limit, so the kernel may kill it when the host's memory is full; set maxmemory below the "
+        "host's free memory, and keep maxmemory-policy noeviction"
+    )
+
+
+async def read_memory_note(client: redis.asyncio.Redis) -> str | None:
+    """`memory_note` for the API. Raises StoreUnavailable."""
+    with store_errors():
+        return memory_note(await client.info("memory"))
+
+
 def _syncing_complaints(syncing: Mapping[str, str], durability: Durability) -> Iterator[str]:
     how = syncing.get("appendfsync")
     if how == "no":
@@ -226,10 +242,10 @@ class Keys:
         return self._key("job", job_id)  # HASH: the record
 
     def result(self, job_id: str) -> str:
-        return self._key("job", job_id, "result")  # STRING: JSON
+        return self._key("job", job_id, "result")  # STRING: JSON, as a gzip file; see documents.py
 
     def samples(self, job_id: str) -> str:
-        return self._key("job", job_id, "samples")  # STRING: JSON
+        return self._key("job", job_id, "samples")  # STRING: JSON, as a gzip file
 
     def log(self, job_id: str) -> str:
         return self._key("job", job_id, "log")  # HASH: pieces by number, and the fields first, next, bytes, last
@@ -354,6 +370,9 @@ class Keys:
 
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short TTL: JSON
+
+    def worker_heartbeat(self, worker_id: str) -> str:
+        return self._key("worker", worker_id, "heartbeat")  # STRING with the same TTL: seconds since 1970
 
     @property
     def workers(self) -> str:

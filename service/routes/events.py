@@ -69,7 +69,8 @@ async def of_job(
     """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
     About the last thousand events are kept; a client that missed more gets a `gap` event. All events of one change of
-    the job, such as log and progress, have the same `version`; the next change has the next one.
+    the job, such as log and progress, have the same `version`; the next change has the next one. Past progress is left
+    out once the job is done.
     """
     done = (await state.jobs.get(job_id)).done  # read first: if it is done, the page has all events
     if done and not (await state.feed.page(job_id, behind or EventPosition())).events:

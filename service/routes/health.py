@@ -14,14 +14,14 @@ import redis
 from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
 from dyno.models.job import DONE, FailureClass, Status
 from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
-from dyno.store.redis import BOUNDS_S, check_server_async
+from dyno.store.redis import BOUNDS_S, check_server_async, read_memory_note
 from service import auth, dependencies, middleware, problems
 from service.state import State
 
@@ -41,21 +41,29 @@ async def livez() -> Health:
     return Health()
 
 
+class Readiness(Health):
+    notes: list[str] = Field([], description="What to change, although the service is ready")
+
+
 @router.get(
-    "/readyz", operation_id="getReadiness", summary="Check readiness", responses=problems.documented("not-ready")
+    "/readyz",
+    operation_id="getReadiness",
+    summary="Check readiness",
+    responses=problems.documented("not-ready"),
 )
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
-async def readyz(request: Request, state: dependencies.StateDep) -> Health:
+async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     """Check that the service can accept and keep jobs.
 
     Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
-    missing, the problem only says which of the two fails, not where it is.
+    missing, the problem only says which of the two fails, not where it is, and there are no notes.
     """
     reasons = await _store_errors(state) + await _artifact_store_errors(state)
     if reasons:
         known = await auth.is_known(request, state)
         raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
-    return Health()
+    note = await read_memory_note(state.client)
+    return Readiness(notes=[note] if note and await auth.is_known(request, state) else [])
 
 
 async def _store_errors(state: State) -> list[DynoError]:
@@ -81,6 +89,7 @@ log = logging.getLogger(__name__)
 
 STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should still get this process' own metrics
 KINDS = get_args(DeviceKind)
+LIMITS = ("max_done", "max_store_bytes")
 CAUSES = ("handed_back", "infrastructure", "lost")
 _DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)
 _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}}
@@ -157,6 +166,7 @@ def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
         ("submitted", "dyno_jobs_submitted", "Accepted jobs", ["workload"], [(name,) for name in workloads]),
         ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
+        ("dropped", "dyno_jobs_dropped", "Done jobs deleted at a limit", ["limit"], [(each,) for each in LIMITS]),
         ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
         ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(each,) for each in _DELIVERED]),
         ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(each,) for each in Outcome]),

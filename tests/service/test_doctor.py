@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -38,7 +39,17 @@ def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined
 
 def test_a_healthy_installation(examined: Examined, offered: Device) -> None:
     found = examined(0)
-    assert found.keys() == {"redis", "clock", "api", "workers", "devices", "locks", "data sets", "data folder"}
+    assert found.keys() == {
+        "redis",
+        "memory",
+        "clock",
+        "api",
+        "workers",
+        "devices",
+        "locks",
+        "data sets",
+        "data folder",
+    }
     assert all(is_well and to_do is None for is_well, _, to_do in found.values())
     assert offered.full_id in found["devices"][1]
 
@@ -84,6 +95,28 @@ def test_a_wrong_clock_and_a_full_disk(examined: Examined, monkeypatch: pytest.M
     monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 2**80)
     found = examined(1)
     assert {"clock", "data folder"} <= {name for name, (is_well, _, _) in found.items() if not is_well}
+
+
+@pytest.fixture
+def restored(client: redis.Redis) -> Iterator[None]:
+    before: Any = client.config_get("maxmemory*")
+    yield
+    client.config_set("maxmemory", before["maxmemory"])
+    client.config_set("maxmemory-policy", before["maxmemory-policy"])
+
+
+def test_a_redis_without_a_memory_limit_is_a_warning_and_one_that_evicts_a_problem(
+    examined: Examined, offered: Device, client: redis.Redis, restored: None
+) -> None:
+    assert "MiB used; a full Redis refuses new jobs" in examined(0)["memory"][1]
+    client.config_set("maxmemory", 0)
+    is_well, found, to_do = examined(0)["memory"]
+    assert (is_well, "no limit" in found, "set maxmemory" in str(to_do)) == (True, True, True)
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    is_well, found, to_do = examined(1)["redis"]
+    assert not is_well
+    assert "maxmemory-policy is allkeys-lru; set it to noeviction" in found
+    assert "configuration" in str(to_do)
 
 
 def test_the_report_is_a_table_by_default(

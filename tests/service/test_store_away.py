@@ -88,6 +88,16 @@ def test_a_store_that_would_lose_jobs_is_not_ready(
         assert named in answer.json()["detail"]
 
 
+def test_a_store_without_a_memory_limit_is_ready_with_a_note(server: EmbeddedServer, serve: Serve) -> None:
+    with serve(create_app(Settings(redis_url=server.url))) as http:
+        assert http.get("/readyz").json() == {"status": "ok", "notes": []}
+        redis.Redis.from_url(server.url).config_set("maxmemory", 0)
+        answer = http.get("/readyz")
+        assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+        [note] = answer.json()["notes"]
+        assert "set maxmemory" in note
+
+
 def test_a_full_store_refuses_jobs_and_still_shows_them(server: EmbeddedServer, serve: Serve) -> None:
     with serve(create_app(Settings(redis_url=server.url))) as http:
         job = http.post("/v1/jobs", json=BODY).json()

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import redis
 
+from dyno.store.compression import decompress, execute_raw
+
 
 def contents(client: redis.Redis, namespace: str) -> dict[str, str]:
     """All values by key, as text."""
@@ -15,7 +17,7 @@ def contents(client: redis.Redis, namespace: str) -> dict[str, str]:
         "list": lambda name: client.lrange(name, 0, -1),
         "stream": client.xrange,
         "hash": client.hgetall,
-        "string": client.get,
+        "string": lambda name: decompress(execute_raw(client, "GET", name)),
     }
     names = map(str, client.scan_iter(f"{namespace}:*"))
     return {name: str(read[str(client.type(name))](name)) for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 import redis
 
+from dyno.errors import RecordUnreadable
 from dyno.models.job import Failure, FailureClass, Progress, SpecWarning
 from dyno.models.spec import InterleavedSpec, Spec
-from dyno.store.documents import SHAPE, result_document, stamped
+from dyno.store.documents import RESULT_SHAPE, SHAPE, StoredResult, encode_result
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys
@@ -83,6 +85,23 @@ async def test_a_comparison_s_job_is_shown_by_the_model(jobs: Jobs, a_spec: Call
 def test_a_result_is_shown_as_it_is_stored_or_by_the_model() -> None:
     result = a_result("job_00000000000000000000000000")
     shown = json.loads(result.model_dump_json(by_alias=True))
-    assert json.loads(result_document(stamped(result), "job")) == shown
+    stored = encode_result(result)
+    assert gzip.decompress(StoredResult("job", stored).gzip or b"").decode() == StoredResult("job", stored).document
+    assert json.loads(StoredResult("job", stored).document) == shown
+    uncompressed = {"shape": RESULT_SHAPE} | shown  # as versions before 0.2 stored it
     older = {name: value for name, value in shown.items() if name != "unchecked"}
-    assert json.loads(result_document(json.dumps(older), "job")) == shown | {"unchecked": []}
+    for text, expected in ((_compact(uncompressed), shown), (_compact(older), shown | {"unchecked": []})):
+        for each in (text, gzip.compress(text)):
+            found = StoredResult("job", each)
+            assert (found.gzip, json.loads(found.document)) == (None, expected)
+            assert found.result().model_dump(mode="json", by_alias=True) == expected
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x1f\x8b\x08", encode_result(a_result("job"))[:-9], b"\xff{}"])
+def test_a_damaged_result_is_reported(damaged: bytes) -> None:
+    with pytest.raises(RecordUnreadable, match="the result of job_1"):
+        _ = StoredResult("job_1", damaged).document
+
+
+def _compact(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

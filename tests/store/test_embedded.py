@@ -25,7 +25,7 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer, embedded_server, find_server
 from dyno.store.jobs import Jobs
 from dyno.store.redis import Keys, async_client, check_server_async, sync_client
-from tests.servers import kill_once_written
+from tests.servers import KINDS, kill_once_written, server_binary
 from tests.waiting import eventually
 
 AT_ONCE = 20  # submits under way when the server is killed
@@ -38,6 +38,15 @@ with EmbeddedServer() as server:
     print(server.pid, server.url.removeprefix("unix://"), flush=True)
     sys.stdin.read()
 """
+
+
+SHIPPED = dict(
+    line.split()
+    for line in (Path(__file__).parents[2] / "deploy" / "redis" / "redis.conf").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+TUNED = {"stream-node-max-bytes", "hash-max-listpack-value", "auto-aof-rewrite-percentage", "aof-use-rdb-preamble"}
+TUNED |= {"rdbcompression", "no-appendfsync-on-rewrite"}
 
 
 def alive(pid: int) -> bool:
@@ -68,7 +77,7 @@ def test_the_socket_is_private_and_no_port_is_open() -> None:
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
         config = client.config_get("*")
         expected = {"port": "0", "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
-        expected |= {"stream-node-max-bytes": "512"}
+        expected |= {name: value for name, value in SHIPPED.items() if name in TUNED}
         assert 2**26 < int(config["maxmemory"]) < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         assert {name: config[name] for name in expected} == expected
 
@@ -78,6 +87,33 @@ def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_pat
         with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
             assert client.get("key") == value
             client.set("key", "kept")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_is_rewritten_when_it_has_grown_by_a_tenth(kind: str, tmp_path: Path) -> None:
+    with (
+        EmbeddedServer(tmp_path, server_binary(kind)) as server,
+        redis.Redis.from_url(server.url, decode_responses=True) as client,
+    ):
+
+        def written() -> tuple[int, int]:
+            found = client.info("persistence")
+            if found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"]:
+                return 0, 0
+            return int(found["aof_base_size"]), int(found["aof_current_size"])
+
+        for number in range(80):
+            client.set(f"key-{number}", "x" * 2**20)
+        eventually(lambda: written()[0] > 60 * 2**20, what="the file is rewritten")
+        missing = 80 * 2**20 - written()[0]
+        for number in range(missing // 2**20 + 12):
+            client.set(f"more-{number}", "x" * 2**20)
+        eventually(lambda: written()[0] > 88 * 2**20, what="it is rewritten again after a tenth")
+        [base] = (tmp_path / "appendonlydir").glob("*.base.rdb")
+        with base.open("rb") as file:
+            assert file.read(5) in (b"REDIS", b"VALKE"), "a snapshot, not commands"
+    with EmbeddedServer(tmp_path, server_binary(kind)) as server, redis.Redis.from_url(server.url) as client:
+        assert client.strlen("key-79") == 2**20
 
 
 def test_closing_leaves_neither_process_nor_file() -> None:

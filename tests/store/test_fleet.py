@@ -8,12 +8,14 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.errors import StoreUnavailable
 from dyno.models.inventory import WorkerRecord
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import fleet
+from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
-from dyno.store.redis import Keys
+from dyno.store.redis import Keys, async_client, sync_client
 
 pytestmark = pytest.mark.anyio
 
@@ -84,3 +86,49 @@ async def test_the_latest_heartbeat_wins_and_the_end_of_an_older_worker_changes_
     fleet.withdraw(client, settings, a_worker("zombie"))
     (device,) = await fleet.devices(async_redis, settings)
     assert device.worker == "successor"
+
+
+async def test_a_heartbeat_extends_the_record_and_is_shown_as_the_latest(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
+) -> None:
+    worker = a_worker()
+    assert not fleet.extend(client, settings, worker), "nothing is published yet"
+    assert client.keys(f"{settings.namespace}:*") == []
+    fleet.publish(client, settings, DEVICE, worker)
+    record = client.get(keys.worker(worker.id))
+    (first,) = await fleet.devices(async_redis, settings)
+    client.pexpire(keys.worker(worker.id), 1000)
+    assert fleet.extend(client, settings, worker)
+    (device,) = await fleet.devices(async_redis, settings)
+    assert device.last_heartbeat > first.last_heartbeat
+    assert device == first.model_copy(update={"last_heartbeat": device.last_heartbeat})
+    assert client.get(keys.worker(worker.id)) == record
+    assert client.pttl(keys.worker(worker.id)) > settings.device_ttl_s * 900
+    assert 0 < client.pttl(keys.worker_heartbeat(worker.id)) <= settings.device_ttl_s * 1000
+    fleet.withdraw(client, settings, worker)
+    assert client.keys(f"{settings.namespace}:*") == []
+
+
+async def test_the_latest_heartbeat_of_two_unchanged_workers_wins(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    for name in ("zombie", "successor"):
+        fleet.publish(client, settings, DEVICE, a_worker(name))
+    assert fleet.extend(client, settings, a_worker("zombie"))
+    (device,) = await fleet.devices(async_redis, settings)
+    assert device.worker == "zombie"
+    assert [found.full_id for found, _ in fleet.idle_devices(client, settings)] == [DEVICE.full_id] * 2
+
+
+async def test_a_worker_stays_listed_while_redis_is_full(settings: Settings) -> None:
+    with EmbeddedServer() as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+        async with async_client(there) as asynchronous:
+            with sync_client(there) as client:
+                fleet.publish(client, there, DEVICE, a_worker())
+                client.config_set("maxmemory", 1)
+                client.pexpire(Keys(there.namespace).worker("worker-1"), 1000)
+                with pytest.raises(StoreUnavailable):
+                    fleet.extend(client, there, a_worker())
+                assert client.pttl(Keys(there.namespace).worker("worker-1")) > 1000
+            assert [each.worker for each in await fleet.devices(asynchronous, there)] == ["worker-1"]

@@ -14,6 +14,7 @@ from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Statu
 from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases, LogPiece
 from dyno.store.maintenance import expire_leases
@@ -155,7 +156,7 @@ async def test_a_finished_job_has_its_result_and_frees_its_device(
     assert (job.status, job.done) == (Status.SUCCEEDED, True)
     assert job.finished_at is not None
     assert await jobs.result(claim.job_id) == a_result(claim.job_id)
-    assert client.get(keys.samples(claim.job_id)) == '[{"samples":[0.1,0.2]}]'
+    assert decompress(execute_raw(client, "GET", keys.samples(claim.job_id))) == '[{"samples":[0.1,0.2]}]'
     assert not client.exists(keys.lease(DEVICE), keys.leases)
 
 

@@ -12,6 +12,7 @@ from dyno.errors import RecordUnreadable
 from dyno.models.job import SCHEMA, Progress, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
@@ -112,7 +113,7 @@ async def test_a_result_of_a_newer_version_is_shown_without_what_is_not_known_of
 ) -> None:
     job_id = (await jobs.submit(a_spec())).job.id
     assert leases.finish(claim(), "succeed", result=a_result(job_id))
-    kept = json.loads(client.get(keys.result(job_id)))
+    kept = json.loads(decompress(execute_raw(client, "GET", keys.result(job_id))))
     newer = kept | {"later": 1, "phases": kept["phases"] | {"later_s": 1.0}}
     client.set(keys.result(job_id), json.dumps(newer))
     assert await jobs.result(job_id) == a_result(job_id)

@@ -57,9 +57,9 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
         shared = app.state.opened.client.shared
         send = shared.send
 
-        def counted(*words: Any) -> Any:
+        def counted(*words: Any, **options: Any) -> Any:
             asked.append(str(words[0]))
-            return send(*words)
+            return send(*words, **options)
 
         monkeypatch.setattr(shared, "send", counted)
         for _ in range(10):

@@ -1,0 +1,110 @@
+"""A result is sent as the gzip file that is stored, or as JSON to clients that don't accept gzip."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+import redis
+
+from dyno.settings import Settings
+from dyno.store.compression import decompress, execute_raw
+from dyno.store.documents import RESULT_SHAPE
+from dyno.store.leases import Claim, Leases
+from dyno.store.redis import Keys
+from service.responses import accepts_gzip
+from tests.results import a_result
+
+SAMPLES = {"run": 0, "warmup": [], "samples": [0.5], "sample_cpu_s": [[0.5, 0.0]], "executions_per_sample": 1}
+BY_ROUTE = {"Prefer": "handling=lenient"}  # passes by service/hot_routes.py
+WAYS = pytest.mark.parametrize("way", [{}, BY_ROUTE], ids=["fast", "route"])
+
+
+@pytest.fixture
+def job_id(claimed: Callable[[], tuple[Leases, Claim]]) -> str:
+    leases, claim = claimed()
+    assert leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[])
+    return claim.job_id
+
+
+def _body(http: httpx.Client, path: str, headers: dict[str, str]) -> tuple[httpx.Response, bytes]:
+    """The response, and its body as it was sent."""
+    with http.stream("GET", path, headers=headers) as answer:
+        return answer, b"".join(answer.iter_raw())
+
+
+@WAYS
+def test_a_client_that_accepts_gzip_gets_the_stored_bytes(
+    http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str, way: dict[str, str]
+) -> None:
+    path = f"/v1/jobs/{job_id}/result"
+    stored = execute_raw(client, "GET", Keys(settings.namespace).result(job_id))
+    packed, body = _body(http, path, way | {"Accept-Encoding": "br, gzip;q=0.8"})
+    assert (packed.headers["content-encoding"], packed.headers["content-length"]) == ("gzip", str(len(stored)))
+    assert body == stored
+    plain, text = _body(http, path, way | {"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert text == gzip.decompress(stored)
+    assert json.loads(text) == a_result(job_id).model_dump(mode="json", by_alias=True)
+    for answer in (packed, plain):
+        assert answer.headers["content-type"] == "application/json"
+        assert "Accept-Encoding" in answer.headers["vary"]
+        assert answer.headers["etag"].startswith("W/"), "both encodings have this ETag, so it must be weak"
+
+
+@WAYS
+@pytest.mark.parametrize("accepted", ["gzip", "identity"])
+def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(
+    http: httpx.Client, job_id: str, way: dict[str, str], accepted: str
+) -> None:
+    path = f"/v1/jobs/{job_id}/result"
+    known = http.get(path, headers=way | {"Accept-Encoding": "gzip"}).headers["etag"]
+    answer = http.get(path, headers=way | {"Accept-Encoding": accepted, "If-None-Match": known})
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known)
+    assert "Accept-Encoding" in answer.headers["vary"]
+    assert "content-encoding" not in answer.headers
+
+
+@WAYS
+def test_a_result_that_an_older_version_stored_uncompressed_is_shown(
+    http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str, way: dict[str, str]
+) -> None:
+    path, key = f"/v1/jobs/{job_id}/result", Keys(settings.namespace).result(job_id)
+    shown = http.get(path).json()
+    text = decompress(execute_raw(client, "GET", key))
+    for older in (f'{{"shape":"{RESULT_SHAPE}",{text[1:]}', text):
+        client.set(key, older)
+        answer = http.get(path, headers=way)
+        assert (answer.status_code, answer.json()) == (200, shown)
+        assert "content-encoding" not in answer.headers
+    for other in (f"/v1/results?workload={shown['workload']}", f"/v1/jobs/{job_id}/artifacts"):
+        assert http.get(other).status_code == 200
+
+
+def test_samples_that_an_older_version_stored_uncompressed_are_shown(
+    http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str
+) -> None:
+    assert http.get(f"/v1/jobs/{job_id}/samples").json() == {"data": []}
+    client.set(Keys(settings.namespace).samples(job_id), json.dumps([SAMPLES]))
+    assert http.get(f"/v1/jobs/{job_id}/samples").json()["data"][0]["samples"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        ("gzip", True),
+        ("br;q=1.0, GZIP;q=0.001", True),
+        ("*", True),
+        ("gzip;q=0, *", False),
+        ("gzip; q=0.000", False),
+        ("*;q=0", False),
+        ("identity", False),
+        ("gzipped", False),
+        ("", False),
+    ],
+)
+def test_accept_encoding_is_read_with_its_weights(value: str, accepted: bool) -> None:
+    assert accepts_gzip(value) is accepted

@@ -1,0 +1,88 @@
+"""The memory that a job takes in Redis, as the shipped configurations set it up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.models.job import Progress
+from dyno.models.result import Result, RunSamples
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases, LogPiece
+from dyno.store.redis import Keys, async_client
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[2]
+QUEUED, QUEUED_BYTES = 4000, 2500
+DONE, DONE_BYTES = 100, 11_500
+EXAMPLE = ROOT / "docs" / "results" / "recorded" / "reproduction" / "fashion.json"
+PRINTED = "WARNING: a line as TensorFlow prints it at the start of a run\n" * 6
+
+
+def _used_bytes(client: redis.Redis, keys: Keys) -> int:
+    """Without the stream of all jobs' events, which has a bounded length."""
+    client.xtrim(keys.events, maxlen=0, approximate=False)
+    return int(client.info("memory")["used_memory"])
+
+
+async def test_a_queued_job_takes_no_more_than_its_part(
+    settings: Settings, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    spec = a_spec(labels={"run": "nightly"}, params={"n": 4096, "repeats": 100, "dtype": "float32", "mode": "chain"})
+
+    async def submit(jobs: Jobs, number: int) -> None:
+        digest = hashlib.sha256(str(number).encode()).hexdigest()
+        await jobs.submit(spec, fits={"0123456789ab": True}, idempotency_key=f"key {number}", body_sha256=digest)
+
+    async with async_client(settings) as shared:
+        jobs = Jobs(shared, settings)
+        await submit(jobs, -1)
+        before = _used_bytes(client, keys)
+        for start in range(0, QUEUED, 100):
+            await asyncio.gather(*(submit(jobs, start + each) for each in range(100)))
+    assert (_used_bytes(client, keys) - before) / QUEUED < QUEUED_BYTES
+
+
+async def test_a_finished_job_takes_no_more_than_its_part(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    result = Result.model_validate(json.loads(EXAMPLE.read_text())["result"])
+    assert len(result.model_dump_json(by_alias=True)) > 15_000
+
+    async def finish() -> None:
+        job_id = (await jobs.submit(a_spec(params={"n": 512}))).job.id
+        attempt = claim()
+        leases.heartbeat(attempt, Progress(phase="compile", run=1, runs=5, fraction=0.1), LogPiece(0, PRINTED))
+        for number in range(20):
+            progress = Progress(phase="sampling", run=1, runs=5, completed=number, total=200, fraction=0.1)
+            leases.heartbeat(attempt, progress)
+        own = result.model_copy(update={"job": job_id})
+        assert leases.finish(attempt, "succeed", result=own, samples=[_samples(run) for run in range(5)])
+
+    await finish()
+    before = _used_bytes(client, keys)
+    for _ in range(DONE):
+        await finish()
+    assert (_used_bytes(client, keys) - before) / DONE < DONE_BYTES
+
+
+def _samples(run: int) -> RunSamples:
+    """Times with the digits that a clock of nanoseconds gives."""
+    times = random.Random(run)
+    seconds = [round(times.gauss(0.02, 0.001), 9) for _ in range(25)]
+    return RunSamples(
+        run=run,
+        warmup=seconds[20:],
+        samples=seconds[:20],
+        sample_cpu_s=[(round(2 * each, 6), 0.0) for each in seconds[:20]],
+        executions_per_sample=1,
+    )

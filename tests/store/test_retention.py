@@ -1,0 +1,127 @@
+"""Done jobs beyond a limit on their number or on Redis' memory are deleted, those that ended first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from chaos.checks import state_violations
+from chaos.snapshot import read
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store import maintenance
+from dyno.store.artifacts import note_files
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.maintenance import drop_oldest
+from dyno.store.redis import Keys
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+Finish = Callable[..., Any]
+
+
+@pytest.fixture
+def finish(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> Finish:
+    """Submit, claim and end jobs; returns their ids in the order of their ends."""
+
+    async def ended(number: int, samples_bytes: int = 0) -> list[str]:
+        for _ in range(number):
+            await jobs.submit(a_spec())
+        attempts = [claim(f"cpu:{device}@alpha") for device in range(number)]
+        for attempt in attempts:
+            leases.finish(
+                attempt, "succeed", result=a_result(attempt.job_id), samples=[os.urandom(samples_bytes // 2).hex()]
+            )
+        return [attempt.job_id for attempt in attempts]
+
+    return ended
+
+
+async def test_without_limits_nothing_is_deleted(finish: Finish, client: redis.Redis, settings: Settings) -> None:
+    await finish(3)
+    assert drop_oldest(client, settings) == {}
+
+
+async def test_the_jobs_that_ended_first_are_deleted_beyond_the_number(
+    finish: Finish,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    settings: Settings,
+    keys: Keys,
+) -> None:
+    first = (await jobs.submit(a_spec())).job.id  # created first, ends last
+    early = claim("cpu:9@alpha")
+    ids = await finish(6)
+    waiting = (await jobs.submit(a_spec())).job.id
+    running = (await jobs.submit(a_spec(priority="high"))).job.id
+    assert claim("cpu:8@alpha").job_id == running
+    canceled = (await jobs.submit(a_spec())).job.id
+    await jobs.cancel(canceled)
+    leases.finish(early, "fail")
+    note_files(client, settings, ids[0])
+    limited = settings.model_copy(update={"max_done": 3})
+    assert drop_oldest(client, limited) == {"max_done": 5}
+    assert [each.id for each in (await jobs.list()).data] == [canceled, running, waiting, ids[5], first]
+    assert list(client.scan_iter(f"{keys.job(ids[0])}*")) == []
+    assert client.zscore(keys.artifacts, ids[0]) is not None, "its files are deleted by `tidy_files`"
+    assert list(state_violations(read(client, keys))) == []
+    assert client.hget(keys.counts, "dropped max_done") == "5"
+    assert drop_oldest(client, limited) == {}
+    assert drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 3}
+    assert {each.id for each in (await jobs.list()).data} == {waiting, running}
+
+
+async def test_several_processes_delete_no_job_too_many(
+    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings
+) -> None:
+    limited = settings.model_copy(update={"max_done": 5})
+    await finish(30)
+    with ThreadPoolExecutor(8) as pool:
+        dropped = list(pool.map(lambda _: sum(drop_oldest(client, limited).values()), range(8)))
+    assert sum(dropped) == 25
+    assert len((await jobs.list()).data) == 5
+
+
+async def test_jobs_are_deleted_until_redis_uses_less_memory(
+    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_DROPPED_AT_ONCE", 2)
+    await finish(1)
+    used: Any = client.info("memory")["used_memory"]
+    ids = await finish(20, 60_000)
+    kept_bytes = used + 10 * 32_000
+    limited = settings.model_copy(update={"max_store_bytes": kept_bytes})
+    [(limit, count)] = drop_oldest(client, limited).items()
+    assert limit == "max_store_bytes"
+    assert 8 <= count <= 16
+    left = [each.id for each in (await jobs.list()).data]
+    assert left == ids[::-1][: len(left)]
+    assert client.hget(keys.counts, "dropped max_store_bytes") == str(count)
+    assert drop_oldest(client, limited) == {}
+
+
+async def test_a_call_is_bounded_and_a_job_with_a_pending_webhook_stays(
+    finish: Finish,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(maintenance, "_DROPPED_AT_ONCE", 2)
+    untold = (await jobs.submit(a_spec(webhook={"url": "https://example.org/"}))).job.id
+    await jobs.cancel(untold)
+    await finish(6)
+    limited = settings.model_copy(update={"max_done": 0, "max_store_bytes": 1})
+    assert [sum(drop_oldest(client, limited).values()) for _ in range(3)] == [4, 2, 0]
+    assert [each.id for each in (await jobs.list()).data] == [untold]

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.report import requested
 
-SPEED = ("start", "matmul", "mnist_cnn", "trainings", "http")
+SPEED = ("start", "matmul", "mnist_cnn", "trainings", "http", "scale", "disturbance")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "repeatability", "alarms", "plain_step")
 

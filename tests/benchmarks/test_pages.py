@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import alarms, repeatability, resampled
-from benchmarks.load import __main__ as load
-from benchmarks.load.clients import Recorded
-from benchmarks.load.measurements import Fanout, Steady
 from benchmarks.pairs import in_turns, ratio
 from benchmarks.repeatability import WAYS, Round
 from benchmarks.report import table
@@ -58,13 +55,6 @@ def test_repeatability_has_a_row_for_each_way_that_ran_and_says_where_the_clock_
     assert "| 4.00 to 4.03 GHz (0.8%, quiet) | **2 of 2** |" in five
     assert said.endswith(" | over 90 s (1 of 3 reached it) |")
     assert not any(WAYS["fixed"] in line for line in page)
-
-
-def test_submits_and_polls_have_rows_of_their_own() -> None:
-    record = Recorded({"submit 0": [0.01, 0.02], "submit 1": [0.03], "poll 0": [0.004]})
-    text = "\n".join(load.load_lines(Steady(record, for_s=2.0, core_share=0.5), Fanout()))
-    assert "| submit | 300 | 2 | 20.00 | 30.00 | 50 | 3 |" in text
-    assert "| poll | 500 | 0 | 4.00 | 4.00 | 30 | 1 |" in text
 
 
 def test_trainings_that_have_not_run_and_bounds_above_the_aim_are_marked() -> None:

@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify
 
-.PHONY: help install demo test verify matrix lint bench method workloads reproduce load chaos fuzz docs openapi lock clean
+.PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs openapi lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -57,7 +57,7 @@ matrix: install  # what measures, under other processors and surroundings (make 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
 
-bench: install  # how fast Dyno itself is; half an hour, writes docs/results/
+bench: install  # how fast Dyno itself is, and whether it stays so; three quarters of an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
 
 method: install  # is the method right? an idle machine for 1.5 h; most of it resumes, writes docs/results/
@@ -68,9 +68,6 @@ workloads: install  # every workload on every framework, in minutes each; resume
 
 reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
 	$(BIN)/python -m benchmarks.reproduce
-
-load: install  # what others notice while callers abuse the API; five minutes, writes docs/results/load.md
-	$(BIN)/python -m benchmarks.load
 
 chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a look for jobs that were lost or ended twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))

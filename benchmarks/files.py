@@ -40,7 +40,7 @@ class Files:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def put(self, name: str, spec: Spec, answer: Mapping[str, JsonValue]) -> None:
+    def put(self, name: str, spec: Spec, answer: Mapping[str, Any]) -> None:
         """Whole or not at all, whenever this process is ended."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._path(name).with_suffix(".unfinished")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,8 +51,8 @@ def interrupt_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _begin(parent_pid: int, mask: Iterable[int]) -> None:
-    """Runs in a new child, before exec: reset signals, and have the kernel send TERM when the parent ends.
+def _begin(parent_pid: int, mask: Iterable[int], cores: Collection[int]) -> None:
+    """Runs in a new child, before exec: reset signals and cores, and have the kernel send TERM when the parent ends.
 
     A worker that gets TERM hands back its job.
     """
@@ -60,6 +60,8 @@ def _begin(parent_pid: int, mask: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     die_with_parent(parent_pid, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 @dataclass
@@ -67,7 +69,7 @@ class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
     `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr. `pass_fds`: open
-    files that it inherits.
+    files that it inherits. `cores`: those it may use; empty for this process' own.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ManagedProcess:
     restart_at_s: float | None = None
     says_to: int | None = None
     pass_fds: tuple[int, ...] = ()
+    cores: Collection[int] = ()
 
     def start(self) -> None:
         # The child gets its own process group: Ctrl-C in a terminal reaches only the parent, which then stops the
@@ -94,7 +97,8 @@ class ManagedProcess:
                 stdout=self.says_to,
                 stderr=self.says_to,
                 pass_fds=self.pass_fds,
-                preexec_fn=partial(_begin, os.getpid(), held),  # the parent has one thread, so Python may run here
+                # The parent has one thread, so Python may run here.
+                preexec_fn=partial(_begin, os.getpid(), held, self.cores),
                 process_group=0,
             )
         finally:

@@ -171,7 +171,9 @@ class Settings(BaseSettings):
     runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # None: all memory of the host or the container
     runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
     runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and its job's input files
-    reserved_cores: TextOrNone = None  # a cpulist kept free of runners for API, Redis and supervisors
+    reserved_cores: TextOrNone = (
+        None  # a cpulist kept free of runners for API, Redis and supervisors, or "none"; None: `dyno up` chooses
+    )
 
 
 class WrongSettings(DynoError):

@@ -94,7 +94,7 @@ def main(words: Sequence[str]) -> int:
     except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
-    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/http.md)
+    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/decisions/0016)
     server = Server(_config(app, settings), app.state.stopping, prints=asked.number == 1)
     server.run(None if asked.socket is None else [socket.socket(fileno=asked.socket)])
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import redis
 
 from dyno import artifact_store, celery_app, errors
-from dyno.devices.cpu import parse_cpulist
+from dyno.devices import cpu
 from dyno.devices.device import Device
 from dyno.devices.discovery import discover
 from dyno.devices.locks import DeviceTurn, lock_paths
@@ -206,7 +206,8 @@ def _keep_off(device: Device, settings: Settings) -> None:
 
     This moves all existing threads, including those that OpenBLAS starts on import. New threads inherit the cores.
     """
-    if settings.reserved_cores is None or device.driven_as != "cpu":
+    reserved = cpu.reserved_cores(settings)
+    if not reserved or device.driven_as != "cpu":
         return
     for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), parse_cpulist(settings.reserved_cores))
+        os.sched_setaffinity(int(thread.name), reserved)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +24,7 @@ from dyno import errors, preflight
 from dyno.cli import render
 from dyno.cli.app import app, console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
+from dyno.devices import cpu
 from dyno.models.job import Job
 from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
@@ -45,8 +46,9 @@ def run_stack(
 
     Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
     stands for a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server
-    and starts none. Raises WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't
-    writable, or the API would speak TLS (`up` and `demo` call it over plain HTTP).
+    and starts none. All but the runners use the reserved cores, if there are any. Raises WrongSettings before it starts
+    a process, also if the port is taken, `data_dir` isn't writable, or the API would speak TLS (`up` and `demo` call it
+    over plain HTTP).
     """
     settings = load_settings()
     if settings.tls_cert_file or settings.tls_key_file:
@@ -55,23 +57,71 @@ def run_stack(
         raise WrongSettings(wrong)
     if data_dir is not None and (wrong := preflight.write_error(data_dir)):
         raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
+    allowed = os.sched_getaffinity(0)
+    reserved = reserve(settings, devices, allowed)
     port = port or preflight.free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
-    with interrupt_on_signals(), _data_folder(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
+    with (
+        interrupt_on_signals(),
+        _data_folder(data_dir) as files_dir,
+        _bound(reserved, say),
+        _server(settings, data_dir, stack) as redis_url,
+    ):
         # Ctrl-C should end `dyno up` quickly: workers hand back running jobs after 1 s, for the next start.
         env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
         env = {"DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), "DYNO_SPOOL_DIR": str(files_dir / "spool")} | env
         env |= {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port), "DYNO_API_URL": url}
+        env["DYNO_RESERVED_CORES"] = cpu.format_cpulist(reserved) if reserved else cpu.NO_CORES
+        args = [(device, ["--device", device]) for device in devices]
+        args += [(device, ["--device", device, "--emulate", what]) for device, what in number_emulated(emulated)]
         try:
             stack.start(ManagedProcess("API", "service", [], env))
-            for device in devices:
-                stack.start(ManagedProcess(f"worker {device}", "workers", ["--device", device], env))
-            for device, what in number_emulated(emulated):
-                stack.start(ManagedProcess(f"worker {device}", "workers", ["--device", device, "--emulate", what], env))
+            for device, words in args:
+                stack.start(ManagedProcess(f"worker {device}", "workers", words, env, cores=allowed))
             yield stack, url
         finally:
             stack.stop()
+
+
+def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]) -> set[int]:
+    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one if there are
+    four or more, but none that one of `devices` names.
+
+    Raises WrongSettings for a core that isn't allowed.
+    """
+    if settings.reserved_cores is None:
+        return cpu.core_to_reserve(allowed, {core for device in devices for core in _named_cores(device)})
+    try:
+        reserved = cpu.reserved_cores(settings)
+    except errors.DeviceUnavailable as error:
+        raise WrongSettings(error.detail) from None
+    if missing := reserved - set(allowed):
+        listed, usable = cpu.format_cpulist(missing), cpu.format_cpulist(allowed)
+        raise WrongSettings(f"DYNO_RESERVED_CORES: this process may not use {listed}; it may use {usable}")
+    return reserved
+
+
+def _named_cores(device: str) -> list[int]:
+    """The cores in an id such as "cpu:0-1@host". Empty for any other id; the worker reports an invalid one."""
+    kind, _, index = device.partition("@")[0].partition(":")
+    try:
+        return cpu.parse_cpulist(index) if kind == "cpu" else []
+    except ValueError:
+        return []
+
+
+@contextmanager
+def _bound(cores: Collection[int], say: Callable[[str], None]) -> Iterator[None]:
+    """Bind this thread to `cores`, if there are any. The processes that it starts inherit that."""
+    before = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, cores)
+        say(f"kept free of benchmarks: core {', '.join(map(str, sorted(cores)))} (DYNO_RESERVED_CORES)")
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def api_url(host: str, port: int) -> str:

@@ -203,6 +203,8 @@ def _int_or_none(text: str) -> int | None:
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
+NO_CORES = "none"  # DYNO_RESERVED_CORES: reserve no core, not even by default
+RESERVE_FROM = 4  # cores: with fewer, a reserved one would cost the benchmarks too much
 VIRTUAL_UNITS = 64  # per processor; higher numbers are untested
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -229,7 +231,28 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
 
 def free_cores(settings: Settings) -> list[int]:
     """The cores that this process may run on, without reserved cores."""
-    return sorted(os.sched_getaffinity(0) - _reserved(settings))
+    return sorted(os.sched_getaffinity(0) - reserved_cores(settings))
+
+
+def reserved_cores(settings: Settings) -> set[int]:
+    """The cores in DYNO_RESERVED_CORES. Raises DeviceUnavailable if it isn't a cpulist."""
+    if settings.reserved_cores in (None, NO_CORES):
+        return set()
+    try:
+        return set(parse_cpulist(settings.reserved_cores))
+    except ValueError as error:
+        raise DeviceUnavailable(f"DYNO_RESERVED_CORES: {error}") from None
+
+
+def core_to_reserve(cores: Collection[int], named: Collection[int] = (), topology: Path = TOPOLOGY) -> set[int]:
+    """The first of `cores` for Dyno's own processes, with its hyperthreads, which share its pipes and caches.
+
+    Cores `named` by a device aren't reserved. Empty with fewer than RESERVE_FROM cores, or if no core is left.
+    """
+    if len(cores) < RESERVE_FROM:
+        return set()
+    physical = ({core} | (siblings([core], topology) & set(cores)) for core in sorted(cores))
+    return next((threads for threads in physical if not threads & set(named)), set())
 
 
 def memory_bytes(meminfo: Path = MEMINFO) -> int:
@@ -269,27 +292,18 @@ def _selected_cores(index: str | None, settings: Settings) -> list[int]:
     free = free_cores(settings)
     if index is None:
         if not free:
-            reserved_cores = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
-            raise DeviceUnavailable(f"no core is left: {_affinity_mask()} and {reserved_cores}")
+            also = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
+            raise DeviceUnavailable(f"no core is left: {_affinity_mask()} and {also}")
         return free
     try:
         wanted = parse_cpulist(index)
     except ValueError as error:
         raise DeviceUnavailable(f"cpu:{index}: {error}") from None
-    if reserved := sorted(_reserved(settings) & set(wanted)):
+    if reserved := sorted(reserved_cores(settings) & set(wanted)):
         raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES reserves {format_cpulist(reserved)}")
     if missing := sorted(set(wanted) - set(free)):
         raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} available; {_affinity_mask()}")
     return wanted
-
-
-def _reserved(settings: Settings) -> set[int]:
-    if not settings.reserved_cores:
-        return set()
-    try:
-        return set(parse_cpulist(settings.reserved_cores))
-    except ValueError as error:
-        raise DeviceUnavailable(f"DYNO_RESERVED_CORES: {error}") from None
 
 
 def _affinity_mask() -> str:

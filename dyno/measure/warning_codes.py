@@ -238,8 +238,8 @@ _ROWS = (
         hyperthreads were busy for more than {measure.host_noise.OTHERS_LIMIT:%}, or other processes used more than
         {measure.host_noise.OTHERS_LIMIT:%} while this one waited for more than {measure.host_noise.WAIT_LIMIT:%} (if
         the kernel counts waiting).""",
-        do="""The evidence shows which share is too large. Stop those processes, keep cores free with
-        `DYNO_RESERVED_CORES`, or rent a machine with dedicated cores.""",
+        do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
+        Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),
     WarningCode(
         "DEVICE_SHARED",

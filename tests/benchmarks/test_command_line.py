@@ -14,7 +14,7 @@ def ended(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("name", ["", ".load", ".reproduce", ".workloads"])
+@pytest.mark.parametrize("name", ["", ".reproduce", ".workloads"])
 def test_a_wrong_setting_is_one_line_and_exit_code_2(name: str) -> None:
     done = ended(f"benchmarks{name}", "begin", DYNO_PORT="many")  # which is the name of none, so that none begins
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr

@@ -18,9 +18,11 @@ from dyno.cli import app
 from dyno.cli import up as cli_up
 from dyno.cli.up import api_url
 from dyno.client import Client
+from dyno.devices import cpu
 from dyno.preflight import free_port
+from dyno.settings import Settings
 from tests.cli.running_command import Command
-from tests.cores import HERE
+from tests.cores import CORE, HERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
@@ -177,6 +179,50 @@ def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> No
     running.says("Dyno is up")
     [url] = re.findall(r"Dyno is up: (http://127.0.0.1:\d+)/", running.text())
     assert Client(url).alive()
+
+
+@two_cores
+def test_only_runners_use_the_cores_that_are_not_reserved(command: Callable[..., Command], home: Path) -> None:
+    words = ["up", "--port", "0", "--data-dir", str(home / "data"), "--device", "cpu"]
+    running = command(*words, **ON_NUMPY, DYNO_RESERVED_CORES=str(CORE))
+    running.says("Dyno is up")
+    assert f"kept free of benchmarks: core {CORE} " in running.text()
+    [url] = re.findall(r"Dyno is up: (http://127.0.0.1:\d+)/", running.text())
+    [device] = Client(url).devices()
+    assert device.cores == sorted(os.sched_getaffinity(0) - {CORE})
+    for words in ("dyno up", "-server ", "-m service", "-m workers "):
+        tasks = Path(f"/proc/{running.pid_of(words)}/task").glob("*")
+        assert {core for task in tasks for core in os.sched_getaffinity(int(task.name))} == {CORE}, words
+    job = Client(url).submit(TINY)
+    assert Client(url).wait(job.id).status == "succeeded"
+    assert Client(url).result(job.id).device["cores"] == device.cores
+
+
+@pytest.mark.parametrize(
+    ("value", "devices", "reserved"),
+    [
+        (None, ["cpu"], {0}),
+        (None, ["cpu:0-1@here", "cpu:x", "gpu:0"], {2}),
+        (None, ["cpu:0-3"], set()),
+        ("none", ["cpu"], set()),
+        ("2-3", ["cpu"], {2, 3}),
+    ],
+)
+def test_four_cores_or_more_reserve_one_unless_the_setting_says_otherwise(
+    value: str | None, devices: list[str], reserved: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "siblings", lambda *_: set())
+    assert cli_up.reserve(Settings(reserved_cores=value), devices, range(4)) == reserved
+    assert not cli_up.reserve(Settings(reserved_cores=None), devices, range(3))
+
+
+@pytest.mark.parametrize(("value", "said"), [("0-", "not a list of cores"), ("4000", "may not use 4000")])
+def test_an_invalid_reserved_core_is_reported_on_one_line(
+    command: Callable[..., Command], home: Path, value: str, said: str
+) -> None:
+    running = command("up", "--port", "0", "--data-dir", str(home / "data"), DYNO_RESERVED_CORES=value)
+    assert running.process.wait(60) == 2
+    assert re.fullmatch(rf"dyno: DYNO_RESERVED_CORES: .*{said}.*\n", running.text())
 
 
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])

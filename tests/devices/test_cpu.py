@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dyno.devices.cpu import (
     CgroupLimits,
     Processor,
     cgroup_limits,
+    core_to_reserve,
     format_cpulist,
     parse_cpulist,
     processor,
@@ -39,6 +41,31 @@ def test_an_invalid_cpulist_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("cores", "text"), [([0], "0-0"), ([1, 0], "0-1"), ([0, 1, 2, 4], "0-2,4"), ([1, 3], "1,3")])
 def test_cores_are_written_as_short_as_possible(cores: list[int], text: str) -> None:
     assert format_cpulist(cores) == text
+
+
+@pytest.mark.parametrize(
+    ("cores", "named", "reserved"),
+    [
+        (range(3), (), set()),
+        (range(4), (), {0}),
+        (range(8, 16), (), {8}),
+        (range(4), (0, 1), {2}),
+        (range(4), range(4), set()),
+    ],
+)
+def test_the_first_of_four_or_more_cores_is_reserved_unless_a_device_names_it(
+    tmp_path: Path, cores: range, named: Collection[int], reserved: set[int]
+) -> None:
+    assert core_to_reserve(cores, named, tmp_path) == reserved
+
+
+def test_a_core_is_reserved_with_its_hyperthreads(tmp_path: Path) -> None:
+    for core in range(8):
+        write(tmp_path, {f"cpu{core}/topology/thread_siblings_list": f"{core % 4},{core % 4 + 4}"})
+    assert core_to_reserve(range(8), (), tmp_path) == {0, 4}
+    assert core_to_reserve(range(8), (4,), tmp_path) == {1, 5}
+    assert core_to_reserve(range(6), (), tmp_path) == {0, 4}
+    assert core_to_reserve([1, 2, 3, 4], (), tmp_path) == {1}  # this process may not use its other thread
 
 
 @given(st.sets(st.integers(0, 99999), min_size=1))

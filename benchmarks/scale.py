@@ -13,7 +13,7 @@ import re
 import resource
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +37,7 @@ from dyno.models.result import RunSamples
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
+from dyno.store.placement import ANY_JOB, ClaimFilter, queues_served
 from dyno.store.redis import Keys, sync_client
 
 QUEUED, FINISHED = (10, 100, 1000, 10_000, 100_000), (1000, 10_000, 100_000, 1_000_000)
@@ -45,7 +45,9 @@ ROUNDS, EACH, BATCH, CONNECTIONS = 10, 10, 1000, 16
 ROOM, QUEUED_BYTES = 0.6, 4000  # of the free memory: what all Redis servers may use
 EXAMPLE = RECORDED / "reproduction" / "matmul.json"
 JOB = b'{"workload":"matmul","params":{"n":64},"device":"cpu","labels":{"commit":"%032x"}}'
+FITTING = JOB.replace(b"64", b"65")
 SOURCE = (Path(__file__).parent / "copies.lua").read_text()
+LAST = "claim behind all others, which don't fit"
 WORST = "list by a label that no job has"
 PATHS = {
     "poll": "/v1/jobs/{id}",
@@ -55,15 +57,17 @@ PATHS = {
     WORST: "/v1/jobs?limit=100&label=none%3Dnone",
 }
 KEYS = Keys(Settings().namespace)
-OPERATIONS = ("claim", "submit", *PATHS)
+OPERATIONS = ("claim", LAST, "submit", *PATHS)
+ONLY_FITTING = ClaimFilter("small", lambda spec: spec.params["n"] == 65)
 LISTS, POLLS_PER_S, STRETCH_S, STRETCHES = 4, 100, 3.0, 4
 READERS, SUBMITS_PER_S, READ_S = 1000, 4, 12.0
 METHOD = """Median and p99 of {n} requests on one connection, or of claims by a worker, in milliseconds; in brackets the
     median divided by that of the smallest size. Each size has a Redis and an API of its own. In {rounds} rounds, the
     sizes take turns with each operation, every other round in reverse order. Submitted jobs are canceled and deleted
-    again, claimed jobs handed back, so the sizes stay. Queued jobs came over HTTP. Finished jobs are copies of one that
-    was submitted, claimed and finished: `benchmarks/copies.lua` repeats the commands that write its keys and its
-    entries in the indexes, with new ids. Redis writes no file."""
+    again, claimed jobs handed back, so the sizes stay. Queued jobs came over HTTP; one more, the last, is the only one
+    that a small device takes. Finished jobs are copies of one that was submitted, claimed and finished:
+    `benchmarks/copies.lua` repeats the commands that write its keys and its entries in the indexes, with new ids. Redis
+    writes no file."""
 MEMORY = """`keys`: MEMORY USAGE of all keys of one job. `all`: growth of Redis' memory in the largest size, by job; it
     includes indexes. The finished job is a `matmul` with a result and samples of five runs."""
 OTHERS = """{polls} polls a second on {lists} connections, alone and beside {lists} connections that request the list by
@@ -95,12 +99,17 @@ class Size:
         if operation in PATHS:
             took_s = self.request("GET", PATHS[operation].format(id=self.job_id), times=times).took_s
         else:
-            took_s = [self._claim() if operation == "claim" else self._submit() for _ in range(times)]
+            acts: dict[str, Callable[[], float]] = {
+                "claim": self._claim,
+                LAST: partial(self._claim, ONLY_FITTING),
+                "submit": self._submit,
+            }
+            took_s = [acts[operation]() for _ in range(times)]
         seen += [1e3 * each for each in took_s]
 
-    def _claim(self) -> float:
+    def _claim(self, taker: ClaimFilter = ANY_JOB) -> float:
         begun_s = time.perf_counter()
-        claim = self.leases.claim(self.device.full_id, queues_served(self.device), self.worker)
+        claim = self.leases.claim(self.device.full_id, queues_served(self.device), self.worker, taker)
         took_s = time.perf_counter() - begun_s
         assert claim is not None
         assert self.leases.requeue(claim, reason="handed_back", counts_attempt=False)
@@ -138,13 +147,14 @@ class Size:
         connections = CONNECTIONS if self.queued > CONNECTIONS**2 else 1  # each sends one at least
         uvloop.run(loadgen.send(self.service.port, ask, done=lambda: sent >= self.queued, connections=connections))
         self.all_bytes["queued"] = (self.used_bytes() - filled) / self.queued
+        self.request("POST", "/v1/jobs", FITTING % 0)
         self.check()
 
     def check(self) -> None:
         """Raises RuntimeError unless the store has so many jobs."""
         stored = [self.redis.zcard(KEYS.jobs_with_status(status)) for status in ("queued", "succeeded")]
-        if stored != [self.queued, self.finished]:
-            raise RuntimeError(f"{stored} queued and finished jobs instead of {self.queued} and {self.finished}")
+        if stored != [self.queued + 1, self.finished]:
+            raise RuntimeError(f"{stored} queued and finished jobs instead of {self.queued} + 1 and {self.finished}")
 
 
 def writes(client: Any, job_id: str) -> Iterator[list[Any]]:

@@ -193,14 +193,15 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
 
 def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
     """The limit that is exceeded, and how many jobs to delete before the next look."""
-    if settings.max_done is not None:
-        done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
-        if done > settings.max_done:
-            return "max_done", done - settings.max_done
+    if settings.max_done is None and settings.max_store_bytes is None:
+        return None
+    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
+    if settings.max_done is not None and done > settings.max_done:
+        return "max_done", done - settings.max_done
     if settings.max_store_bytes is not None:
         memory: Any = client.info("memory")
         if memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS) > settings.max_store_bytes:
-            return "max_store_bytes", _DROPPED_AT_ONCE
+            return "max_store_bytes", max(1, done // 10)  # a few large jobs may take all of the memory
     return None
 
 

@@ -64,7 +64,7 @@ METHOD = """Requests a second of one service process: median of {rounds} rounds 
     same bytes. In the end, each service must have stored every job that it accepted."""
 SERVICES = {
     "dyno": """one API process with an API key and its limit on requests, a new Idempotency-Key and new labels in each
-        submit, metrics, and the access log in a file, which is off by default. A published device fits the jobs, so
+        submit, and metrics; the access log is off, as by default. A published device fits the jobs, so
         each submit is checked against it""",
     TWO: "the same with `dyno serve --processes 2`",
     "celery": """FastAPI with a Pydantic model of the same fields, `delay()` and `AsyncResult` in plain functions, Redis
@@ -188,7 +188,7 @@ def services(found: Measured) -> Iterator[dict[str, Client]]:
     """All services with one done job. In the end, each must have stored what it accepted."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedServer() as server, ExitStack() as stack:
         own = {"REDIS_URL": server.url, "PORT": "0", "DEVICE_TTL_S": "86400", "MAX_QUEUED": "10000000"}
-        own |= {"NAMESPACE": "bench", "ACCESS_LOG": "yes", "ARTIFACT_DIR": folder}
+        own |= {"NAMESPACE": "bench", "ARTIFACT_DIR": folder}
         settings = Settings.model_validate({name.lower(): value for name, value in own.items()})
         redis_client, secret = stack.enter_context(sync_client(settings)), asyncio.run(_new_key(settings))
         clients = {}

@@ -53,33 +53,41 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
 ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each GPU, one after the other
 
 
-def device_loss(launcher: Launcher, device_id: str) -> str | None:
+def device_loss(launcher: Launcher, device: Device) -> str | None:
     """Why the device is gone, or None. A device that doesn't respond counts as gone.
 
     If the check fails, returns None.
     """
     try:
-        return launcher.run("workers.health_check", ["presence", device_id], ANSWER_TIMEOUT_S) or None
+        return launcher.run("workers.health_check", ["presence", device.id, *device.uuids], ANSWER_TIMEOUT_S) or None
     except subprocess.TimeoutExpired:
-        return f"{device_id} didn't respond within {ANSWER_TIMEOUT_S:g} s"
+        return f"{device.id} didn't respond within {ANSWER_TIMEOUT_S:g} s"
     except (OSError, subprocess.SubprocessError) as error:
-        event("device-not-looked-for", logging.WARNING, device=device_id, why=str(error))
+        event("device-not-looked-for", logging.WARNING, device=device.id, why=str(error))
         return None
 
 
-def write_loss(device_id: str) -> None:
-    """In the command's process: write to stdout why the device is gone, or nothing if it is present."""
+def write_loss(device_id: str, uuids: list[str]) -> None:
+    """In the command's process: write to stdout why the device is gone, or nothing if it is present.
+
+    When a GPU is lost, NVML may give its number to another one, whose UUID differs.
+    """
     try:
-        discover(device_id, Settings())
+        found = discover(device_id, Settings())
     except errors.DeviceUnavailable as error:
         sys.stdout.write(error.detail)
+    else:
+        if found.uuids != uuids:
+            sys.stdout.write(f"{device_id} is another GPU now: {', '.join(found.uuids)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="workers.health_check")
     parser.add_argument("--parent", type=int, required=True)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("presence").add_argument("device")
+    presence = commands.add_parser("presence")
+    presence.add_argument("device")
+    presence.add_argument("uuids", nargs="*")
     peaks = commands.add_parser("peaks")
     peaks.add_argument("cores")
     peaks.add_argument("locks", nargs="*")
@@ -88,7 +96,7 @@ def main() -> None:
     if arguments.command == "peaks":
         write_peaks([int(core) for core in arguments.cores.split(",")], arguments.locks)
     else:
-        write_loss(arguments.device)
+        write_loss(arguments.device, arguments.uuids)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Self
 
 from dyno.devices.device import Device
@@ -81,8 +82,17 @@ _GRACE_S = 3.0  # a zygote waits up to 2 s for the processes that it kills
 class ZygoteProcess:
     """A zygote. The constructor starts it and returns while it loads; it dies with the thread that constructs it."""
 
-    def __init__(self, framework: str | None, cores: Sequence[int], doors: Sequence[str] = ()) -> None:
-        """`doors`: the `cgroup.procs` files through which it joins its runners' cgroups."""
+    def __init__(
+        self,
+        framework: str | None,
+        cores: Sequence[int],
+        doors: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`doors`: the `cgroup.procs` files through which it joins its runners' cgroups.
+
+        `variables`: in its environment and that of its runners, in place of the worker's.
+        """
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # TensorFlow prints messages on import. They stay out of the worker's stderr, and are logged if the zygote dies.
@@ -94,7 +104,7 @@ class ZygoteProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
                 stderr=self._log_fd,
-                env=_environment(framework),
+                env={**_environment(framework), **(variables or {})},
                 start_new_session=True,  # the supervisor alone handles Ctrl-C in the worker's terminal
             )
 
@@ -281,11 +291,18 @@ class Launcher:
     """Starts the runners of a worker, one at a time. Call it from one thread at a time.
 
     `worker_start`: "spawn" never forks, "fork" always forks, "auto" forks until `fall_back` is called for a framework.
-    `cgroup`: the cgroup of its runners; `close` removes it.
+    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: in the environment of its runners.
     """
 
-    def __init__(self, worker_start: str, cores: Sequence[int], cgroup: Cgroup | None = None) -> None:
+    def __init__(
+        self,
+        worker_start: str,
+        cores: Sequence[int],
+        cgroup: Cgroup | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.cgroup = cgroup or Cgroup()
+        self._variables = dict(variables or {})
         self._worker_start = worker_start
         self._cores = cores
         self._zygotes: dict[str | None, ZygoteProcess] = {}
@@ -416,7 +433,8 @@ class Launcher:
             self._drop(framework)
             zygote = None
         if zygote is None:
-            zygote = self._starter.submit(ZygoteProcess, framework, self._cores, self.cgroup.doors).result()
+            start = partial(ZygoteProcess, framework, self._cores, self.cgroup.doors, self._variables)
+            zygote = self._starter.submit(start).result()
             self._zygotes[framework] = zygote
         return zygote
 

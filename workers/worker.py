@@ -18,8 +18,9 @@ import redis
 from dyno import artifact_store, celery_app, errors
 from dyno.devices import cpu
 from dyno.devices.device import Device
-from dyno.devices.discovery import discover
+from dyno.devices.discovery import discover, missing_frameworks
 from dyno.devices.locks import DeviceTurn, lock_paths
+from dyno.frameworks import isolation
 from dyno.logging import tracer_for
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
@@ -98,7 +99,7 @@ class Worker:
         self._settings = settings
         self._device = discover(device, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
-            raise errors.FrameworkMissing('no framework is installed; install one with: pip install "tensordyno[cpu]"')
+            raise errors.FrameworkMissing(missing_frameworks(self._device.driven_as))
         self._workloads = registry()
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
         artifact_store.shared_store(settings)  # only to fail now if it can't be used
@@ -116,7 +117,8 @@ class Worker:
         )
         with ExitStack() as stack:
             cgroup = limits.runner_cgroup(limits.host_share_bytes(self._settings), self._settings.runner_max_tasks)
-            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup)
+            variables = isolation.isolating_variables(self._device.driven_as, self._device.uuids)
+            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables)
             stack.callback(launcher.close)
             self._presence = Registration(
                 self._client, self._settings, self._record(), lambda: launcher.describe(self._device)
@@ -174,7 +176,7 @@ class Worker:
         """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and this
         process may have different ones.
         """
-        return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device.id)
+        return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device)
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(

@@ -3,7 +3,7 @@
 All figures are dense (no sparsity). `models` lists the names that NVML or the host gives the device, separated by
 "|", without "NVIDIA" or "Tesla". A name must match in full, so "A10" doesn't match an A100 and a MIG slice doesn't
 match a whole device. A figure is for `of_chips` chips of the named model. Rates are in 1e12 operations per second,
-`memory` in 1e9 bytes per second. A cell is empty if the source has no figure.
+`memory` in 1e9 bytes per second, `last_cache` in MiB (a GPU's L2). A cell is empty if the source has no figure.
 """
 
 import csv
@@ -17,14 +17,14 @@ from dyno.devices.device import PeakFigure
 TABLE = Path(__file__).with_name("peaks.csv")
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "int8", "fp8")
 _TEXT_COLUMNS = ("kind", "name", "models", "source", "dated")
-COLUMNS = ("kind", "name", "models", "of_chips", *DTYPES, "memory", "source", "dated")
+COLUMNS = ("kind", "name", "models", "of_chips", *DTYPES, "memory", "last_cache", "source", "dated")
 _DATE = re.compile(r"^20\d\d(-[01]\d)?$")
 _MAKERS = ("nvidia ", "tesla ")
 
 
 @dataclass(frozen=True)
 class DatasheetRow:
-    """`figures`: dtype, or "memory", -> operations or bytes per second of one chip."""
+    """`figures`: dtype, or "memory", -> operations or bytes per second of one chip; "last_cache" -> its bytes."""
 
     kind: str
     name: str
@@ -35,10 +35,11 @@ class DatasheetRow:
 
 @dataclass(frozen=True)
 class DatasheetPeaks:
-    """Peaks of several chips together: compute by dtype, and memory bandwidth."""
+    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache is that of one chip."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure
+    last_cache_bytes: int | None = None
 
 
 def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
@@ -46,7 +47,29 @@ def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
     row = next((row for row in peak_table() if row.kind == kind and _plain(model) in row.models), None)
     memory = _figure(row, "memory", model, chips, "bytes/s")
     units = {dtype: "OP/s" if dtype.startswith("int") else "FLOP/s" for dtype in DTYPES}
-    return DatasheetPeaks({dtype: _figure(row, dtype, model, chips, unit) for dtype, unit in units.items()}, memory)
+    cache_bytes = None if row is None else row.figures.get("last_cache")
+    return DatasheetPeaks(
+        {dtype: _figure(row, dtype, model, chips, unit) for dtype, unit in units.items()},
+        memory,
+        None if cache_bytes is None else int(cache_bytes),
+    )
+
+
+def part_of_peaks(peaks: DatasheetPeaks, own: int, of: int, memory_own: int, memory_of: int) -> DatasheetPeaks:
+    """The peaks of a slice with `own` of the chip's `of` multiprocessors, and its parts of memory and cache."""
+    cache_bytes = peaks.last_cache_bytes
+    return DatasheetPeaks(
+        {dtype: _part(figure, own, of, "multiprocessors") for dtype, figure in peaks.by_dtype.items()},
+        _part(peaks.memory, memory_own, memory_of, "parts of the memory"),
+        None if cache_bytes is None else cache_bytes * memory_own // memory_of,
+    )
+
+
+def _part(figure: PeakFigure, own: int, of: int, parts: str) -> PeakFigure:
+    if figure.value is None:
+        return figure
+    source = f"{figure.source}; {own} of {of} {parts}"
+    return figure.model_copy(update={"value": figure.value * own / of, "source": source})
 
 
 def no_peaks(reason: str) -> DatasheetPeaks:
@@ -82,8 +105,9 @@ def _row(cells: dict[str, str], where: str) -> DatasheetRow:
     figures = {dtype: _number(cells[dtype], where) * 1e12 / chips for dtype in DTYPES if cells[dtype]}
     if not figures:
         raise ValueError(f"{where}: the row has no figure")
-    if cells["memory"]:
-        figures["memory"] = _number(cells["memory"], where) * 1e9 / chips
+    for column, unit in (("memory", 1e9), ("last_cache", float(2**20))):
+        if cells[column]:
+            figures[column] = _number(cells[column], where) * unit / chips
     models = tuple(_plain(model) for model in cells["models"].split("|"))
     return DatasheetRow(cells["kind"], cells["name"], models, figures, f"{cells['source']}, {cells['dated']}")
 

@@ -17,7 +17,7 @@ class PeakFigure(Stored):
 
 
 class Device(Stored):
-    """A compute device on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", …"""
+    """A compute device on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", "gpu:0:1" (a slice), …"""
 
     id: str
     kind: DeviceKind
@@ -31,6 +31,7 @@ class Device(Stored):
     memory_bandwidth: PeakFigure | None = None  # bytes/s, of all units together
     frameworks: dict[str, str] = {}  # installed: name -> version
     emulated: bool = False
+    uuids: list[str] = []  # of the GPUs, or of the slice (MIG): runners see no other
     units: int = 1  # maximum replicas: cores of a TPU board, GPUs, or virtual devices on a CPU
     started_with: Literal["fork", "spawn"] | None = None
     started_with_reason: str | None = None

@@ -9,7 +9,9 @@ measures a CPU's speed under another name, so every result has `emulated` set an
 
 import re
 import socket
+from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import get_args
 
 from dyno.devices import cpu, gpu, tpu
@@ -33,17 +35,59 @@ _FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
 def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
     """Framework name -> version of the installed frameworks that can use a device of `kind`."""
     distributions = _FOR_TPU if kind == "tpu" else _DISTRIBUTIONS
-    found = {name: _version(distributions.get(name, ())) for name in get_args(FrameworkName)}
-    return {name: version for name, version in found.items() if version is not None}
+    found = {name: _distribution(distributions.get(name, ())) for name in get_args(FrameworkName)}
+    return {
+        name: one.version for name, one in found.items() if one is not None and (kind != "gpu" or _FOR_GPU[name](one))
+    }
 
 
-def _version(distributions: tuple[str, ...]) -> str | None:
-    for distribution in distributions:
+def missing_frameworks(kind: DeviceKind) -> str:
+    """Why no framework can use a device of `kind`, and what to install."""
+    extras = " or ".join(f'pip install "tensordyno[{extra}]"' for extra in _EXTRAS[kind])
+    if installed := [f"{name} {version}" for name, version in installed_frameworks().items()]:
+        needs = {"gpu": "is built for CUDA", "tpu": "runs on a TPU"}.get(kind, "runs here")
+        return f"no installed framework {needs} ({', '.join(installed)}); install one with: {extras}"
+    return f"no framework is installed; install one with: {extras}"
+
+
+# The extras of pyproject.toml for each kind of device.
+_EXTRAS: dict[DeviceKind, tuple[str, ...]] = {"cpu": ("cpu",), "gpu": ("gpu", "jax-cuda"), "tpu": ("jax-tpu",)}
+
+
+def _distribution(names: tuple[str, ...]) -> metadata.Distribution | None:
+    for name in names:
         try:
-            return metadata.version(distribution)
+            return metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def _says(file: str, pattern: str) -> Callable[[metadata.Distribution], bool]:
+    """Whether a line of the distribution's `file` matches; False without the file."""
+
+    def says(distribution: metadata.Distribution) -> bool:
+        try:
+            text = Path(str(distribution.locate_file(file))).read_text()
+        except OSError:
+            return False
+        return re.search(pattern, text, re.MULTILINE) is not None
+
+    return says
+
+
+def _has_cuda_plugin(distribution: metadata.Distribution) -> bool:
+    """JAX finds its GPU support through this group of entry points; "xla_cuda12" is that of jax-cuda12-plugin."""
+    return any("cuda" in point.name for point in metadata.entry_points(group="jax_plugins"))
+
+
+# Whether a build can use a GPU, read from its files: the wheels for a CPU have the same version, and sometimes the same
+# name, as those for CUDA.
+_FOR_GPU: dict[str, Callable[[metadata.Distribution], bool]] = {
+    "tensorflow": _says("tensorflow/python/platform/build_info.py", r"'is_cuda_build', True\b"),
+    "jax": _has_cuda_plugin,
+    "torch": _says("torch/version.py", r"^cuda\b.*= *['\"]"),
+}
 
 
 _EMULATED_ID = re.compile(r"^(?P<kind>gpu|tpu):(?P<units>[0-9]{1,4})$")

@@ -2,8 +2,8 @@
 
 The kernel releases an `flock` when its process dies, and a runner that outlives its supervisor still blocks the next
 worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock
-each GPU. Emulated devices share their cores with each other, but not with a CPU device, which needs undisturbed
-cores.
+each GPU, or their slice of one. Emulated devices share their cores with each other, but not with a CPU device, which
+needs undisturbed cores.
 
 A worker takes its turn before it claims a job: while another Dyno's worker uses these cores, this worker's jobs
 stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
@@ -38,7 +38,8 @@ def lock_paths(device: Device, settings: Settings) -> list[str]:
     """The files a runner must lock to use `device`. Every process locks them in this order, to avoid deadlocks."""
     if device.kind == "cpu":
         return _of_cores(device, settings)
-    numbers = parse_cpulist(device.id.partition(":")[2])
+    number = device.id.partition(":")[2]
+    numbers = [number] if ":" in number else parse_cpulist(number)  # "0:1" is a slice of a GPU
     return [str(settings.run_dir / f"{device.kind}-{number}.lock") for number in numbers]
 
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from dyno.errors import DeviceUnavailable
 from dyno.frameworks.interface import Dataset, FedStep, Trainer
+from dyno.frameworks.isolation import JAX_PLATFORMS
 from dyno.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
-from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
+from dyno.frameworks.keras import KerasFramework, load_keras
 from dyno.frameworks.plain_step import PlainStep, mean_of
 
-# JAX platforms for each kind, best first. Accelerators also get the host's processor, as in JAX' default.
-_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _UNROLL = 20  # calls of the body per iteration, which spread the loop's own cost
 _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
 _LITTLE = {"xla_backend_optimization_level": 0}  # LLVM's optimisation takes longer than such a step
@@ -38,7 +37,6 @@ class Jax(KerasFramework):
 
     def load(self) -> None:
         """Import JAX, which looks for devices and starts threads only with the first array."""
-        number_gpus_like_nvml()
         # By default JAX preallocates three quarters of a GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._keras = load_keras("jax")
@@ -56,7 +54,7 @@ class Jax(KerasFramework):
         os.environ["NPROC"] = str(cores if replicas == 1 else cores + replicas)
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
-        jax.config.update("jax_platforms", _PLATFORMS[kind])
+        jax.config.update("jax_platforms", JAX_PLATFORMS[kind])
         found = self._found(kind)
         if len(found) < replicas:
             raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(found)}: {found}")
@@ -70,9 +68,10 @@ class Jax(KerasFramework):
         self.scalar(self.compile(lambda a: self.total(self.matmul(a, a)), one)(one))
 
     def _found(self, kind: str) -> list[Any]:
+        """The devices of this host; on a slice of several TPU hosts, `jax.devices` lists those of all hosts."""
         jax = self._jax
         try:
-            found = list(jax.devices())
+            found = list(jax.local_devices())
         except RuntimeError as error:
             raise DeviceUnavailable(f"JAX can't start a {kind} on this host: {error}") from error
         if found[0].platform != kind:
@@ -201,7 +200,7 @@ class Jax(KerasFramework):
                 "coords": getattr(device, "coords", None),  # TPU only: the chip; core_on_chip below is the core
                 "core": getattr(device, "core_on_chip", None),
             }
-            for device in self._jax.devices()
+            for device in self._jax.local_devices()
         ]
 
     def device_peak_bytes(self, kind: str) -> int | None:

@@ -39,11 +39,6 @@ class KerasFramework:
         return None
 
 
-def number_gpus_like_nvml() -> None:
-    """Make CUDA number GPUs like NVML; its default order is fastest first. Call it before CUDA starts."""
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-
-
 def load_keras(backend: str) -> Any:
     """Import keras with `backend`, which is also the package name, but not TensorFlow.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks.interface import Dataset, FedStep, ServedModel, Trainer
-from dyno.frameworks.keras import KerasFramework, number_gpus_like_nvml
+from dyno.frameworks.keras import KerasFramework
 from dyno.frameworks.plain_step import PlainStep
 from dyno.frameworks.tensorflow_trainer import TensorFlowFedStep, TensorFlowTrainer, counted_flops
 
@@ -88,7 +88,6 @@ class TensorFlow(KerasFramework):
         # Keras reads its backend once, at its first import.
         os.environ["KERAS_BACKEND"] = "tensorflow"
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-        number_gpus_like_nvml()
         try:
             import keras
             import tensorflow

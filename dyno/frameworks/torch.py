@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks.interface import Dataset, FedStep, Trainer
-from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
+from dyno.frameworks.keras import KerasFramework, load_keras
 from dyno.frameworks.plain_step import PlainStep, mean_of
 from dyno.frameworks.torch_trainer import TorchFedStep, TorchTrainer
 
@@ -24,7 +24,6 @@ class Torch(KerasFramework):
         self._device = "cpu"
 
     def load(self) -> None:
-        number_gpus_like_nvml()
         # Keras looks for a GPU when it is imported. Through CUDA, this would prevent forked children from using GPUs.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         try:

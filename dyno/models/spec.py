@@ -28,7 +28,7 @@ Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
 Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
 LabelText = Annotated[str, Field(min_length=1, max_length=128)]
 
-DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
+DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*|[0-9]+:[0-9]+)(@(?P<host>[A-Za-z0-9._-]+))?$")
 
 
 class Model(BaseModel, extra="forbid", allow_inf_nan=False, frozen=True):

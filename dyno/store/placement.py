@@ -70,7 +70,9 @@ def _device_classes(device: Device) -> list[str]:
 
 
 DYNO_VERSION = metadata.version("tensordyno")
-_NOT_IN_PROFILE = {"id", "host", "cores", "peak", "memory_bandwidth", "started_with", "started_with_reason"}
+_NOT_IN_PROFILE = {
+    *("id", "host", "cores", "uuids", "peak", "memory_bandwidth", "started_with", "started_with_reason"),
+}
 _PROFILE_FIELDS = sorted(Device.model_fields.keys() - _NOT_IN_PROFILE)
 _DIGEST_DIGITS = 12  # 48 bits: of 500 million fleets with 1000 profiles each, one has a collision
 

@@ -8,7 +8,7 @@ import pytest
 
 from dyno.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_table
 
-ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,The X1 data sheet,2024-05"
+ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,48,The X1 data sheet,2024-05"
 
 
 def values(kind: str, model: str, chips: int = 1) -> dict[str, float | None]:
@@ -33,6 +33,14 @@ def values(kind: str, model: str, chips: int = 1) -> dict[str, float | None]:
         ("NVIDIA H100 80GB HBM3", 67, 494.5, 989),
         ("NVIDIA H200", 67, 494.5, 989),
         ("NVIDIA B200", 80, 1125, 2250),
+        ("NVIDIA A10G", 35, 35, 70),
+        ("NVIDIA RTX A6000", 38.7, 77.4, 154.8),
+        ("NVIDIA L40S", 91.6, 183, 362.05),
+        ("NVIDIA GeForce RTX 5090", 104.8, 104.8, 209.5),
+        ("NVIDIA H100 NVL", 60, 417.5, 835.5),
+        ("NVIDIA H200 NVL", 60, 417.5, 835.5),
+        ("NVIDIA GH200 480GB", 67, 494, 990),
+        ("NVIDIA B300 SXM6 AC", 75, 1125, 2250),
     ],
 )
 def test_a_gpu_is_found_under_its_nvml_name(
@@ -65,13 +73,14 @@ def test_the_peak_of_a_tpu_board_is_the_sum_of_its_chips(
 @pytest.mark.parametrize(
     "model",
     [
-        *("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA A10G", "NVIDIA L40S", "NVIDIA H100 NVL", "GRID T4-8Q"),
-        *("NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA H200 NVL", "TPU v4", ""),
+        *("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA A10M", "NVIDIA L40", "NVIDIA L4 MIG 1g.12gb", "GRID T4-8Q"),
+        *("NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 5090 D", "NVIDIA GH200 144G HBM3e", "TPU v4", ""),
     ],
 )
 def test_a_mig_slice_a_similar_model_and_an_unknown_model_have_no_peak_and_a_reason(model: str) -> None:
     peaks = datasheet_peaks("gpu", model, 1)
     assert {figure.value for figure in (*peaks.by_dtype.values(), peaks.memory)} == {None}
+    assert peaks.last_cache_bytes is None
     assert peaks.by_dtype["float32"].reason == f"the peak table has no {model}"
 
 
@@ -79,8 +88,16 @@ def test_a_missing_figure_is_null_with_a_reason_and_the_others_name_their_source
     figures = datasheet_peaks("gpu", "Tesla T4", 1).by_dtype
     assert (figures["tf32"].value, figures["tf32"].reason) == (None, "the peak table has no tf32 figure for T4")
     assert (figures["int8"].unit, figures["float16"].unit) == ("OP/s", "FLOP/s")
-    assert figures["float16"].source == "NVIDIA, T4 data sheet, 2019"
+    assert (figures["float16"].source or "").startswith("NVIDIA, T4 data sheet; L2: ")
     assert datasheet_peaks("gpu", "NVIDIA A100-SXM4-80GB", 2).memory.value == 2 * 2.039e12
+
+
+@pytest.mark.parametrize(
+    ("model", "mib"),
+    [("Tesla V100-SXM2-16GB", 6), ("NVIDIA A100-PCIE-40GB", 40), ("NVIDIA H100 80GB HBM3", 50), ("NVIDIA L4", None)],
+)
+def test_the_last_cache_is_that_of_one_gpu_in_bytes_or_unknown(model: str, mib: int | None) -> None:
+    assert datasheet_peaks("gpu", model, 4).last_cache_bytes == (None if mib is None else mib * 2**20)
 
 
 def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
@@ -101,7 +118,7 @@ def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
         (",".join(ROW.split(",")[:6]), "line 3: empty: source, dated"),
         (ROW.replace("16,32,32", "16,-32,32"), 'line 3: "-32" is not a positive number'),
         (ROW.replace(",1,8,", ",0,8,"), '"0" is not a positive number'),
-        ("gpu,X1,X1,1,,,,,,,900,The X1 data sheet,2024", "line 3: the row has no figure"),
+        ("gpu,X1,X1,1,,,,,,,900,48,The X1 data sheet,2024", "line 3: the row has no figure"),
         (ROW.replace("X1", "Y"), "duplicates: gpu row Y, gpu y-16gb, gpu y-32gb"),
         (ROW.replace("gpu,X1", "gpu,Z").replace("X1-16GB|X1-32GB", "Z|NVIDIA Y-16GB"), "duplicates: gpu y-16gb"),
     ],
@@ -123,5 +140,6 @@ def test_a_table_with_other_columns_is_refused_and_a_valid_one_is_read(tmp_path:
     (row,) = peak_table(right)
     assert (row.models, row.source) == (("x1-16gb", "x1-32gb"), "The X1 data sheet, 2024-05")
     assert row.figures == {"float32": 8e12, "tf32": 16e12, "bfloat16": 32e12, "float16": 32e12, "int8": 64e12} | {
-        "memory": 9e11
+        "memory": 9e11,
+        "last_cache": 48 * 2**20,
     }

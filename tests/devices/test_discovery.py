@@ -7,12 +7,14 @@ import os
 import re
 import sys
 import types
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
-from dyno.devices.discovery import discover, host_name, installed_frameworks, parse_emulated
+from dyno.devices.discovery import discover, host_name, installed_frameworks, missing_frameworks, parse_emulated
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
@@ -86,6 +88,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}b7e8a1c-3d21-4f0a-9c55-7a2f10d4e6b3".encode(),
         nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
         nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
         nvmlDeviceGetMigMode=lambda handle: [0, 0],
@@ -107,12 +110,7 @@ def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() ->
     assert "H200 data sheet" in (figure.source or "")
     assert device.memory_bandwidth is not None
     assert device.memory_bandwidth.value == 4.8e12
-
-
-def test_a_recorded_mig_gpu_does_not_have_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
-    recorded_nvml.nvmlDeviceGetMigMode = lambda handle: [1, 1]
-    assert {figure.value for figure in discover("gpu", SETTINGS).peak.values()} == {None}
-    assert "MIG is on" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
+    assert device.uuids == ["GPU-0b7e8a1c-3d21-4f0a-9c55-7a2f10d4e6b3"]
 
 
 def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
@@ -121,20 +119,24 @@ def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.Simple
 
     recorded_nvml.nvmlDeviceGetMigMode = unsupported
     recorded_nvml.nvmlDeviceGetName = lambda handle: "Tesla T4"
-    assert discover("gpu", SETTINGS).peak["float16"].value == 65e12
+    device = discover("gpu", SETTINGS)
+    assert (device.peak["float16"].value, device.last_cache_bytes) == (65e12, 4 * 2**20)
 
 
 @pytest.mark.usefixtures("recorded_nvml")
 def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus() -> None:
-    with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists 1 here"):
+    with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists gpu:0 here"):
         discover("gpu:3", SETTINGS)
 
 
 @pytest.mark.parametrize(
     ("visible", "name", "id"),
-    [(None, "gpu", "gpu:0"), ("1", "gpu:1", "gpu:1"), ("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1")],
+    [
+        *((None, "gpu", "gpu:0"), (None, "gpu:1", "gpu:1"), ("0,1", "gpu:1", "gpu:1"), ("1", "gpu:1", "gpu:1")),
+        *(("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1"), ("GPU-1b7e8a", "gpu", "gpu:1"), ("9, GPU-1", "gpu", "gpu:1")),
+    ],
 )
-def test_the_gpu_is_the_one_that_frameworks_use(
+def test_any_gpu_that_the_administrator_allows_can_be_a_device(
     recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str, id: str
 ) -> None:
     recorded_nvml.nvmlDeviceGetCount = lambda: 2
@@ -146,14 +148,14 @@ def test_the_gpu_is_the_one_that_frameworks_use(
 @pytest.mark.parametrize(
     ("visible", "name", "complaint"),
     [
-        (None, "gpu:1", "start its worker with CUDA_VISIBLE_DEVICES=1"),
-        ("0,1", "gpu:1", "would be measured on gpu:0"),
-        ("1", "gpu:0", "would be measured on gpu:1"),
-        ("", "gpu", "lists no GPU number"),
-        ("GPU-1a2b", "gpu", "lists no GPU number"),
+        ("0", "gpu:1", "gpu:1 is excluded by CUDA_VISIBLE_DEVICES=0"),
+        ("GPU-1", "gpu:0", "gpu:0 is excluded by CUDA_VISIBLE_DEVICES=GPU-1"),
+        ("", "gpu", "lists no GPU of this host"),
+        ("-1", "gpu", "lists no GPU of this host"),
+        ("GPU-9a2b", "gpu", "lists no GPU of this host"),
     ],
 )
-def test_a_gpu_that_frameworks_would_not_use_is_refused(
+def test_a_gpu_that_the_administrator_excludes_is_refused(
     recorded_nvml: types.SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
     visible: str | None,
@@ -176,7 +178,7 @@ def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(
     assert device.peak["bfloat16"].value == 2 * 989e12
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     assert discover("gpu:1,3", SETTINGS).units == 2
-    with pytest.raises(DeviceUnavailable, match=r"measured on gpu:1,3: .* CUDA_VISIBLE_DEVICES=0,1"):
+    with pytest.raises(DeviceUnavailable, match="gpu:0 is excluded by CUDA_VISIBLE_DEVICES=3,1"):
         discover("gpu:0-1", SETTINGS)
     recorded_nvml.nvmlDeviceGetName = lambda handle: f"model {handle}"
     with pytest.raises(DeviceUnavailable, match="of the same model; these are model 1, model 3"):
@@ -192,8 +194,101 @@ def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.Simple
         discover("gpu:0", SETTINGS)
 
 
+def test_a_lost_gpu_leaves_the_others_usable(recorded_nvml: types.SimpleNamespace) -> None:
+    def handle(index: int) -> int:
+        if index == 0:
+            raise RuntimeError("GPU is lost")
+        return index
+
+    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+    recorded_nvml.nvmlDeviceGetHandleByIndex = handle
+    assert discover("gpu", SETTINGS).id == "gpu:1"
+    with pytest.raises(DeviceUnavailable, match="gpu:0 can't be used: NVML says GPU is lost"):
+        discover("gpu:0", SETTINGS)
+
+
 def test_frameworks_are_those_whose_packages_are_installed() -> None:
     assert installed_frameworks()["tensorflow"].count(".") >= 2
+
+
+def test_a_framework_built_for_the_cpu_is_not_offered_on_a_gpu() -> None:
+    """This environment has tensorflow-cpu and JAX without a plugin."""
+    if any(name.startswith(("nvidia-cu", "jax-cuda")) for name in names_of_distributions()):
+        pytest.skip("an environment for GPUs")
+    assert installed_frameworks("gpu") == {}
+    why = missing_frameworks("gpu")
+    assert why.startswith("no installed framework is built for CUDA (tensorflow ")
+    assert why.endswith('pip install "tensordyno[gpu]" or pip install "tensordyno[jax-cuda]"')
+
+
+def names_of_distributions() -> list[str]:
+    return [one.name for one in metadata.distributions()]
+
+
+@pytest.fixture
+def environment_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces the installed packages by recorded ones: files by path, beside the metadata of each distribution."""
+
+    def made(distributions: dict[str, str], files: dict[str, str]) -> None:
+        for name, version in distributions.items():
+            folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        for path, text in files.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    return made
+
+
+CUDA_BUILD = "build_info = collections.OrderedDict([('cuda_version', '12.5.1'), ('is_cuda_build', True)])\n"
+PLUGIN = "[jax_plugins]\nxla_cuda12 = jax_plugins.xla_cuda12\n"
+
+
+@pytest.mark.parametrize(
+    ("distributions", "files", "offered"),
+    [
+        ({"tensorflow": "2.21.0"}, {"tensorflow/python/platform/build_info.py": CUDA_BUILD}, {"tensorflow": "2.21.0"}),
+        (
+            {"tensorflow": "2.21.0"},  # its wheels for ARM have the same name and version, without CUDA
+            {"tensorflow/python/platform/build_info.py": CUDA_BUILD.replace("True", "False")},
+            {},
+        ),
+        (
+            {"jax": "0.10.2", "jax-cuda12-plugin": "0.10.2"},
+            {"jax_cuda12_plugin-0.10.2.dist-info/entry_points.txt": PLUGIN},
+            {"jax": "0.10.2"},
+        ),
+        ({"jax": "0.10.2"}, {}, {}),
+        (
+            {"jax": "0.10.2", "jax-rocm7-plugin": "0.10.2"},
+            {"jax_rocm7_plugin-0.10.2.dist-info/entry_points.txt": PLUGIN.replace("cuda12", "rocm7")},
+            {},
+        ),
+        (
+            {"torch": "2.13.0"},
+            {"torch/version.py": "__version__ = '2.13.0+cu129'\ncuda: Optional[str] = '12.9'\n"},
+            {"torch": "2.13.0"},
+        ),
+        ({"torch": "2.13.0"}, {"torch/version.py": "cuda: Optional[str] = None\nhip: Optional[str] = None\n"}, {}),
+        ({"torch": "2.13.0"}, {}, {}),
+    ],
+)
+def test_recorded_builds_with_cuda_are_offered_on_a_gpu(
+    environment_of: Callable[..., None], distributions: dict[str, str], files: dict[str, str], offered: dict[str, str]
+) -> None:
+    environment_of(distributions, files)
+    assert installed_frameworks("gpu") == offered
+    assert installed_frameworks().keys() == distributions.keys() & {"tensorflow", "jax", "torch"}
+
+
+def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of: Callable[..., None]) -> None:
+    environment_of({}, {})
+    for kind, extra in (("cpu", "cpu"), ("gpu", "gpu"), ("tpu", "jax-tpu")):
+        assert f'no framework is installed; install one with: pip install "tensordyno[{extra}]' in missing_frameworks(
+            kind  # type: ignore[arg-type]
+        )
 
 
 def test_memory_is_read_in_bytes(tmp_path: Path) -> None:

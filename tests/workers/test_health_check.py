@@ -40,6 +40,7 @@ def nvmlInit(): pass
 def nvmlShutdown(): pass
 def nvmlDeviceGetCount(): return 1
 def nvmlDeviceGetHandleByIndex(number): return number
+def nvmlDeviceGetUUID(handle): return "GPU-5c89852c"
 def nvmlDeviceGetName(handle): return "Tesla T4"
 def nvmlDeviceGetMigMode(handle): raise NVMLError
 def nvmlDeviceGetMemoryInfo(handle): return SimpleNamespace(total=16 << 30)
@@ -84,7 +85,8 @@ def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Work
 @pytest.fixture
 def gpu(here: Device) -> Device:
     """The GPU as it was discovered before it disappeared."""
-    return here.model_copy(update={"id": "gpu:0", "kind": "gpu", "model": "Tesla T4", "memory_bytes": 16 << 30})
+    facts = {"id": "gpu:0", "kind": "gpu", "model": "Tesla T4", "memory_bytes": 16 << 30, "uuids": ["GPU-5c89852c"]}
+    return here.model_copy(update=facts)
 
 
 @pytest.fixture
@@ -150,14 +152,19 @@ def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of
 
 @pytest.mark.parametrize(
     ("driver", "found"),
-    [(DRIVER, None), (DRIVER.replace("return 1", "return 0"), "NVML lists 0 here"), ("1 / 0", None)],
-    ids=["there", "gone", "not known"],
+    [
+        (DRIVER, None),
+        (DRIVER.replace("return 1", "return 0"), "NVML lists none here"),
+        (DRIVER.replace("5c89852c", "71b8f36e"), "gpu:0 is another GPU now: GPU-71b8f36e"),
+        ("1 / 0", None),
+    ],
+    ids=["there", "gone", "renumbered", "not known"],
 )
 def test_the_health_check_runs_in_its_own_process(
-    forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
+    gpu: Device, forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
 ) -> None:
     driver_is(driver)
-    said = device_loss(forking, "gpu:0")
+    said = device_loss(forking, gpu)
     assert said is None if found is None else found in (said or "")
 
 
@@ -172,7 +179,7 @@ def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
     monkeypatch.setattr("workers.health_check.ANSWER_TIMEOUT_S", 3.0)
     hanging = driver_is(HANGS)
     job_id = store.submit(tiny(device="gpu"))
-    there = worker_of(gpu, gone=partial(device_loss, forking, gpu.id))
+    there = worker_of(gpu, gone=partial(device_loss, forking, gpu))
     assert there.serve() == 1
     assert is_handed_to_others(store.job(job_id))
     assert there.left == 1

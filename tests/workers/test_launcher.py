@@ -13,6 +13,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.devices.discovery import discover, installed_frameworks
+from dyno.frameworks.isolation import isolating_variables
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
@@ -51,6 +52,21 @@ def test_a_runner_pins_itself_to_the_cores_of_its_device(
     eventually(lambda: f"Cpus_allowed_list:\t{OTHER_CORE}\n" in status.read_text())
     runner.send(signal.SIGKILL)
     watched(runner)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_device_s_variables_replace_the_worker_s_before_a_runner_imports_anything(
+    here: Device, request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    variables = isolating_variables("gpu", ["GPU-5c89852c", "GPU-71b8f36e"])
+    with closing(Launcher(start, here.cores, variables=variables)) as launcher:
+        runner = launcher.start(request_for(tiny(measure=LONG)))
+        environment = Path(f"/proc/{until_begun(runner)}/environ").read_bytes().split(b"\0")
+        runner.send(signal.SIGKILL)
+        watched(runner)
+    assert {b"CUDA_VISIBLE_DEVICES=GPU-5c89852c,GPU-71b8f36e", b"JAX_PLATFORMS=cuda,cpu"} <= set(environment)
+    assert b"CUDA_VISIBLE_DEVICES=0,1,2,3" not in environment
 
 
 SECRETS = ("DYNO_REDIS_URL", "DYNO_API_KEY", "DYNO_ARTIFACT_URL", "DYNO_WEBHOOK_SECRET", "AWS_SECRET_ACCESS_KEY")

@@ -23,14 +23,14 @@ JAX = "jax" in installed_frameworks()
 NO_JAX = "jax is not installed here"
 WITHOUT_TENSORFLOW = """
 from importlib import metadata
-found = metadata.version
+found = metadata.distribution
 
-def version(name):
+def distribution(name):
     if name.startswith("tensorflow"):
         raise metadata.PackageNotFoundError(name)
     return found(name)
 
-metadata.version = version
+metadata.distribution = distribution
 from workers.launcher import DEFAULT_FRAMEWORK
 print(DEFAULT_FRAMEWORK)
 """

@@ -90,6 +90,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         nvmlSystemGetDriverVersion=lambda: b"570.86.15",
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: "GPU-0b7e8a1c",
         nvmlDeviceGetName=lambda handle: "NVIDIA H200",
         nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096, used=0),
         nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),

@@ -71,6 +71,18 @@ def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_la
     assert "non-zero exit status" not in said
 
 
+def test_no_process_of_a_cpu_worker_that_loads_a_framework_may_see_an_accelerator(
+    start_worker: StartWorker, settings: Settings
+) -> None:
+    worker = start_worker(HERE, settings, env={"CUDA_VISIBLE_DEVICES": "0", "JAX_PLATFORMS": "tpu,cpu"})
+    until_idle(settings, 1)
+    zygotes = [pid for pid in family_of(worker.pid) if b"workers.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert zygotes
+    for pid in zygotes:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        assert {b"CUDA_VISIBLE_DEVICES=-1", b"JAX_PLATFORMS=cpu"} <= set(environment)
+
+
 ON_TENSORFLOW = [pytest.mark.on_tensorflow, pytest.mark.verify]
 
 

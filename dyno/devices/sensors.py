@@ -8,7 +8,7 @@ report is None with a reason.
 - CPU temperature: /sys/class/hwmon (drivers coretemp, k10temp) or /sys/class/thermal.
 - CPU throttling: counters in /sys/devices/system/cpu/cpu*/thermal_throttle, Intel only
   (Documentation/ABI/testing/sysfs-devices-system-cpu).
-- GPU: NVML.
+- GPU: NVML. A slice (MIG) has the temperature, clocks and throttling of its GPU, and processes of its own.
 
 Virtual machines have neither CPU temperatures nor throttling counters.
 """
@@ -24,9 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from dyno.devices.cpu import parse_cpulist, read_kernel_file
+from dyno.devices.cpu import read_kernel_file
 from dyno.devices.device import Device
-from dyno.devices.gpu import nvml_session
+from dyno.devices.gpu import GpuUnit, nvml_session, units_of
 from dyno.errors import DeviceUnavailable
 from dyno.models.result import Sensors
 
@@ -35,13 +35,14 @@ from dyno.models.result import Sensors
 class SensorReading:
     """One reading of all sensors; None if a sensor reports nothing.
 
-    `energy_j` and `throttle_events` are counters: only their differences are meaningful.
+    `energy_j`, `throttled_s` (by reason) and `throttle_events` are counters: only their differences are meaningful.
     """
 
     energy_j: float | None = None
     temperature_c: float | None = None
     clocks_hz: Mapping[str, float] = field(default_factory=dict)
     throttle_reasons: frozenset[str] | None = None
+    throttled_s: Mapping[str, float] | None = None
     throttle_events: int | None = None
 
 
@@ -74,7 +75,7 @@ class NoSensors:
 
     energy_of, least_energy_s = "nothing", 0.0
     _FIELDS = (
-        *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),
+        *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttled_s", "throttle_events"),
         *("other_processes", "utilisation"),
     )
 
@@ -179,6 +180,7 @@ _NO_TEMPERATURE = "the kernel shows no temperature of the processor (/sys/class/
 _NO_EVENTS = "the kernel counts no throttling here (cpu*/thermal_throttle); the measured clock of each run replaces it"
 _NO_CLOCK = "a CPU's clock is measured after the samples of each run: see clock_hz of the run"
 _NO_REASONS = "a CPU reports only a count: see throttle_events"
+_NO_TIMES = "a CPU counts only how often its clock was lowered: see throttle_events"
 _SHARED = "a CPU is always shared: see NOISY_NEIGHBOUR"
 _NO_UTILISATION = "a CPU reports no utilisation: see the processor time in cpu of the run"
 
@@ -204,7 +206,7 @@ class HostSensors:
         return DeviceUsage()
 
     def reasons(self) -> dict[str, str]:
-        reasons = {"clocks_hz": _NO_CLOCK, "throttle_reasons": _NO_REASONS}
+        reasons = {"clocks_hz": _NO_CLOCK, "throttle_reasons": _NO_REASONS, "throttled_s": _NO_TIMES}
         reasons |= {"other_processes": _SHARED, "utilisation": _NO_UTILISATION}
         if self._rapl.reason is not None:
             reasons["energy_j"] = self._rapl.reason
@@ -234,38 +236,46 @@ THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
+# Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which the clock was below
+# the requested one, for a power limit, for heat, or for a limit of the board. They miss no moment between two looks.
+THROTTLE_COUNTERS = {0: "power cap", 1: "thermal slowdown", 3: "board limit"}
+# The bits that these counters cover: a counter that stands still refutes a single look.
+COUNTED_REASONS = frozenset({"power cap", "software thermal slowdown", "hardware thermal slowdown"})
+_ENERGY_OF_ALL_SLICES = "NVML counts the energy of the whole GPU, with all its slices (MIG)"
 _UNSEEN = "NVML lists no process on this GPU, not even this one, because it can't see into this container"
 
 
 class GpuSensors:
-    """Sensors of the GPUs of one device: energy and processes add up; the hottest and the slowest GPU count.
+    """Sensors of the GPUs of one device, or of its slice: energy and processes add up; the hottest, the slowest and the
+    most throttled GPU count.
 
     Since Volta, the energy counter is updated about ten times a second, which is 1 % of 10 s.
     """
 
     energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
 
-    def __init__(self, nvml: Any, numbers: Sequence[int], pid: int) -> None:
-        self._nvml, self._numbers, self._pid = nvml, numbers, pid
+    def __init__(self, nvml: Any, units: Sequence[GpuUnit], pid: int) -> None:
+        self._nvml, self._units, self._pid = nvml, units, pid
         self._reasons: dict[str, str] = {"throttle_events": "NVML reports reasons, not events"}
 
     def look(self) -> SensorReading:
         nvml = self._nvml
-        millijoules = self._each("energy_j", nvml.nvmlDeviceGetTotalEnergyConsumption)
         temperatures = self._each(
-            "temperature_c", lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
+            "temperature_c", lambda unit: nvml.nvmlDeviceGetTemperature(unit.gpu, nvml.NVML_TEMPERATURE_GPU)
         )
         reasons = self._each("throttle_reasons", self._throttles)
+        times = self._each("throttled_s", self._throttled_s)
         return SensorReading(
-            energy_j=sum(millijoules) / 1e3 if millijoules else None,
+            energy_j=self._energy_j(),
             temperature_c=max(temperatures, default=None),
             clocks_hz=self._clocks_hz(),
             throttle_reasons=frozenset().union(*reasons) if reasons else None,
+            throttled_s={name: max(each[name] for each in times) for name in times[0]} if times else None,
         )
 
     def users(self) -> DeviceUsage:
         others = self._each("other_processes", self._others)
-        busy = self._each("utilisation", lambda gpu: self._nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+        busy = self._each("utilisation", lambda unit: self._nvml.nvmlDeviceGetUtilizationRates(unit.handle).gpu)
         if None in others:
             self._reasons["other_processes"] = _UNSEEN
         known = [count for count in others if count is not None]
@@ -276,30 +286,41 @@ class GpuSensors:
     def reasons(self) -> dict[str, str]:
         return dict(self._reasons)
 
+    def _energy_j(self) -> float | None:
+        if any(unit.is_slice for unit in self._units):
+            self._reasons["energy_j"] = _ENERGY_OF_ALL_SLICES
+            return None
+        millijoules = self._each("energy_j", lambda unit: self._nvml.nvmlDeviceGetTotalEnergyConsumption(unit.gpu))
+        return sum(millijoules) / 1e3 if millijoules else None
+
     def _clocks_hz(self) -> dict[str, float]:
         kinds = {"sm": self._nvml.NVML_CLOCK_SM, "memory": self._nvml.NVML_CLOCK_MEM}
         megahertz = {name: self._each("clocks_hz", partial(self._megahertz, kind)) for name, kind in kinds.items()}
         return {name: min(values) * 1e6 for name, values in megahertz.items() if values}
 
-    def _megahertz(self, kind: int, gpu: Any) -> int:
-        return int(self._nvml.nvmlDeviceGetClockInfo(gpu, kind))
+    def _megahertz(self, kind: int, unit: GpuUnit) -> int:
+        return int(self._nvml.nvmlDeviceGetClockInfo(unit.gpu, kind))
 
-    def _throttles(self, gpu: Any) -> frozenset[str]:
+    def _throttles(self, unit: GpuUnit) -> frozenset[str]:
         try:
-            bits = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+            bits = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(unit.gpu)
         except self._nvml.NVMLError:  # drivers before 535 have only its old name
-            bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+            bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(unit.gpu)
         return frozenset(name for bit, name in THROTTLES.items() if bits & bit)
 
-    def _others(self, gpu: Any) -> int | None:
-        """Number of other processes on `gpu`. In a container, NVML may list this process under its pid on the host."""
-        pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
+    def _throttled_s(self, unit: GpuUnit) -> dict[str, float]:
+        status = self._nvml.nvmlDeviceGetViolationStatus
+        return {name: status(unit.gpu, policy).violationTime / 1e9 for policy, name in THROTTLE_COUNTERS.items()}
+
+    def _others(self, unit: GpuUnit) -> int | None:
+        """Number of other processes on it. In a container, NVML may list this process under its pid on the host."""
+        pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(unit.handle)}
         return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
 
-    def _each(self, field: str, read: Callable[[Any], T]) -> list[T]:
+    def _each(self, field: str, read: Callable[[GpuUnit], T]) -> list[T]:
         """`read` of every GPU; empty, with a reason recorded, unless all GPUs support it."""
         try:
-            return [read(self._nvml.nvmlDeviceGetHandleByIndex(number)) for number in self._numbers]
+            return [read(unit) for unit in self._units]
         except self._nvml.NVMLError as error:
             self._reasons[field] = f"NVML says {error}"
             return []
@@ -308,6 +329,7 @@ class GpuSensors:
 # Maximum share of the time spent on readings. Slow sensors (NVML takes milliseconds on some drivers) are read rarely,
 # so that the device doesn't cool down between samples.
 COST_SHARE = 0.005
+_STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the sensors are so slow that they were read only once in the sampled window"
 _TimedReading = tuple[float, SensorReading]
 
@@ -333,11 +355,14 @@ class SensorRecorder:
         reasons = self._source.reasons()
         joules, energy_s = _energy(window)
         if len(window) < 2:  # no reading at the start of the window, and counters need two readings
-            reasons |= {name: _ONE_READING for name in ("energy_j", "throttle_events") if name not in reasons}
+            counters = ("energy_j", "throttled_s", "throttle_events")
+            reasons |= {name: _ONE_READING for name in counters if name not in reasons}
         elif joules is not None and energy_s < self._source.least_energy_s:
             needed = f"{self._source.least_energy_s:g} s are needed (measure.min_s)"
             joules, reasons["energy_j"] = None, f"the counter was read over {energy_s:.1f} s; {needed}"
-        throttled = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
+        throttled = _Throttling.over(window)
+        if throttled.seconds is None and last[1].throttled_s is not None:
+            reasons.setdefault("throttled_s", _STOOD_STILL)
         return Sensors(
             looks=len(looks),
             energy_j=joules,
@@ -345,8 +370,9 @@ class SensorRecorder:
             energy_of=None if joules is None else self._source.energy_of,
             temperature_c=_largest(look.temperature_c for look in looks),
             clocks_hz=_medians(looks),
-            throttle_reasons=sorted(frozenset().union(*throttled)) if throttled else None,
-            throttled_share=sum(map(bool, throttled)) / len(throttled) if throttled else None,
+            throttle_reasons=throttled.reasons,
+            throttled_share=throttled.share,
+            throttled_s=throttled.seconds,
             throttle_events=_counted([look.throttle_events for look in looks]),
             other_processes=users.other_processes,
             utilisation=users.utilisation,
@@ -359,6 +385,43 @@ class SensorRecorder:
         ended_s = self._now_s()
         self._rest_until_s = ended_s + (ended_s - began_s) / COST_SHARE
         return ended_s, look
+
+
+@dataclass(frozen=True)
+class _Throttling:
+    """See `dyno.models.result.Sensors`: `throttle_reasons`, `throttled_share` and `throttled_s`."""
+
+    reasons: list[str] | None
+    share: float | None
+    seconds: dict[str, float] | None
+
+    @classmethod
+    def over(cls, window: Sequence[_TimedReading]) -> "_Throttling":
+        seen = [look.throttle_reasons for _, look in window if look.throttle_reasons is not None]
+        seconds, shares = _grown_s(window), []
+        if seconds is not None and not any(seconds.values()) and _share_of(seen, COUNTED_REASONS) > 0.5:
+            seconds = None  # counters that stand still although most looks read their reason don't work
+        if seconds is not None:
+            shares.append(min(1.0, max(seconds.values()) / (window[-1][0] - window[0][0])))
+            seen = [reasons - COUNTED_REASONS for reasons in seen]
+        if seen:
+            shares.append(_share_of(seen))
+        grown = [name for name, grown_s in (seconds or {}).items() if grown_s > 0]
+        reasons = sorted(frozenset(grown).union(*seen)) if shares else None
+        return cls(reasons, max(shares, default=None), seconds)
+
+
+def _grown_s(window: Sequence[_TimedReading]) -> dict[str, float] | None:
+    """By reason, the throttled time between the first reading and the last; None without counters."""
+    (first_s, first), (last_s, last) = window[0], window[-1]
+    if first.throttled_s is None or last.throttled_s is None or last_s <= first_s:
+        return None
+    return {name: last.throttled_s[name] - before_s for name, before_s in first.throttled_s.items()}
+
+
+def _share_of(seen: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
+    """The share of looks that read any reason, or one of `among`."""
+    return sum(bool(reasons if among is None else reasons & among) for reasons in seen) / max(1, len(seen))
 
 
 def _energy(window: Sequence[_TimedReading]) -> tuple[float | None, float]:
@@ -403,6 +466,7 @@ def _source(device: Device, stack: ExitStack) -> SensorSource:
         return NoSensors(_NO_TPU_SENSORS)
     try:
         nvml = stack.enter_context(nvml_session())
+        gpus = units_of(nvml, device)
     except DeviceUnavailable as absent:
         return NoSensors(absent.detail)
-    return GpuSensors(nvml, parse_cpulist(device.id.partition(":")[2]), os.getpid())
+    return GpuSensors(nvml, gpus, os.getpid())

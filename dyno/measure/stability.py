@@ -154,9 +154,18 @@ def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
 DRIFT_LIMIT = 0.03
 
 
+# A clock that is lowered for this share of the window changes the figure by less than that.
+THROTTLED_SHARE = 0.01
+
+
 def throttled(sensors: Sensors | None) -> ResultWarning | None:
-    """Raised if the device reported that it lowered its clock for heat or power while samples were taken."""
+    """Raised if the device reported that it lowered its clock for heat or power while samples were taken.
+
+    If it counts the time, only for more than 1 % of the window.
+    """
     if sensors is None or not (sensors.throttle_reasons or sensors.throttle_events):
+        return None
+    if sensors.throttled_s is not None and (sensors.throttled_share or 0.0) <= THROTTLED_SHARE:
         return None
     reasons: list[JsonValue] = list(sensors.throttle_reasons or [])
     named = f" ({', '.join(sensors.throttle_reasons)})" if sensors.throttle_reasons else ""
@@ -165,6 +174,7 @@ def throttled(sensors: Sensors | None) -> ResultWarning | None:
         f"The device lowered its clock for heat or power while samples were taken{named}.",
         reasons=reasons,
         share_of_looks=sensors.throttled_share,
+        throttled_s=None if sensors.throttled_s is None else {**sensors.throttled_s},
         events=sensors.throttle_events,
         temperature_c=sensors.temperature_c,
     )

@@ -48,10 +48,12 @@ class Sensors(Stored):
     """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
     `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds, between
-    the first and the last look. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm",
-    "memory"). `throttle_reasons` lists all reasons read, in `throttled_share` of the looks. `throttle_events` counts
-    how often a CPU lowered its clock. `other_processes` counts other processes that hold the device. `utilisation` is
-    the share of time in which anything ran on it, by the device's own count (up to 1 s before the last look).
+    the first and the last look. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
+    `throttle_reasons` lists all reasons read or counted. `throttled_s` is the time counted for each reason;
+    `throttled_share` is the largest of them as a share of the window, or without counters the share of the looks that
+    read a reason. `throttle_events` counts how often a CPU lowered its clock. `other_processes` counts other processes
+    that hold the device. `utilisation` is the share of time in which anything ran on it, by the device's own count (up
+    to 1 s before the last look).
     """
 
     looks: int = 0
@@ -62,6 +64,7 @@ class Sensors(Stored):
     clocks_hz: dict[str, float] = {}
     throttle_reasons: list[str] | None = None
     throttled_share: float | None = None
+    throttled_s: dict[str, float] | None = None
     throttle_events: int | None = None
     other_processes: int | None = None
     utilisation: float | None = None

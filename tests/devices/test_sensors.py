@@ -16,13 +16,14 @@ import pytest
 
 from dyno.devices import sensors as nvml_sensors
 from dyno.devices.device import Device
+from dyno.devices.gpu import GpuUnit
 from dyno.devices.sensors import DeviceUsage, GpuSensors, HostSensors, NoSensors, SensorReading, SensorRecorder, sensing
 from dyno.measure.sampling import HostClock, sample
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import Sensors
 
 FIELDS = {
-    *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),
+    *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttled_s", "throttle_events"),
     *("other_processes", "utilisation"),
 }
 
@@ -121,6 +122,9 @@ def test_a_device_without_sensors_gives_a_reason_for_each_figure() -> None:
 
 
 OWN = 4242
+GPU, SECOND = GpuUnit("0", "GPU-0", 0, 0), GpuUnit("1", "GPU-1", 1, 1)
+SLICE = GpuUnit("0:1", "MIG-1", handle=101, gpu=0)
+STILL = {"power cap": 0.0, "thermal slowdown": 0.0, "board limit": 0.0}
 
 
 def recorded(**answers: Any) -> types.SimpleNamespace:
@@ -130,15 +134,19 @@ def recorded(**answers: Any) -> types.SimpleNamespace:
         "NVML_TEMPERATURE_GPU": 0,
         "NVML_CLOCK_SM": 1,
         "NVML_CLOCK_MEM": 2,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 7_500_000,
         "nvmlDeviceGetTemperature": lambda gpu, sensor: 61 + gpu,
         "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: 1980 - 30 * gpu, 2: 3201}[kind],
         "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: 0,
+        "nvmlDeviceGetViolationStatus": lambda gpu, policy: violation(0),
         "nvmlDeviceGetComputeRunningProcesses": lambda gpu: running(OWN),
         "nvmlDeviceGetUtilizationRates": lambda gpu: types.SimpleNamespace(gpu=97, memory=40),
     }
     return types.SimpleNamespace(**quiet | answers)
+
+
+def violation(nanoseconds: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(referenceTime=1_700_000_000_000_000, violationTime=nanoseconds)
 
 
 def running(*pids: int) -> list[types.SimpleNamespace]:
@@ -150,16 +158,43 @@ def unsupported(*_: Any) -> None:
 
 
 def test_a_recorded_gpu_reports_energy_heat_and_clocks_and_is_not_throttled() -> None:
-    source = GpuSensors(recorded(), [0], OWN)
+    source = GpuSensors(recorded(), [GPU], OWN)
     clocks = {"sm": 1.98e9, "memory": 3.201e9}
-    assert source.look() == SensorReading(7500.0, 61, clocks, throttle_reasons=frozenset())
+    assert source.look() == SensorReading(7500.0, 61, clocks, throttle_reasons=frozenset(), throttled_s=STILL)
     assert source.users() == DeviceUsage(other_processes=0, utilisation=0.97)
     assert source.reasons().keys() == {"throttle_events"}
 
 
 def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() -> None:
-    look = GpuSensors(recorded(), [0, 1], OWN).look()
+    times = {0: 2_500_000_000, 1: 4_000_000_000}
+    capped = recorded(nvmlDeviceGetViolationStatus=lambda gpu, policy: violation(times[gpu] if policy == 0 else 0))
+    look = GpuSensors(capped, [GPU, SECOND], OWN).look()
     assert (look.energy_j, look.temperature_c, look.clocks_hz["sm"]) == (15_000.0, 62, 1.95e9)
+    assert look.throttled_s == STILL | {"power cap": 4.0}
+
+
+def test_a_recorded_slice_has_the_heat_of_its_gpu_its_own_processes_and_no_energy() -> None:
+    asked: list[int] = []
+
+    def processes(handle: int) -> list[types.SimpleNamespace]:
+        asked.append(handle)
+        return running(OWN, 7)
+
+    nvml = recorded(nvmlDeviceGetComputeRunningProcesses=processes, nvmlDeviceGetUtilizationRates=unsupported)
+    source = GpuSensors(nvml, [SLICE], OWN)
+    look = source.look()
+    assert (look.energy_j, look.temperature_c, look.clocks_hz["sm"]) == (None, 61, 1.98e9)
+    assert source.users() == DeviceUsage(other_processes=1, utilisation=None)
+    assert asked == [SLICE.handle]
+    assert "with all its slices" in source.reasons()["energy_j"]
+
+
+def test_the_throttle_counters_match_nvml() -> None:
+    import pynvml
+
+    names = ("POWER", "THERMAL", "BOARD_LIMIT")
+    assert list(nvml_sensors.THROTTLE_COUNTERS) == [getattr(pynvml, f"NVML_PERF_POLICY_{name}") for name in names]
+    assert set(nvml_sensors.THROTTLES.values()) > nvml_sensors.COUNTED_REASONS
 
 
 @pytest.mark.parametrize(
@@ -174,13 +209,13 @@ def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() 
 )
 def test_recorded_reasons_count_where_they_mean_heat_or_power(bits: int, reasons: set[str]) -> None:
     nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: bits)
-    assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == reasons
+    assert GpuSensors(nvml, [GPU], OWN).look().throttle_reasons == reasons
 
 
 def test_a_recorded_old_driver_reports_reasons_under_the_old_name() -> None:
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x40}
     nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=unsupported, **old)
-    assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == {"hardware thermal slowdown"}
+    assert GpuSensors(nvml, [GPU], OWN).look().throttle_reasons == {"hardware thermal slowdown"}
 
 
 def test_the_throttle_bits_match_nvml() -> None:
@@ -198,7 +233,7 @@ def test_the_throttle_bits_match_nvml() -> None:
 def test_recorded_other_processes_are_counted_under_any_pid_of_this_one(
     pids: tuple[int, ...], others: int | None
 ) -> None:
-    source = GpuSensors(recorded(nvmlDeviceGetComputeRunningProcesses=lambda gpu: running(*pids)), [0], OWN)
+    source = GpuSensors(recorded(nvmlDeviceGetComputeRunningProcesses=lambda gpu: running(*pids)), [GPU], OWN)
     assert source.users().other_processes == others
     assert ("other_processes" in source.reasons()) == (others is None)
 
@@ -206,7 +241,7 @@ def test_recorded_other_processes_are_counted_under_any_pid_of_this_one(
 def test_unsupported_sensors_of_a_recorded_gpu_are_null_with_nvmls_error() -> None:
     answers = {name: unsupported for name in vars(recorded()) if name.startswith("nvmlDeviceGet")}
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": unsupported}
-    source = GpuSensors(recorded(**answers, **old), [0], OWN)
+    source = GpuSensors(recorded(**answers, **old), [GPU], OWN)
     assert source.look() == SensorReading()
     assert source.users() == DeviceUsage()
     reasons = {field: reason for field, reason in source.reasons().items() if field != "throttle_events"}
@@ -272,7 +307,7 @@ def test_a_single_reading_counts_nothing_and_gives_a_reason() -> None:
     found = watched(Replayed([counter], cost_s=1.0), samples=3, sample_s=0.1, warmup=1)
     assert (found.looks, found.temperature_c) == (1, 50.0)
     assert (found.energy_j, found.throttle_events) == (None, None)
-    assert found.reasons.keys() == {"energy_j", "throttle_events"}
+    assert found.reasons.keys() == {"energy_j", "throttled_s", "throttle_events"}
 
 
 def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded() -> None:
@@ -282,6 +317,38 @@ def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded() -> 
     assert (found.looks, found.temperature_c, found.clocks_hz) == (4, 81.0, {"sm": 1.9e9})
     assert (found.throttle_reasons, found.throttled_share) == (["power cap"], 0.25)
     assert (found.other_processes, found.utilisation) == (2, 0.5)
+
+
+def counted(power_s: float, *reasons: str) -> SensorReading:
+    return SensorReading(throttle_reasons=frozenset(reasons), throttled_s=STILL | {"power cap": power_s})
+
+
+@pytest.mark.parametrize(
+    ("looks", "reasons", "share", "power_s"),
+    [
+        # Looks that happen to miss a power cap, which the counter saw for 3 of 10 seconds.
+        ([counted(100.0), counted(101.0), counted(103.0)], ["power cap"], 0.3, 3.0),
+        # A look that happens to catch a power cap of 20 ms.
+        ([counted(100.0), counted(100.0, "power cap"), counted(100.02)], ["power cap"], 0.002, 0.02),
+        # What no counter covers counts by looks.
+        ([counted(5.0), counted(5.0, "power brake"), counted(5.0)], ["power brake"], 1 / 3, 0.0),
+        # Time from before the window.
+        ([counted(1e6), counted(1e6), counted(1e6)], [], 0.0, 0.0),
+    ],
+)
+def test_the_counted_time_of_throttling_over_the_window_outweighs_single_looks(
+    looks: list[SensorReading], reasons: list[str], share: float, power_s: float
+) -> None:
+    found = watched(Replayed(looks), samples=2, sample_s=5.0)
+    assert found.throttle_reasons == reasons
+    assert found.throttled_share == pytest.approx(share)
+    assert found.throttled_s == pytest.approx(STILL | {"power cap": power_s})
+
+
+def test_counters_that_stand_still_while_most_looks_read_their_reason_are_not_believed() -> None:
+    found = watched(Replayed([counted(0.0, "power cap")]), samples=3, sample_s=5.0)
+    assert (found.throttle_reasons, found.throttled_share, found.throttled_s) == (["power cap"], 1.0, None)
+    assert "stood still" in found.reasons["throttled_s"]
 
 
 def test_readings_during_warm_up_do_not_count() -> None:

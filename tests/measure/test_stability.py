@@ -218,10 +218,27 @@ def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evi
     assert capped is not None
     assert (capped.code, capped.severity) == ("THROTTLED", "B")
     assert "(power cap)" in capped.message
-    assert capped.evidence == {"reasons": ["power cap"], "share_of_looks": 0.5, "events": None, "temperature_c": 83.0}
+    assert capped.evidence == {
+        "reasons": ["power cap"],
+        "share_of_looks": 0.5,
+        "throttled_s": None,
+        "events": None,
+        "temperature_c": 83.0,
+    }
     counted = throttled(QUIET_CPU.model_copy(update={"throttle_events": 7}))
     assert counted is not None
     assert counted.evidence["events"] == 7
+
+
+@pytest.mark.provokes("THROTTLED", how="recorded")
+@pytest.mark.parametrize(("share", "raised"), [(0.002, False), (0.01, False), (0.011, True), (1.0, True)])
+def test_a_recorded_counter_raises_throttling_only_for_more_than_a_hundredth_of_the_window(
+    share: float, raised: bool
+) -> None:
+    seen = {"throttle_reasons": ["power cap"], "throttled_share": share, "throttled_s": {"power cap": 4 * share}}
+    found = throttled(QUIET_GPU.model_copy(update=seen))
+    assert (found is not None) == raised
+    assert found is None or found.evidence["throttled_s"] == {"power cap": 4 * share}
 
 
 @pytest.mark.provokes("DEVICE_SHARED", how="recorded")

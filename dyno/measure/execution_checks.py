@@ -321,5 +321,8 @@ def _unfused(ran: _Executed) -> Iterator[str]:
 
 
 def _without_xla(ran: _Executed) -> Iterator[str]:
+    chosen = ran.details.get("jit_compile_choice")
     if ran.asked_for_xla and ran.details.get("jit_compile") is False:
         yield "XLA was requested (jit_compile) but not used"
+    elif ran.kind != "cpu" and isinstance(chosen, dict) and "xla_error" in chosen:  # on a CPU it is rarely faster
+        yield f"XLA failed to compile the step ({chosen['xla_error']})"

@@ -206,8 +206,10 @@ _ROWS = (
         "B",
         "The device lowered its clock for heat or power.",
         means="The device lowered its clock for heat or power. The figure depends on cooling, surroundings and data.",
-        found="""NVML reported such a reason (including a power cap) in a reading between samples, or Linux counted
-        throttling of the cores. If a GPU reports no reasons, the code is in `unchecked`. Most virtual machines lack the
+        found="""NVML counted more than {measure.stability.THROTTLED_SHARE:%} of the sampled window in which a GPU's
+        clock was lowered for heat, a power cap or a limit of the board. Without these counters, NVML reported such a
+        reason in a reading between samples. On a CPU, Linux counted throttling of the cores. If a GPU reports no
+        reasons, the code is in `unchecked`. Most virtual machines lack the
         CPU's counter; there, other checks detect a lower clock. If the clock falls during a run, its samples show
         warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, their figures scatter (NOISY,
         MULTIMODAL), and usually so does the clock measured after the samples of each run (CLOCK_DRIFT). If the load
@@ -215,8 +217,8 @@ _ROWS = (
         core in the 10 to 40 ms after the load. Such a figure repeats as long as the load does, like that of a slower
         device.
         """,
-        do="""See `evidence.reasons`, `temperature_c` and `share_of_looks`. Cool the device, raise its power limit, or
-        report the figure as its speed under this load.""",
+        do="""See `evidence.reasons`, `throttled_s`, `temperature_c` and `share_of_looks`. Cool the device, raise its
+        power limit, or report the figure as its speed under this load.""",
     ),
     WarningCode(
         "CLOCK_DRIFT",
@@ -328,7 +330,7 @@ _ROWS = (
         found="""Dyno checks flags, instructions and settings, without timing: a flag that switches oneDNN, TF32,
         Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the core's instructions; a
         precision for which the core has no instructions; recurrent layers outside cuDNN's fused kernel; XLA requested
-        but not used.""",
+        but not used, or, on an accelerator, failing for `jit_compile: "auto"`.""",
         do="""`evidence.reasons` lists all causes. Remove the flag from the worker's environment, or choose params that
         the fast kernel supports.""",
     ),

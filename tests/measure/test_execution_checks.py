@@ -206,6 +206,15 @@ def test_recurrent_layers_outside_an_available_fused_kernel_are_a_slow_path(
     assert bool(reasons(kind=kind, details=details)) is slow
 
 
+def test_xla_that_fails_on_an_accelerator_is_a_slow_path_and_says_why(reasons: Callable[..., list[str]]) -> None:
+    failed = {"jit_compile": False, "jit_compile_choice": {"chosen": False, "xla_error": "InternalError: no libdevice"}}
+    told = ["XLA failed to compile the step (InternalError: no libdevice)"]
+    assert reasons(kind="gpu", details=failed) == told
+    assert reasons(kind="cpu", details=failed) == []
+    slower = failed | {"jit_compile_choice": {"chosen": False, "how": "measured: the faster setting"}}
+    assert reasons(kind="gpu", details=slower) == []
+
+
 def test_requested_but_unused_xla_is_a_slow_path(reasons: Callable[..., list[str]]) -> None:
     assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was requested (jit_compile) but not used"]
     assert reasons(details={"jit_compile": True}, jit_compile=True) == []

@@ -70,6 +70,9 @@ _BATCH_ON_CPU = 32
 _BATCHES = 8  # batches of samples to use, which spreads the cost of shuffling over as many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
 _ROUND_S = 0.02  # long compared with the clock's resolution and one call
+_MOST_STEPS = 1024  # in a round; of such short steps, more don't change the choice
+_ERROR_CHARACTERS = 300  # of XLA's message
+_PLACES = ("Graph execution error", "Detected at node", "<stack traces", "File ", "Node:")
 _HOPELESS = 3.0  # a step with XLA that takes this many times as long ends the measurement
 _SETTLED = {"jax": (True, "JAX compiles every step"), "torch": (False, "PyTorch's step is not compiled")}
 
@@ -127,7 +130,7 @@ def _measured(batch_size: int, plan: Plan, context: BuildContext) -> JitChoice:
     try:
         how = candidates.race(began_s + _BUDGET_S)
     finally:
-        times = candidates.step_s
+        times, xla_error = candidates.step_s, candidates.xla_error
         del candidates
         gc.collect()  # graphs contain reference cycles and keep the data on the device
     faster = True in times and times[True] < times[False]
@@ -136,16 +139,23 @@ def _measured(batch_size: int, plan: Plan, context: BuildContext) -> JitChoice:
         "batch_size": batch_size,
         "took_s": time.perf_counter() - began_s,
     }
+    if xla_error is not None:
+        details["xla_error"] = xla_error
     return _settled(faster, how, details)
 
 
 class _Candidates:
-    """A model and a step for each setting, on the same few samples. `step_s`: median step time by setting."""
+    """A model and a step for each setting, on the same few samples. `step_s`: median step time by setting.
+
+    `xla_error`: why the step couldn't be compiled with XLA, or failed later.
+    """
 
     def __init__(self, plan: Plan, context: BuildContext, batch_size: int) -> None:
         self._plan, self._context, self._batch_size = plan, context, batch_size
         self._samples = _few(plan.train, _BATCHES * batch_size)
         self._taken: dict[bool, list[float]] = {}
+        self._steps = dict.fromkeys((False, True), 1)
+        self.xla_error: str | None = None
 
     @property
     def step_s(self) -> dict[bool, float]:
@@ -163,6 +173,7 @@ class _Candidates:
                 self._time(True, compiled)
             except Exception as error:  # noqa: BLE001 - TensorFlow raises various errors for operations XLA lacks
                 self._taken.pop(True, None)  # discard times from before the failure
+                self.xla_error = f"{type(error).__name__}: {_said_by(error)}"
                 return f"XLA failed: {type(error).__name__}"
             if self.step_s[True] > _HOPELESS * self.step_s[False]:
                 return f"measured: a step compiled with XLA takes more than {_HOPELESS:g} times as long"
@@ -180,12 +191,23 @@ class _Candidates:
         return trainer
 
     def _time(self, setting: bool, trainer: Trainer) -> None:
+        """Time steps that queue on the device, as in a sample: a read-back after each would hide what XLA saves."""
         self._context.report("build", 0, None, "steps")
-        count, began_s = 0, time.perf_counter()
-        while (spent_s := time.perf_counter() - began_s) < _ROUND_S:
-            trainer.steps(1)
-            count += 1
-        self._taken.setdefault(setting, []).append(spent_s / count)
+        while (spent_s := _spent_s(trainer, self._steps[setting])) < _ROUND_S and self._steps[setting] < _MOST_STEPS:
+            self._steps[setting] *= 2
+        self._taken.setdefault(setting, []).append(spent_s / self._steps[setting])
+
+
+def _spent_s(trainer: Trainer, steps: int) -> float:
+    began_s = time.perf_counter()
+    trainer.steps(steps)
+    return time.perf_counter() - began_s
+
+
+def _said_by(error: Exception) -> str:
+    """The first line of the message that says what failed. TensorFlow puts the place in the graph before it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not line.startswith(_PLACES)), "")[:_ERROR_CHARACTERS]
 
 
 def _few(samples: Dataset, count: int) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -130,6 +131,15 @@ def test_an_accelerator_is_measured_at_the_full_batch(
     assert _chosen(Made(tensorflow), replace(untold, device=on)).details["batch_size"] == size
 
 
+IN_A_GRAPH = """Graph execution error:
+
+Detected at node train_step defined at (most recent call last):
+  File "/home/someone/train.py", line 3, in <module>
+
+no such kernel
+\t [[{{node train_step}}]] [Op:__inference_step_1]"""
+
+
 class FailsLater(Renamed):
     """The compiled step takes no time in the first round and fails in the second."""
 
@@ -147,7 +157,7 @@ class FailsLater(Renamed):
             if self.turns[-1:] != [compiled]:
                 self.turns.append(compiled)
             if self.turns == [False, True, False, True]:
-                raise RuntimeError("no such kernel")
+                raise RuntimeError(IN_A_GRAPH)
             return 0.0 if compiled else sound(count)
 
         trainer.steps = steps  # type: ignore[method-assign]
@@ -158,6 +168,7 @@ def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, 
     choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
     assert not choice.setting
     assert choice.details["how"] == "XLA failed: RuntimeError"
+    assert choice.details["xla_error"] == "RuntimeError: no such kernel"
     assert str(choice.details["step_s"]).startswith("{'false'")
 
 
@@ -171,6 +182,34 @@ def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold
     choice = _chosen(made, untold)
     assert not choice.setting
     assert "XLA failed" in str(choice.details["how"])
+    assert "PyFunc" in str(choice.details["xla_error"])
+
+
+class Launches(Renamed):
+    """A device on which steps queue: a call of plain steps takes 1 ms for each, one of compiled steps half of that and
+    4 ms to start, which hides behind the steps before it in a long queue only.
+    """
+
+    def trainer(
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        trainer = super().trainer(model, samples, batch_size, seed, steps_per_execution)
+        start_s, step_s = (4e-3, 5e-4) if trainer.jit_compile else (0.0, 1e-3)
+
+        def steps(count: int) -> float:
+            until_s = time.perf_counter() + start_s + count * step_s
+            while time.perf_counter() < until_s:
+                pass
+            return 0.0
+
+        trainer.steps = steps  # type: ignore[method-assign]
+        return trainer
+
+
+def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    choice = _chosen(Made(tensorflow), replace(untold, framework=Launches(tensorflow, "tensorflow")))
+    assert choice.setting, choice.details
+    assert choice.details["how"] == "measured: the faster setting"
 
 
 def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: BuildContext) -> None:

@@ -85,6 +85,8 @@ openapi: install  # write docs/openapi.json, the reviewed snapshot
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
+	$(LOCK) --extra jax-cuda --extra build pyproject.toml -o requirements/jax-cuda.txt
+	$(LOCK) --extra jax-tpu --extra build pyproject.toml -o requirements/jax-tpu.txt
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 

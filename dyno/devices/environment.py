@@ -20,19 +20,40 @@ from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DeviceKind
 
+# NVIDIA's libraries that frameworks load. Those of CUDA 12 end in "-cu12"; of CUDA 13, some have no ending.
+_CUDA = (
+    *(
+        "cublas",
+        "cuda-cccl",
+        "cuda-cupti",
+        "cuda-nvcc",
+        "cuda-nvrtc",
+        "cuda-runtime",
+        "cudnn",
+        "cufft",
+        "curand",
+        "cusolver",
+    ),
+    *("cusparse", "cusparselt", "nccl", "nvjitlink", "nvshmem"),
+)
 PACKAGES = (
     *("tensordyno", "numpy", "scipy", "ml-dtypes", "keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu"),
-    *("jax", "jaxlib", "libtpu", "torch", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12"),
+    *("jax", "jaxlib", "libtpu", "torch", "triton", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-plugin"),
+    *("jax-cuda13-pjrt", *(f"nvidia-{name}{ending}" for name in _CUDA for ending in ("-cu12", "-cu13", ""))),
 )
 FLAGS = (
-    *("KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS"),
+    *("KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_NUM_INTRAOP_THREADS"),
     *("TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_FORCE_GPU_ALLOW_GROWTH"),
-    *("TF_GPU_ALLOCATOR", "TF_CPP_MIN_LOG_LEVEL", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES"),
-    *("JAX_PLATFORMS", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64", "PYTHONHASHSEED", "MALLOC_ARENA_MAX"),
+    *("TF_GPU_ALLOCATOR", "TF_CPP_MIN_LOG_LEVEL", "NVIDIA_TF32_OVERRIDE", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64", "PYTHONHASHSEED", "MALLOC_ARENA_MAX"),
     *("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS"),
     *("MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
+# Every flag that begins so, but for addresses of hosts. CUDA_VISIBLE_DEVICES and JAX_PLATFORMS are left out: the worker
+# sets them for its device (`dyno.frameworks.isolation`), and the device is in the result.
+FLAG_PREFIXES = ("NCCL_", "XLA_")
+_ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _PATH = re.compile(r"~?/[^\s,:;\"']*")
 
@@ -56,8 +77,12 @@ def _of_the_host() -> dict[str, Any]:
         "packages": _packages(),
         "governor": _governor(),
         "container": asdict(cpu.cgroup_limits()),
-        "flags": {name: _PATH.sub("<path>", os.environ[name]) for name in FLAGS if name in os.environ},
+        "flags": {name: _PATH.sub("<path>", value) for name, value in os.environ.items() if _is_flag(name)},
     }
+
+
+def _is_flag(name: str) -> bool:
+    return name in FLAGS or (name.startswith(FLAG_PREFIXES) and name not in _ADDRESSES)
 
 
 def hardware_id(device: Device) -> str:

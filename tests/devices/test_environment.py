@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import types
 from importlib import metadata
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.environment import context_id, environment, hardware_id
+from dyno.devices.environment import PACKAGES, context_id, environment, hardware_id
 
 
 def device(**changes: object) -> Device:
@@ -31,6 +32,27 @@ def test_only_flags_from_the_allow_list_are_recorded(monkeypatch: pytest.MonkeyP
     found = environment()
     assert found["flags"]["OMP_NUM_THREADS"] == "2"
     assert "secret" not in json.dumps(found)
+
+
+def test_flags_of_accelerators_are_recorded_but_not_what_the_worker_sets_for_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = {"LIBTPU_INIT_ARGS": "--xla_tpu_x=true", "NCCL_ALGO": "Ring", "NCCL_P2P_DISABLE": "1"}
+    flags |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}
+    hidden = {"NCCL_COMM_ID": "10.1.2.3:8470", "CUDA_VISIBLE_DEVICES": "GPU-1a2b", "JAX_PLATFORMS": "cuda,cpu"}
+    for name, value in (flags | hidden).items():
+        monkeypatch.setenv(name, value)
+    found = environment()["flags"]
+    assert flags.items() <= found.items()
+    assert not hidden.keys() & found.keys()
+
+
+@pytest.mark.parametrize("lock", ["gpu", "jax-cuda", "jax-tpu"])
+def test_every_library_of_an_accelerator_in_a_lock_file_is_recorded(lock: str) -> None:
+    text = (Path(__file__).parents[2] / "requirements" / f"{lock}.txt").read_text()
+    locked = set(re.findall(r"^((?:nvidia-|jax|libtpu)[a-z0-9-]*)==", text, re.MULTILINE))
+    assert locked - {"nvidia-ml-py"} <= set(PACKAGES)
+    assert len(locked) > 3
 
 
 def test_a_path_inside_a_flag_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from dyno.workloads.contract import BuildContext, Built
 from dyno.workloads.resnet50 import (
     Inference,
     Resnet50Params,
+    Version,
     convolutions,
     estimate,
     flops,
@@ -42,18 +43,45 @@ def _executed(context: BuildContext, **params: Any) -> Built:
     return built
 
 
-def test_forward_flops_match_tensorflow_s_count_of_the_graph(tensorflow: TensorFlow) -> None:
+@pytest.mark.parametrize(("version", "gflop", "weights"), [("v1", 7.7, 25_636_712), ("v1.5", 8.2, 25_610_152)])
+def test_forward_flops_match_tensorflow_s_count_of_the_graph(
+    tensorflow: TensorFlow, version: Version, gflop: float, weights: int
+) -> None:
+    """25,610,152 are the 25,557,032 weights that torchvision publishes, and the normalisations' running figures."""
     import tensorflow as tf
     from tensorflow.python.framework import ops
 
     size, classes = 224, 1000  # as published; tracing costs the same at any size
-    model = resnet50_model(tensorflow.keras, size, classes, "float32", tensorflow.keras.optimizers.SGD(0.01), False)
+    optimizer = tensorflow.keras.optimizers.SGD(0.01)
+    model = resnet50_model(tensorflow.keras, size, classes, "float32", optimizer, False, version)
     graph = tensorflow.forward(model, tf.zeros((1, size, size, 3), tf.uint8)).graph  # type: ignore[attr-defined]
     products = [node for node in graph.get_operations() if node.type in {"Conv2D", "MatMul"}]
     counted = sum(ops.get_stats_for_node_def(graph, node.node_def, "flops").value for node in products)
     assert len(products) == 54
-    assert counted == forward_flops(size, classes) == pytest.approx(7.7e9, rel=0.01)
-    assert model.count_params() == 25_636_712
+    assert counted == forward_flops(size, classes, version) == pytest.approx(gflop * 1e9, rel=0.01)
+    assert model.count_params() == weights
+
+
+@pytest.mark.parametrize(("version", "stride"), [("v1", 1), ("v1.5", 3)])
+def test_the_version_decides_which_convolution_halves_the_image(
+    tensorflow: TensorFlow, version: Version, stride: int
+) -> None:
+    optimizer = tensorflow.keras.optimizers.SGD(0.01)
+    model = resnet50_model(tensorflow.keras, 32, 10, "float32", optimizer, False, version)
+    convolutions = [layer for layer in model.layers[2].layers if isinstance(layer, tensorflow.keras.layers.Conv2D)]
+    halving = [layer.kernel_size[0] for layer in convolutions if layer.strides == (2, 2)]
+    assert sorted(halving) == sorted([7, 1, 1, 1, stride, stride, stride])  # the stem, and three shortcuts
+
+
+def test_version_1_is_the_default_and_version_1_5_counts_its_own_flop() -> None:
+    assert _params().version == "v1"
+    assert flops(_params(version="v1.5", mode="inference")) == 2 * forward_flops(32, 10, "v1.5")
+
+
+def test_inference_with_version_1_5_is_checked_like_that_with_version_1(context: Context) -> None:
+    found = _executed(context(), mode="inference", version="v1.5").verify()
+    assert found.warnings == []
+    assert "RESULT_INCORRECT" in found.verified
 
 
 @pytest.mark.parametrize(

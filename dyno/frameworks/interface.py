@@ -89,10 +89,9 @@ class Trainer(Protocol):
     steps_per_execution: int  # steps in one call of the compiled function
 
     def compile(self) -> None:
-        """Trace the step on a full batch into a graph without executing it.
+        """Trace the step on a full batch into a graph and, with XLA, compile it. Nothing is trained.
 
-        On JAX, XLA compiles the graph here. On TensorFlow with `jit_compile`, XLA compiles it when the first step runs.
-        PyTorch has no graph.
+        On TensorFlow, this takes one execution with XLA, whose effects are undone. PyTorch has no graph.
         """
 
     def shuffle(self) -> None:
@@ -141,7 +140,7 @@ class FedStep(Protocol):
     jit_compile: bool  # see `Trainer`
 
     def compile(self) -> None:
-        """Trace the step into a graph without executing it. The first step does the rest, as in `Trainer.compile`."""
+        """As `Trainer.compile`."""
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
         """Copy a batch to the device and wait for the copy. Callers must not write to the arrays afterwards."""
@@ -259,7 +258,10 @@ class Framework(Protocol):
         """A step of a compiled Keras model on one device, for batches with exactly these shapes and dtypes."""
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
-        """A Keras model in inference mode as one compiled function of device tensors shaped like `example`."""
+        """A Keras model in inference mode as one compiled function of device tensors shaped like `example`.
+
+        With XLA, no compilation is left for its first call.
+        """
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         """A Keras model in the framework's serving format; None if it has no format that this host can execute.

@@ -229,12 +229,12 @@ class TensorFlow(KerasFramework):
         tf = self._tf
         signature = [tf.TensorSpec(example.shape, example.dtype)]
         xla = bool(getattr(model, "jit_compile", False))
-        return cast(
-            Callable[[Any], Any],
-            tf.function(
-                lambda batch: model(batch, training=False), input_signature=signature, jit_compile=xla, autograph=False
-            ).get_concrete_function(),
-        )
+        outputs = tf.function(
+            lambda batch: model(batch, training=False), input_signature=signature, jit_compile=xla, autograph=False
+        ).get_concrete_function()
+        if xla:  # TensorFlow's XLA compiles when the function runs
+            outputs(example)
+        return cast(Callable[[Any], Any], outputs)
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         if not hasattr(self._tf, "lite"):

@@ -9,6 +9,7 @@ FLOP are TensorFlow's own count of the products in a traced graph, for every ite
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -254,10 +255,15 @@ class TensorFlowTrainer:
         self._one, self._several = cache(graphs.one), cache(graphs.several)
         self._forward = Forward(tf, strategy, model)
         self._generator = tf.random.Generator.from_seed(seed)
+        self._next = 0
         self.shuffle()
 
     def compile(self) -> None:
-        self._full()
+        graph, first = self._full(), self._next
+        if self.jit_compile:
+            with without_effect(self._model):
+                self._call(graph, 1).numpy()
+            self._next = first
 
     def shuffle(self) -> None:
         draw = self._generator.uniform((self._count,))
@@ -323,6 +329,22 @@ class TensorFlowTrainer:
         return {name: float(np.mean(value)) for name, value in self._model.get_metrics_result().items()}
 
 
+@contextmanager
+def without_effect(model: Any) -> Iterator[None]:
+    """Undo what the block does to the variables of the model, its optimiser and its metrics.
+
+    TensorFlow's XLA compiles a function only when it runs, so compiling it in advance means executing it. The values
+    wait in host memory, as copies on the device would count in its peak.
+    """
+    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    before = [variable.numpy() for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
 def _first(samples: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
     """A batch of one sample, which defines shapes and dtypes."""
     if samples.window is None:
@@ -350,6 +372,9 @@ class TensorFlowFedStep:
             return tf.cast(step((inputs, targets))["loss"], tf.float32)
 
         self._graph = tf.function(fed, input_signature=self._signature, autograph=False).get_concrete_function()
+        if self.jit_compile:
+            with without_effect(self._model):
+                self._graph(*[tf.zeros(each.shape, each.dtype) for each in self._signature]).numpy()
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
         return self._tf.convert_to_tensor(inputs), self._tf.convert_to_tensor(targets)

@@ -134,8 +134,9 @@ class Phases(Stored):
     """The duration of each phase in seconds, once per process; null for a phase that didn't happen.
 
     `import_s` is null in a forked runner, since its zygote has already imported the framework. `compile_s` is the time
-    to trace and build the graph. `first_execution_s` includes what the framework compiles or chooses when a graph first
-    runs (XLA, kernels). `steady_s` is the sampling window.
+    to trace and build the graph and, with XLA, to compile it. `first_execution_s` includes what the framework chooses
+    when a graph first runs (kernels), and in results of older versions what TensorFlow's XLA compiles. `steady_s` is
+    the sampling window.
 
     `training_s` is the full training, in the first run only. `cases_s` is the time of all cases but the first: their
     first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +80,49 @@ def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow: Ten
 def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None:
     with pytest.raises(RunFailed, match=f"a batch of 1000 is larger than the {SAMPLES} training samples"):
         _still(tensorflow, 1000)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_compiling_with_xla_leaves_no_compilation_for_the_first_step_and_no_trace_in_the_training(
+    tensorflow: TensorFlow, steps_per_execution: int
+) -> None:
+    def trained(*, compiled: bool) -> tuple[list[float], list[Any]]:
+        model = _model(tensorflow, 0.1, dropout=0.5, jit_compile=True)
+        trainer = tensorflow.trainer(model, DATA, 5, 3, steps_per_execution)
+        compile_s = _seconds(trainer.compile) if compiled else math.inf
+        losses: list[float] = []
+        assert _seconds(lambda: losses.append(trainer.steps(2))) < compile_s / 2
+        losses += [trainer.steps(1), trainer.finish_epoch()["loss"]]
+        return losses, [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+
+    (losses, variables), (expected, others) = trained(compiled=True), trained(compiled=False)
+    assert losses == expected
+    for one, other in zip(variables, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tensorflow: TensorFlow) -> None:
+    model = _model(tensorflow, 0.1, jit_compile=True)
+    step, batch = tensorflow.fed_step(model, INPUTS, TARGETS), tensorflow.array(INPUTS, "float32")
+    before = [variable.numpy() for variable in model.variables]
+    fed_s, forward = _seconds(step.compile), None
+
+    def prepare() -> None:
+        nonlocal forward
+        forward = tensorflow.forward(model, batch)
+
+    forward_s = _seconds(prepare)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert _seconds(lambda: step.train(step.placed(INPUTS, TARGETS))) < fed_s / 2
+    assert forward is not None
+    assert _seconds(lambda: forward(batch).numpy()) < forward_s / 2
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    act()
+    return time.perf_counter() - began_s
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dyno.measure import repeatability
 from dyno.measure.statistics import mean_interval, median
 from dyno.models.result import Energy, Metric, RunSamples, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
@@ -98,6 +99,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
         value=interval.value,
         low=low,
         high=interval.high,
+        repeat=repeatability.from_runs(interval.value, figures),
         better=spec.better,
         runs=len(figures),
         samples=samples,

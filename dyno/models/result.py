@@ -108,10 +108,26 @@ class ResultWarning(Stored):
     evidence: dict[str, JsonValue] = Field({}, description="The figures that raised the warning")
 
 
+class BasedOn(Stored):
+    """The data behind a prediction: `runs` of this job, and `jobs`, the number of earlier results."""
+
+    runs: int
+    jobs: int = 0
+
+
+class Repeat(Stored):
+    """Where the next result of the same spec on this device will fall, with a probability of 95 %."""
+
+    low: float
+    high: float
+    based_on: BasedOn
+
+
 class Metric(Stored):
     """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
-    A single run gives no interval: `low` and `high` are null, and `reason` says so.
+    That interval describes the stretch of time of these runs; `repeat` predicts the next result. A single run gives no
+    interval: `low` and `high` are null, and `reason` says so.
     """
 
     name: str
@@ -120,6 +136,7 @@ class Metric(Stored):
     low: float | None = None
     high: float | None = None
     confidence: float = 0.95
+    repeat: Repeat | None = None
     better: Literal["higher", "lower"]
     runs: int
     samples: int
@@ -377,6 +394,8 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "value": 2.51e11,
     "low": 2.48e11,
     "high": 2.54e11,
+    "repeat_low": 2.42e11,
+    "repeat_high": 2.6e11,
     "better": "higher",
     "verdict": "indicative",
     "label.commit": "abc",
@@ -405,6 +424,10 @@ class ResultRow(BaseModel):
     value: float | None
     low: float | None
     high: float | None
+    repeat_low: float | None = Field(
+        None, description="The next result of the same spec will lie between these two (95 %)"
+    )
+    repeat_high: float | None = None
     better: Literal["higher", "lower"]
     verdict: Verdict
 

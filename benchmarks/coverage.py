@@ -172,7 +172,7 @@ class Selected(NamedTuple):
 
 
 def count_selected(effect: str, scatter: float, processes: Processes, rng: Generator, trials: int) -> Selected:
-    """Draw the medians of as many runs as there may be, and take them one by one until Dyno has enough; truth is 1."""
+    """Draw the medians of as many runs as there may be, and take as many as Dyno requires; truth is 1."""
     measure = Measure(processes=processes, target_rel_ci=TARGET)
     drawn = 1 + scatter * EVERY_EFFECT[effect](rng, (trials, processes.max))
     taken = [_until_enough(measure, times) for times in drawn.tolist()]
@@ -192,11 +192,12 @@ def _until_enough(measure: Measure, times: Sequence[float]) -> list[RunRecord]:
 
 def _selected(trials: int) -> list[str]:
     rng = np.random.default_rng([SEED, 3])
-    text = f"""A job of five processes is `trusted` only where its interval came out within the target, and one that may
-        grow (`processes: {{"min": 5, "max": 30}}`) ends as soon as it does. Both select results whose runs happened to
-        lie close together, and those intervals hold the truth less often than they say: where processes scatter to both
-        sides alike the figure is as good as any, its interval too narrow. Target ±{TARGET:.0%}, {trials:,} trials a
-        row, runs drawn from their own medians. *Reached*: on target, so not NOISY."""
+    text = f"""A job of five processes is `trusted` only where its interval came out within the target. This selects
+        results whose runs happened to lie close together, and those intervals hold the truth less often than they say:
+        where processes scatter to both sides alike the figure is as good as any, its interval too narrow. A range
+        (`processes: {{"min": 5, "max": 30}}`) has two stages: the first five runs fix how many there are. Target
+        ±{TARGET:.0%}, {trials:,} trials a row, runs drawn from their own medians. *Reached*: on target, so not
+        TARGET_MISSED."""
     rows = []
     for (effect, scatter), processes in product(SELECTED, (FIVE, GROWING)):
         of = count_selected(effect, scatter, processes, rng, trials)

@@ -62,25 +62,41 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
     return warning("NO_STEADY_STATE", samples=len(record.samples), warmup_samples=len(record.warmup))
 
 
-def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
-    """Raised if the interval is wider than `target_rel_ci`: over the runs, or over the samples of a single run.
+def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], limit: float) -> ResultWarning | None:
+    """Raised if the interval is wider than `limit`: over the runs, or over the samples of a single run.
 
     Silent without an interval, which INSUFFICIENT_SAMPLES covers.
     """
-    width, of = over_runs.rel_half_width, "runs"
-    if width is None:
-        summary = records[0].summary
-        within = statistics.Interval(summary.median or 0.0, summary.low, summary.high)
-        width, of = within.rel_half_width, "samples"
-    if width is None or width <= target_rel_ci:
+    width, of = _width(over_runs, records)
+    if width is None or width <= limit:
+        return None
+    message = f"The interval over {of} is ±{width:.2%}, more than ±{limit:.2%}."
+    return warning("NOISY", message, rel_half_width=width, target_rel_ci=limit, over=of)
+
+
+def target_missed(
+    over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float | None
+) -> ResultWarning | None:
+    """Raised if the interval, as for `noisy`, is wider than the target. Silent without a target."""
+    width, of = _width(over_runs, records)
+    if target_rel_ci is None or width is None or width <= target_rel_ci:
         return None
     return warning(
-        "NOISY",
-        f"The interval over {of} is ±{width:.2%}, more than ±{target_rel_ci:.2%}.",
+        "TARGET_MISSED",
+        f"The interval over {of} is ±{width:.2%}; the target is ±{target_rel_ci:.2%}.",
         rel_half_width=width,
         target_rel_ci=target_rel_ci,
         over=of,
+        runs=len(records),
     )
+
+
+def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tuple[float | None, str]:
+    """The relative half-width of the interval, and what it is over."""
+    if over_runs.rel_half_width is not None:
+        return over_runs.rel_half_width, "runs"
+    summary = records[0].summary
+    return statistics.Interval(summary.median or 0.0, summary.low, summary.high).rel_half_width, "samples"
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:

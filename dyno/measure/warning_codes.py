@@ -260,17 +260,27 @@ _ROWS = (
         to cores (a cpuset) is harmless.""",
     ),
     WarningCode(
+        "TARGET_MISSED",
+        "B",
+        "The figure's interval is wider than the requested target.",
+        means="The interval is wider than the target that the spec requested.",
+        found="""Half of the interval over the runs is more than `target_rel_ci` of the value. A range of processes
+        without a target has the target {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses the interval of its
+        own median. The first `processes.min` runs fix the number of runs, so the target is missed if that number
+        exceeds `processes.max`, or if later runs scatter more than the first ones.""",
+        do="""Request more runs (`"processes": {"min": 5, "max": 50}`), stop other work on the machine, or set a looser
+        target. The figure and its interval remain valid.""",
+    ),
+    WarningCode(
         "NOISY",
         "B",
-        "The figure's interval is wider than the target, or than 2 %.",
-        means="""The interval is wider than the requested target, or than {measure.stopping_rule.LOOSEST_REL_CI:%}, the
-        widest that Dyno accepts.""",
-        found="""Half of the interval over the runs is more than `target_rel_ci` (1 % by default) of the value, or more
-        than {measure.stopping_rule.LOOSEST_REL_CI:%} of it. For a single run, Dyno uses the interval of its own median.
-        """,
-        do="""Request more runs (`"processes": {"min": 5, "max": 20}` continues until the target is met), stop other
-        work on the machine, or set a looser target. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} ends the
-        job sooner, but doesn't avoid the warning.""",
+        "The figure's interval is wide.",
+        means="The interval is wider than Dyno accepts for a trusted result.",
+        found="""Half of the interval over the runs is more than {models.spec.TARGET_REL_CI:%} of the value. With a
+        requested target that was reached, more than {measure.stopping_rule.LOOSEST_REL_CI:%}. For a single run, Dyno
+        uses the interval of its own median.""",
+        do="""Request more runs (`"processes": {"min": 5, "max": 50}` with a `target_rel_ci`), or stop other work on
+        the machine. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} doesn't avoid the warning.""",
     ),
     WarningCode(
         "MULTIMODAL",

@@ -75,7 +75,8 @@ def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() ->
     )
     assert five.covered / 1000 == pytest.approx(0.95, abs=0.025)
     assert five.covered_of_reached / five.reached < 0.85
-    assert 0.88 < grown.covered_of_reached / grown.reached < grown.covered / 1000 + 0.02 < 0.96
+    assert grown.covered / 1000 == pytest.approx(0.95, abs=0.025)
+    assert grown.covered_of_reached / grown.reached > 0.92  # the first five runs alone fix the number
     assert five.processes == 5 < grown.processes < 30
 
 
@@ -157,7 +158,7 @@ def answer(*codes: str, clocks_hz: tuple[float, ...] = (4e9,), value: float = 1e
 
 
 def test_a_job_counts_once_in_a_class_however_much_it_raises_there_and_disturbed_ones_apart() -> None:
-    both = answer("NOISY", "MULTIMODAL", "ABOVE_PEAK")
+    both = answer("TARGET_MISSED", "MULTIMODAL", "ABOVE_PEAK")
     page = alarms.alarm_lines({"matmul": [answer("POW2_ONLY"), answer("NOISY"), both, answer("POW2_ONLY")]})
     row = next(line for line in page if line.startswith("| `matmul` | 4 |"))
     counts = [cell.split(",")[0] for cell in row.strip("| ").split(" | ")[2:]]

@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dyno.measure.repeatability import scatter
 from dyno.measure.statistics import mad, median, student_t
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
@@ -56,7 +57,14 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     metric = _sampled(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
         return None
-    own = Peer(job=result.job, value=metric.value, hardware_id=result.hardware_id, context_id=result.context_id)
+    own = Peer(
+        job=result.job,
+        value=metric.value,
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        runs=len(metric.by_run),
+        scatter=scatter(metric.by_run),
+    )
     timed = params.model_dump(mode="json", exclude=set(params.untimed))
     work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
     return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)

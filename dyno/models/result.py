@@ -109,7 +109,7 @@ class ResultWarning(Stored):
 
 
 class BasedOn(Stored):
-    """The data behind a prediction: `runs` of this job, and `jobs`, the number of earlier results."""
+    """The data behind a prediction: `runs` of this job, and `jobs`, the number of earlier results of its series."""
 
     runs: int
     jobs: int = 0
@@ -437,12 +437,18 @@ class ResultRows(RootModel[list[ResultRow]]):
 
 
 class Peer(Stored):
-    """The headline figure of one result. `value` is in the unit of its series."""
+    """The headline figure of one result. `value` is in the unit of its series.
+
+    `scatter` is the standard deviation of the logarithms of its runs' figures. Figures of older versions lack it and
+    `runs`.
+    """
 
     job: str
     value: float
     hardware_id: str | None = None
     context_id: str | None = None
+    runs: int | None = None
+    scatter: float | None = None
 
 
 @dataclass(frozen=True)

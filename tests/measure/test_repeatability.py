@@ -6,12 +6,14 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Any
 
 import pytest
 
-from dyno.measure.repeatability import from_runs
-from dyno.models.result import Metric, Repeat, Result
+from dyno.measure.repeatability import from_runs, half_width, scatter, with_earlier_results
+from dyno.models.result import Metric, Peer, Repeat, Result
 from dyno.models.runner_protocol import RunRecord
+from tests.comparisons import RATES, a_metric, of_metrics
 
 MakeRecord = Callable[..., RunRecord]
 TRIALS = 1000  # a share of 95 % is known to ±1.4 %, one of 90 % to ±1.9 %
@@ -85,3 +87,111 @@ def test_every_metric_with_an_interval_has_it_and_no_other(result: Callable[...,
 
 def test_a_job_of_one_run_has_none(result: Callable[..., Result], record: MakeRecord) -> None:
     assert all(metric.repeat is None for metric in result([record([1.0] * 20, amounts={"execution": 1.0})]).metrics)
+
+
+WITHIN = 0.02  # scatter between the runs of a job
+
+
+def a_job(rng: random.Random, level: float, runs: int = 5, **fields: Any) -> Peer:
+    figures = drawn(rng, level, WITHIN, runs)
+    return Peer(job="job", value=fmean(figures), runs=runs, scatter=scatter(figures), **fields)
+
+
+def independent(rng: random.Random, between: float, count: int) -> list[float]:
+    return [math.exp(between * rng.gauss()) for _ in range(count)]
+
+
+def alike(rng: random.Random, between: float, count: int) -> list[float]:
+    """Levels of which each resembles the one before (0.8), as those of a machine in the course of a day."""
+    log, found = rng.gauss(), []
+    for _ in range(count):
+        found.append(math.exp(between * log))
+        log = 0.8 * log + 0.6 * rng.gauss()
+    return found
+
+
+Levels = Callable[[random.Random, float, int], list[float]]
+
+
+def share_held(levels: Levels, between: float, jobs: int, runs: Sequence[int] = (5,)) -> float:
+    """Of how many series the prediction of the job after `jobs` earlier ones holds the next one."""
+    rng, held, trials = random.Random(f"{between} {jobs} {runs}"), 0, 600
+    for _ in range(trials):
+        *series, following = [
+            a_job(rng, level, runs[place % len(runs)]) for place, level in enumerate(levels(rng, between, jobs + 2))
+        ]
+        half = half_width(series[-1], series[:-1])
+        assert half is not None
+        held += abs(math.log(following.value / series[-1].value)) <= half
+    return held / trials
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4, 12, 40])
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.02, 0.1])
+def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(between: float, jobs: int) -> None:
+    held = share_held(independent, between, jobs)
+    assert held >= 0.88 - 0.04 * (jobs == 1)  # 600 trials know 90 % to ±2.4 %
+    if jobs == 40 and between >= WITHIN:
+        assert held == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize("jobs", [2, 12, 40])
+def test_jobs_that_resemble_the_one_before_are_held_more_often(jobs: int) -> None:
+    assert share_held(alike, 0.05, jobs) >= 0.9
+
+
+def test_jobs_may_have_different_numbers_of_runs() -> None:
+    assert share_held(independent, 0.02, 12, (5, 2, 20)) >= 0.9
+    assert share_held(independent, 0.02, 12, (1,)) == pytest.approx(0.95, abs=0.03)
+
+
+def test_with_many_earlier_results_it_is_as_narrow_as_they_agree() -> None:
+    """Equal jobs: 1.96 sqrt(2 / 5) deviations, against 2.78 sqrt(1.2) from the runs alone."""
+    rng = random.Random(5)
+    jobs = [a_job(rng, 1.0) for _ in range(41)]
+    own = jobs[0].model_copy(update={"scatter": WITHIN})
+    alone, informed = half_width(own, []), half_width(own, jobs[1:])
+    assert alone is not None
+    assert informed is not None
+    assert alone == pytest.approx(2.776 * WITHIN * 1.2**0.5, rel=1e-3)
+    assert informed == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.2)
+
+
+def test_runs_that_scatter_more_than_those_of_earlier_jobs_widen_it() -> None:
+    rng = random.Random(6)
+    calm, *earlier = [a_job(rng, 1.0) for _ in range(13)]
+    wild = calm.model_copy(update={"scatter": 5 * WITHIN})
+    assert (half_width(wild, earlier) or 0) > 2 * (half_width(calm, earlier) or 0)
+
+
+def test_single_runs_predict_from_two_jobs_on_and_figures_of_older_versions_count() -> None:
+    one = Peer(job="job", value=1.0, runs=1)
+    assert half_width(one, []) is None
+    assert half_width(one, [Peer(job="old", value=1.1)]) == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
+    assert half_width(one, [one]) == 0.0
+
+
+def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software() -> None:
+    result = of_metrics(
+        [a_metric(), a_metric("time", [1 / rate for rate in RATES], "lower"), a_metric("accuracy", by_run=[])]
+    )
+    own = Peer(job="job", value=100.0, hardware_id="hw", context_id="ctx", runs=5, scatter=scatter(RATES))
+    peers = [own.model_copy(update={"value": value}) for value in (95.0, 105.0)]
+    others = [
+        peer.model_copy(update=other)
+        for peer in peers
+        for other in ({"hardware_id": "hw_2"}, {"context_id": "ctx_2"}, {"value": -1.0})
+    ]
+    found = with_earlier_results(result, own, [*peers, *others], {"throughput", "time", "accuracy"}).metrics
+    assert found[0].repeat is not None
+    assert found[0].repeat.based_on.jobs == 2
+    assert found[0].repeat.low < 95 < 105 < found[0].repeat.high
+    assert found[1].repeat is not None
+    assert found[1].repeat.high * found[0].repeat.low == pytest.approx(found[1].value * found[0].value)  # type: ignore[operator]
+
+
+def test_metrics_of_other_times_keep_the_prediction_from_their_runs() -> None:
+    result = of_metrics([a_metric(), a_metric("cold_throughput")])
+    own = Peer(job="job", value=100.0, hardware_id="hw", runs=5, scatter=scatter(RATES))
+    found = with_earlier_results(result, own, [own] * 3, {"throughput"}).metrics
+    assert found[1] == result.metrics[1]

@@ -177,7 +177,7 @@ def count_selected(effect: str, scatter: float, processes: Processes, rng: Gener
     drawn = 1 + scatter * EVERY_EFFECT[effect](rng, (trials, processes.max))
     taken = [_until_enough(measure, times) for times in drawn.tolist()]
     covered = np.array([holds(time_interval(records), 1.0) for records in taken])
-    reached = np.array([on_target(measure.target_rel_ci, records) for records in taken])
+    reached = np.array([on_target(TARGET, records) for records in taken])
     both = int((covered & reached).sum())
     return Selected(int(covered.sum()), int(reached.sum()), both, median([len(records) for records in taken]))
 

@@ -192,8 +192,9 @@ def _repeat_line(answer: Result) -> str | None:
         return None
     repeat = metric.repeat
     low, high = format_quantity(repeat.low, metric.unit), format_quantity(repeat.high, metric.unit)
+    clock = f" at {repeat.clock_hz / 1e9:.2f} GHz" if repeat.clock_hz else ""
     jobs = f" and {repeat.based_on.jobs} earlier results" if repeat.based_on.jobs else ""
-    return f"next {metric.name} (95 %): {low} to {high}, from {repeat.based_on.runs} runs{jobs}"
+    return f"next {metric.name} (95 %): {low} to {high}{clock}, from {repeat.based_on.runs} runs{jobs}"
 
 
 def _peak_line(answer: Result) -> str:

@@ -140,7 +140,10 @@ def _warnings(
         if (working_set := _working_set(records))
         else None,
         slow_path(device, params, records),
-        stability.clock_drift([record.summary.clock_hz for record in records]),
+        stability.clock_drift(
+            [record.summary.clock_hz for record in records],
+            [statistics.median(record.samples) for record in records],
+        ),
         stability.cpu_quota(_quota_cores(records), device),
         _first((case, stability.target_missed(time_interval(runs), runs, target)) for case, runs in cases)
         or _first((case, stability.noisy(time_interval(runs), runs, too_wide)) for case, runs in cases),

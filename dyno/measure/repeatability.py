@@ -14,12 +14,16 @@ less the part that repeatability explains (ISO 5725-2, 7.4). The variance of one
 and of the allowance above, which counts as `ALLOWANCE_JOBS` jobs. The degrees of freedom are Satterthwaite's. The
 interval is that of the difference between two results, 2 variances, around the own value (the reproducibility limit of
 ISO 5725-6, 4.1). Around the mean of all jobs it would be narrower, but jobs of one hour resemble each other.
+
+Where clocks are known, all values are adjusted to the clock of this result (`dyno.measure.clock_adjustment`).
 """
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
+from dyno.measure import clock_adjustment
 from dyno.measure.statistics import student_t
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result
 
@@ -35,16 +39,23 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
         return None
     based_on = BasedOn(runs=count)
     if min(figures) > 0:
-        return _around(value, half_width(Peer(job="", value=value, runs=count, scatter=scatter(figures)), []), based_on)
+        return _around(
+            value, half_width(Peer(job="", value=value, runs=count, scatter=log_deviation(figures)), []), based_on
+        )
     half = student_t(count - 1) * _deviation(figures) * math.sqrt(1 + 1 / count)  # a share may be zero
     return Repeat(low=max(0.0, value - half), high=value + half, based_on=based_on)
 
 
-def scatter(figures: Sequence[float]) -> float | None:
+def log_deviation(figures: Sequence[float]) -> float | None:
     """The standard deviation of the logarithms; None for a single figure, or one that isn't above zero."""
     if len(figures) < 2 or min(figures) <= 0:
         return None
     return _deviation([math.log(figure) for figure in figures])
+
+
+def headline_metric(result: Result) -> Metric | None:
+    """The first metric that has a figure for each run."""
+    return next((metric for metric in result.metrics if metric.by_run), None)
 
 
 def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampled: Collection[str]) -> Result:
@@ -53,30 +64,53 @@ def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampl
     `own` is the headline figure. It applies to the `sampled` metrics, which are the same times in other units.
     """
     earlier = [peer for peer in peers if _same_conditions(own, peer)]
-    half = half_width(own, earlier)
+    headline = headline_metric(result)
+    of_clock = None
+    if own.clock_hz and headline is not None:
+        assumed = clock_adjustment.assumed_elasticity(result)
+        of_clock = clock_adjustment.elasticity([own, *earlier], assumed if headline.better == "higher" else -assumed)
+    half = half_width(own, earlier, of_clock)
     if half is None:
         return result
-    based_on = BasedOn(runs=own.runs or 1, jobs=len(earlier))
-    metrics = [_predicted(metric, half, based_on) if metric.name in sampled else metric for metric in result.metrics]
+    found = _Prediction(half, BasedOn(runs=own.runs or 1, jobs=len(earlier)), own.clock_hz, of_clock)
+    metrics = [found.of(metric) if metric.name in sampled else metric for metric in result.metrics]
     return result.model_copy(update={"metrics": metrics})
 
 
-def _predicted(metric: Metric, half: float, based_on: BasedOn) -> Metric:
-    if not metric.value or metric.value < 0:
-        return metric
-    return metric.model_copy(update={"repeat": _around(metric.value, half, based_on)})
+@dataclass(frozen=True)
+class _Prediction:
+    """`half` of the interval in logarithms, at the clock `clock_hz` if `of_clock` is known."""
+
+    half: float
+    based_on: BasedOn
+    clock_hz: float | None
+    of_clock: clock_adjustment.Elasticity | None
+
+    def of(self, metric: Metric) -> Metric:
+        if not metric.value or metric.value < 0:
+            return metric
+        repeat = _around(metric.value, self.half, self.based_on)
+        if self.of_clock is not None:
+            elasticity = math.copysign(self.of_clock.value, 1 if metric.better == "higher" else -1)
+            repeat = repeat.model_copy(update={"clock_hz": self.clock_hz, "elasticity": elasticity})
+        return metric.model_copy(update={"repeat": repeat})
 
 
 def _same_conditions(own: Peer, peer: Peer) -> bool:
-    return peer.value > 0 and (peer.hardware_id, peer.context_id) == (own.hardware_id, own.context_id)
+    alike = (peer.hardware_id, peer.context_id) == (own.hardware_id, own.context_id)
+    return alike and peer.value > 0 and (bool(peer.clock_hz) or not own.clock_hz)
 
 
-def half_width(own: Peer, earlier: Sequence[Peer]) -> float | None:
-    """Half of the interval of the next result, in logarithms; None if nothing shows how much results scatter."""
-    jobs = [own, *earlier]
+def half_width(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None = None) -> float | None:
+    """Half of the interval of the next result, in logarithms; None if nothing shows how much results scatter.
+
+    With `of_clock`, all jobs have clocks, and the interval is for a next result at the own clock.
+    """
+    jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
     runs = [job.runs or own.runs or 1 for job in jobs]  # older versions didn't record it
-    logs = [math.log(job.value) for job in jobs]
-    squares, between_degrees = math.fsum((log - fmean(logs)) ** 2 for log in logs), len(jobs) - 1
+    logs = [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope.value)) for job in jobs]
+    squares = math.fsum((log - fmean(logs)) ** 2 for log in logs)
+    between_degrees = max(0.0, len(jobs) - 1 - slope.lost_degrees)
     within, within_degrees = _repeatability(jobs)
     if within_degrees == 0:
         return None if between_degrees < 1 else _half(squares / between_degrees, between_degrees)
@@ -84,7 +118,7 @@ def half_width(own: Peer, earlier: Sequence[Peer]) -> float | None:
     explained = between_degrees * within * fmean(1 / count for count in runs)
     between = max(0.0, squares - explained) + between_degrees * within / runs[0]
     shares = [each / (ALLOWANCE_JOBS + between_degrees) for each in (ALLOWANCE_JOBS * allowance, between)]
-    return _half(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1, between_degrees)]))
+    return _half(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
 
 
 def _half(variance: float, degrees: float) -> float:

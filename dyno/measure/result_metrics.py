@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dyno.measure import repeatability
 from dyno.measure.statistics import mean_interval, median
-from dyno.models.result import Energy, Metric, RunSamples, Sensors
+from dyno.models.result import Energy, Metric, PerCycle, RunSamples, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 from dyno.workloads.contract import MetricSpec
 
@@ -66,7 +66,19 @@ def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
-    return _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    found = _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    return found.model_copy(update={"per_cycle": _per_cycle(spec, medians, records)})
+
+
+def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRecord]) -> PerCycle | None:
+    """The rate divided by the clock of its run: FLOP/s become FLOP/cycle."""
+    work, per_second, _ = spec.unit.partition("/s")
+    clocks_hz = [record.summary.clock_hz for record in records if record.summary.clock_hz]
+    if not per_second or len(clocks_hz) < len(records):
+        return None
+    each = mean_interval([rate / clock_hz for rate, clock_hz in zip(rates, clocks_hz, strict=True)])
+    low = None if each.low is None else max(0.0, each.low)
+    return PerCycle(value=each.value, unit=f"{work}/cycle", low=low, high=each.high)
 
 
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:

@@ -221,11 +221,14 @@ _ROWS = (
     WarningCode(
         "CLOCK_DRIFT",
         "B",
-        "The device's clock frequency changed over the runs.",
-        means="The device's clock differed between runs, so in effect they measured different devices.",
+        "The device's clock frequency changed over the runs, and doesn't explain how they differ.",
+        means="""The device's clock differed between runs, so in effect they measured different devices, and adjusting
+        them to one clock doesn't help.""",
         found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
-        NVML's readings between samples.""",
+        NVML's readings between samples. Not raised if the clock explains the runs: if adjusting their figures to one
+        clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
+        {measure.stability.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(

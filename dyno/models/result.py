@@ -116,11 +116,27 @@ class BasedOn(Stored):
 
 
 class Repeat(Stored):
-    """Where the next result of the same spec on this device will fall, with a probability of 95 %."""
+    """Where the next result of the same spec on this device will fall, with a probability of 95 %.
+
+    It is for the clock `clock_hz`, that of this result. A value at another clock, times (`clock_hz` / its
+    clock)^`elasticity`, is the value at this one. Both are null if the device's clock is unknown, and for figures that
+    aren't adjusted; then `repeat` is for any clock.
+    """
 
     low: float
     high: float
     based_on: BasedOn
+    clock_hz: float | None = None
+    elasticity: float | None = None
+
+
+class PerCycle(Stored):
+    """Work per cycle of the device's clock, the mean over the runs; `low` and `high` bound Student's t interval."""
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
 
 
 class Metric(Stored):
@@ -137,6 +153,7 @@ class Metric(Stored):
     high: float | None = None
     confidence: float = 0.95
     repeat: Repeat | None = None
+    per_cycle: PerCycle | None = Field(None, description="Null for times, and if a run's clock is unknown")
     better: Literal["higher", "lower"]
     runs: int
     samples: int
@@ -439,8 +456,8 @@ class ResultRows(RootModel[list[ResultRow]]):
 class Peer(Stored):
     """The headline figure of one result. `value` is in the unit of its series.
 
-    `scatter` is the standard deviation of the logarithms of its runs' figures. Figures of older versions lack it and
-    `runs`.
+    `scatter` is the standard deviation of the logarithms of its runs' figures, `clock_hz` the mean of the runs' clocks.
+    Figures of older versions lack both, and `runs`.
     """
 
     job: str
@@ -449,6 +466,7 @@ class Peer(Stored):
     context_id: str | None = None
     runs: int | None = None
     scatter: float | None = None
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)

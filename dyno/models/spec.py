@@ -96,8 +96,7 @@ class WeightsRef(Model):
 
 
 class Processes(Model):
-    """How many fresh processes measure a result: `min`, or as many up to `max` as their scatter requires for the target.
-    """
+    """How many fresh processes measure a result: `min`, or as many up to `max` as the target requires."""
 
     min: Annotated[int, Field(ge=1, le=100)] = 5
     max: Annotated[int, Field(ge=1, le=100)] = 5
@@ -119,10 +118,11 @@ class Processes(Model):
 class Measure(Model):
     """How precise a result must be, and how long it may take. Below the method's floor it has INSUFFICIENT_SAMPLES.
 
-    `min_s` is 2 by default, or `max_s` if that is less. Without `target_rel_ci`, `processes.min` runs are made and their
-    interval is the answer. With it, the first `processes.min` runs show how much runs scatter, which fixes the number of
-    runs, at most `processes.max`. A range of processes without a target has the target 0.01. Samples of a run end at the
-    target too, by default at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness, NOISY and `trusted`.
+    `min_s` is 2 by default, or `max_s` if that is less. Without `target_rel_ci`, Dyno makes `processes.min` runs, and
+    their interval is the answer. With it, the first `processes.min` runs show how much runs scatter. That fixes the
+    number of runs, at most `processes.max`. A range of processes without a target has the target 0.01. The samples of a
+    run also end at the target, without one at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness, NOISY and
+    `trusted`.
     """
 
     processes: Processes = Processes()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dyno.measure.repeatability import from_runs, half_width, scatter, with_earlier_results
+from dyno.measure.clock_adjustment import Elasticity, elasticity
+from dyno.measure.repeatability import from_runs, half_width, log_deviation, with_earlier_results
 from dyno.models.result import Metric, Peer, Repeat, Result
 from dyno.models.runner_protocol import RunRecord
 from tests.comparisons import RATES, a_metric, of_metrics
@@ -94,7 +95,7 @@ WITHIN = 0.02  # scatter between the runs of a job
 
 def a_job(rng: random.Random, level: float, runs: int = 5, **fields: Any) -> Peer:
     figures = drawn(rng, level, WITHIN, runs)
-    return Peer(job="job", value=fmean(figures), runs=runs, scatter=scatter(figures), **fields)
+    return Peer(job="job", value=fmean(figures), runs=runs, scatter=log_deviation(figures), **fields)
 
 
 def independent(rng: random.Random, between: float, count: int) -> list[float]:
@@ -130,9 +131,10 @@ def share_held(levels: Levels, between: float, jobs: int, runs: Sequence[int] = 
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.02, 0.1])
 def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(between: float, jobs: int) -> None:
     held = share_held(independent, between, jobs)
-    assert held >= 0.88 - 0.04 * (jobs == 1)  # 600 trials know 90 % to ±2.4 %
+    least = {1: 0.8, 2: 0.86}.get(jobs, 0.92)
+    assert held >= least
     if jobs == 40 and between >= WITHIN:
-        assert held == pytest.approx(0.95, abs=0.03)
+        assert held == pytest.approx(0.95, abs=0.03)  # 600 trials know it to ±1.7 %
 
 
 @pytest.mark.parametrize("jobs", [2, 12, 40])
@@ -154,7 +156,7 @@ def test_with_many_earlier_results_it_is_as_narrow_as_they_agree() -> None:
     assert alone is not None
     assert informed is not None
     assert alone == pytest.approx(2.776 * WITHIN * 1.2**0.5, rel=1e-3)
-    assert informed == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.2)
+    assert informed == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.25)
 
 
 def test_runs_that_scatter_more_than_those_of_earlier_jobs_widen_it() -> None:
@@ -175,7 +177,7 @@ def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software() -> 
     result = of_metrics(
         [a_metric(), a_metric("time", [1 / rate for rate in RATES], "lower"), a_metric("accuracy", by_run=[])]
     )
-    own = Peer(job="job", value=100.0, hardware_id="hw", context_id="ctx", runs=5, scatter=scatter(RATES))
+    own = Peer(job="job", value=100.0, hardware_id="hw", context_id="ctx", runs=5, scatter=log_deviation(RATES))
     peers = [own.model_copy(update={"value": value}) for value in (95.0, 105.0)]
     others = [
         peer.model_copy(update=other)
@@ -192,6 +194,65 @@ def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software() -> 
 
 def test_metrics_of_other_times_keep_the_prediction_from_their_runs() -> None:
     result = of_metrics([a_metric(), a_metric("cold_throughput")])
-    own = Peer(job="job", value=100.0, hardware_id="hw", runs=5, scatter=scatter(RATES))
+    own = Peer(job="job", value=100.0, hardware_id="hw", runs=5, scatter=log_deviation(RATES))
     found = with_earlier_results(result, own, [own] * 3, {"throughput"}).metrics
     assert found[1] == result.metrics[1]
+
+
+def wandering(rng: random.Random, jobs: int, between: float, of_clock: float) -> list[Peer]:
+    """Jobs on a host whose clock deviates by 4 % from job to job and is measured to 0.5 %."""
+    found = []
+    for _ in range(jobs):
+        clock = math.exp(0.04 * rng.gauss())
+        job = a_job(rng, clock**of_clock * math.exp(between * rng.gauss()))
+        found.append(job.model_copy(update={"clock_hz": 4e9 * clock * math.exp(0.005 * rng.gauss())}))
+    return found
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 12])
+@pytest.mark.parametrize(("of_clock", "assumed"), [(0.89, 1.0), (-0.42, -0.5), (0.0, 1.0)])
+def test_at_one_clock_it_holds_the_next_result(of_clock: float, assumed: float, jobs: int) -> None:
+    rng, held, trials = random.Random(f"{of_clock} {jobs}"), 0, 400
+    for _ in range(trials):
+        *earlier, own, following = wandering(rng, jobs + 2, 0.01, of_clock)
+        slope = elasticity([own, *earlier], assumed)
+        half = half_width(own, earlier, slope)
+        assert half is not None
+        held += abs(math.log(following.value / own.value * (own.clock_hz / following.clock_hz) ** slope.value)) <= half  # type: ignore[operator]
+    assert held / trials >= 0.88
+
+
+def test_at_one_clock_it_is_less_than_half_as_wide() -> None:
+    own, *earlier = wandering(random.Random(9), 21, 0.003, 0.89)
+    at_one_clock, at_any = half_width(own, earlier, elasticity([own, *earlier], 1.0)), half_width(own, earlier)
+    assert at_one_clock is not None
+    assert at_any is not None
+    assert at_one_clock < at_any / 2
+
+
+def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric() -> None:
+    own, *earlier = (
+        job.model_copy(update={"hardware_id": "hw", "context_id": "ctx"})
+        for job in wandering(random.Random(4), 21, 0.003, 0.89)
+    )
+    result = of_metrics([a_metric(), a_metric("time", [1 / rate for rate in RATES], "lower")])
+    unclocked = own.model_copy(update={"clock_hz": None})  # of an older version
+    rate, time = with_earlier_results(result, own, [*earlier, unclocked], {"throughput", "time"}).metrics
+    assert rate.repeat is not None
+    assert time.repeat is not None
+    assert rate.repeat.based_on.jobs == len(earlier)
+    assert rate.repeat.clock_hz == time.repeat.clock_hz == own.clock_hz
+    assert rate.repeat.elasticity == pytest.approx(0.89, abs=0.1)
+    assert time.repeat.elasticity == -rate.repeat.elasticity
+
+
+def test_without_a_clock_nothing_is_adjusted() -> None:
+    own = Peer(job="job", value=100.0, runs=5, scatter=0.01)
+    (metric,) = with_earlier_results(of_metrics([a_metric()]), own, [], {"throughput"}).metrics
+    assert metric.repeat is not None
+    assert (metric.repeat.clock_hz, metric.repeat.elasticity) == (None, None)
+
+
+def test_the_slope_of_no_jobs_needs_no_degrees() -> None:
+    own = Peer(job="job", value=1.0, runs=5, scatter=0.01, clock_hz=4e9)
+    assert half_width(own, [], Elasticity(1.0)) == half_width(own, [])

@@ -307,8 +307,30 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
     ],
 )
 def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequence[float | None], drifts: bool) -> None:
-    raised = clock_drift(clocks)
+    raised = clock_drift(clocks, [1.0, 1.06, 0.97, 1.03, 1.01][: len(clocks)])
     assert (raised is not None and raised.code == "CLOCK_DRIFT") is drifts
+
+
+WANDERING = [3.56e9, 3.7e9, 3.82e9, 3.95e9, 4.02e9]
+
+
+@pytest.mark.parametrize(
+    ("elasticity", "noise", "drifts"),
+    [
+        (-1.0, 0.0, False),
+        (-0.42, 0.001, False),
+        (0.0, 0.001, False),  # the clock moved, and the figure didn't
+        (0.0, 0.02, True),
+        (1.0, 0.0, True),  # slower at a higher clock
+    ],
+)
+def test_a_clock_that_explains_the_runs_is_no_drift(elasticity: float, noise: float, drifts: bool) -> None:
+    apart = zip(WANDERING, (-1, 1, 0, 1, -1), strict=True)
+    times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
+    raised = clock_drift(WANDERING, times)
+    assert (raised is not None) is drifts
+    if raised is not None:
+        assert raised.evidence["adjusted_scatter"] == pytest.approx(raised.evidence["scatter"], rel=0.05)
 
 
 @pytest.mark.silent("CLOCK_DRIFT")
@@ -317,7 +339,7 @@ def test_the_measured_clock_of_this_machine_does_not_drift() -> None:
     """Holds unless other users draw on the machine's turbo in all of eight pairs of readings."""
     core = max(os.sched_getaffinity(0))
     pairs = ([measure_clock_hz(core), measure_clock_hz(core)] for _ in range(8))
-    assert any(clock_drift(pair) is None for pair in pairs)
+    assert any(clock_drift(pair, [1.0, 1.0]) is None for pair in pairs)
 
 
 def of_kind(device: Device, kind: str) -> Device:
@@ -365,9 +387,12 @@ def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     hot = QUIET_GPU.model_copy(update={"throttle_reasons": ["power brake"], "other_processes": 1})
-    sensed = [(QUIET_GPU, 3e9), (hot, 2.5e9), (QUIET_GPU, 3e9)]
+    sensed = [(QUIET_GPU, 3e9, 0.2), (hot, 2.5e9, 0.19), (QUIET_GPU, 3e9, 0.22)]
     found = result(
-        [record([0.2] * 20, amounts={"execution": 1.0}, sensors=each, clock_hz=clock) for each, clock in sensed]
+        [
+            record([time_s] * 20, amounts={"execution": 1.0}, sensors=each, clock_hz=clock)
+            for each, clock, time_s in sensed
+        ]
     )
     raised = {each.code: each.evidence.get("runs") for each in found.warnings}
     assert (raised["THROTTLED"], raised["DEVICE_SHARED"]) == ([1], [1])

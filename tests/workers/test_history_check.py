@@ -52,9 +52,7 @@ def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
     assert kept.series == own.series
 
 
-def test_untrusted_and_emulated_results_are_not_used_for_later_checks(
-    client: redis.Redis, settings: Settings
-) -> None:
+def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client: redis.Redis, settings: Settings) -> None:
     leases = Leases(client, settings)
     emulated = trusted(device={"kind": "tpu", "model": "v5e", "cores": [0], "emulated": True})
     for result in (trusted(verdict=Verdict.UNTRUSTED), emulated):

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks import alarms, coverage, resampled
+from benchmarks import alarms, coverage, repeat, resampled
 from benchmarks.cost import Monitor, answered, change
 from benchmarks.coverage import FIVE, GROWING, count_selected
 from benchmarks.jobs import Answer
@@ -22,7 +22,7 @@ from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, C
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative
-from dyno.models.result import Metric, Sensors
+from dyno.models.result import BasedOn, Metric, Repeat, Result, Sensors
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from dyno.runner.frame_writer import FrameWriter
@@ -173,6 +173,38 @@ def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:
     ]
     [row] = [line for line in alarms.repeatability_lines({"matmul": answers}) if line.startswith("| `matmul`")]
     assert "| 4.00 to 4.10 GHz (2.5%) | **1 of 3** | **±1.00%** (worst ±1.00%) | 5 | 20 s |" in row
+
+
+def predicting(value: float, clock_hz: float) -> Result:
+    """A rate that follows the clock, predicted to 1 %."""
+    at = Repeat(low=value / 1.01, high=value * 1.01, based_on=BasedOn(runs=5), clock_hz=clock_hz, elasticity=1.0)
+    found = answer(value=value).result
+    assert found is not None
+    return found.model_copy(
+        update={"metrics": [found.metrics[0].model_copy(update={"repeat": at, "by_run": [value] * 5})]}
+    )
+
+
+def test_the_next_value_is_held_at_the_clock_of_the_prediction() -> None:
+    results = [predicting(1e9, 4e9), predicting(0.9e9, 3.6e9), predicting(1.05e9, 4e9)]
+    first, second = repeat.steps(results)
+    assert (first.held, first.held_as_measured, first.in_own_interval) == (True, False, False)
+    assert (second.held, second.next_at_clock) == (False, pytest.approx(0.945e9))
+    as_measured, at_one_clock = repeat.between_jobs(results)
+    assert as_measured == pytest.approx(0.0785, abs=1e-3)
+    assert at_one_clock == pytest.approx(0.0282, abs=1e-3)  # ln 1.05 / sqrt(3)
+    page = repeat.lines({"matmul, default": results, "matmul, target 2 %": results[:1]})
+    row = next(line for line in page if line.startswith("| `matmul, default` | 3 |"))
+    assert "| 3.60 to 4.00 GHz | 7.88% | **2.82%** | 1.00 | ±1.00% | **1 of 2, " in row
+    assert any(line.startswith("| default | 3 | 1 | 0 | **1 of 2, ") for line in page)
+
+
+def test_the_jobs_of_each_case_are_in_turns() -> None:
+    assert [*repeat.specs(2, list(repeat.CASES)[:2])] == [
+        f"{case}.{number}" for number in ("00", "01") for case in list(repeat.CASES)[:2]
+    ]
+    for spec in repeat.CASES.values():
+        resolve(Spec.model_validate(spec))
 
 
 def test_clean_jobs_ask_for_the_default_method_but_for_target_and_processes() -> None:

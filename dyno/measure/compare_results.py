@@ -302,6 +302,15 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
     )
 
 
+def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
+    """The metric's own interval if it has this confidence. That of a job with a target isn't Student's t alone."""
+    if not metric.by_run or metric.value is None:
+        return None
+    if confidence == metric.confidence:
+        return statistics.Interval(metric.value, metric.low, metric.high)
+    return statistics.mean_interval(metric.by_run, confidence)
+
+
 def _same_hardware(first: ComparisonEntry, other: ComparisonEntry) -> bool:
     return first.result.hardware_id is not None and first.result.hardware_id == other.result.hardware_id
 
@@ -326,7 +335,7 @@ def _compared(
     how: comparison.CompareHow,
 ) -> comparison.Compared:
     result, device = entry.result, entry.result.device
-    interval = statistics.mean_interval(metric.by_run, how.confidence) if metric.by_run else None
+    interval = _interval(metric, how.confidence)
     return comparison.Compared(
         job=entry.job.id,
         arm=entry.arm,

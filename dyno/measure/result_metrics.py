@@ -45,15 +45,28 @@ def records_by_case(record: RunRecord) -> list[RunRecord]:
 COLD = "cold_"  # prefix of rates over the first execution
 
 
-def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
-    """All metrics of the workload. Except for trainings, each rate is also given for the first execution."""
+def all_metrics(
+    specs: Sequence[MetricSpec], records: Sequence[RunRecord], first_set: int | None = None
+) -> list[Metric]:
+    """All metrics of the workload. Except for trainings, each rate is also given for the first execution.
+
+    `first_set`: see `dyno.measure.statistics.mean_interval`.
+    """
     found = [_of_job(spec, records) for spec in specs]
     sampled = [spec for spec in specs if spec.sampled]
     if not any(record.training for record in records):
         found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
     for case, of_case in by_case(records).items():
         found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
-    return found
+    return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
+
+
+def _of_two_stages(metric: Metric, first_set: int) -> Metric:
+    if len(metric.by_run) <= first_set:
+        return metric
+    interval = mean_interval(metric.by_run, first_set=first_set)
+    low = None if interval.low is None else max(0.0, interval.low)
+    return metric.model_copy(update={"low": low, "high": interval.high})
 
 
 def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:

@@ -69,9 +69,13 @@ class StoppingRule:
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
     """Whether the runs suffice: the first set, and as many in all as its scatter requires."""
-    processes = measure.processes
-    first = min(max(processes.min, 2), processes.max)  # a single run shows no scatter
+    first = first_set(measure)
     return len(records) >= first and len(records) >= required_runs(measure, records[:first])
+
+
+def first_set(measure: Measure) -> int:
+    """The number of runs that fix how many there are."""
+    return min(max(measure.processes.min, 2), measure.processes.max)  # a single run shows no scatter
 
 
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
@@ -83,20 +87,31 @@ def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     target = measure.target_of_runs
     if target is None:
         return len(first)
-    widest = max(width or 0.0 for width in _widths(first)) / target
-    return min(max(len(first), math.ceil(len(first) * widest**2)), measure.processes.max)
+    widest = max(width or 0.0 for width in _widths(first))
+    if widest >= 1:
+        return measure.processes.max
+    within = (
+        widest / (1 - widest) / target
+    )  # the final mean may be lower than the first one, by as much as that is known
+    return min(max(len(first), math.ceil(len(first) * within**2)), measure.processes.max)
 
 
-def on_target(target_rel_ci: float, records: Sequence[RunRecord]) -> bool:
-    """Whether the interval over the runs' medians reaches the target in every case; a single run never does."""
-    return all(width is not None and width <= target_rel_ci for width in _widths(records))
+def on_target(target_rel_ci: float, records: Sequence[RunRecord], first: int | None = None) -> bool:
+    """Whether the interval over the runs' medians reaches the target in every case; a single run never does.
+
+    `first`: see `time_interval`.
+    """
+    return all(width is not None and width <= target_rel_ci for width in _widths(records, first))
 
 
-def _widths(records: Sequence[RunRecord]) -> list[float | None]:
+def _widths(records: Sequence[RunRecord], first: int | None = None) -> list[float | None]:
     """The relative half-widths over the runs: of the job, and of every case."""
-    return [time_interval(each).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
+    return [time_interval(each, first).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
 
 
-def time_interval(records: Sequence[RunRecord]) -> statistics.Interval:
-    """Seconds per execution: the mean of the runs' medians with Student's t interval."""
-    return statistics.mean_interval([statistics.median(record.samples) for record in records])
+def time_interval(records: Sequence[RunRecord], first: int | None = None) -> statistics.Interval:
+    """Seconds per execution: the mean of the runs' medians with Student's t interval.
+
+    `first`: the number of runs that fixed how many there are (`first_set`).
+    """
+    return statistics.mean_interval([statistics.median(record.samples) for record in records], first_set=first)

@@ -75,8 +75,8 @@ def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() ->
     )
     assert five.covered / 1000 == pytest.approx(0.95, abs=0.025)
     assert five.covered_of_reached / five.reached < 0.85
-    assert grown.covered / 1000 == pytest.approx(0.95, abs=0.025)
-    assert grown.covered_of_reached / grown.reached > 0.92  # the first five runs alone fix the number
+    assert grown.covered / 1000 > 0.95 - 0.025
+    assert grown.covered_of_reached / grown.reached > 0.95 - 0.025  # the first five runs alone fix the number
     assert five.processes == 5 < grown.processes < 30
 
 

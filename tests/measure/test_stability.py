@@ -31,6 +31,7 @@ from dyno.measure.stopping_rule import (
     StoppingRule,
     effective_rel_ci,
     enough_runs,
+    first_set,
     on_target,
     required_runs,
     time_interval,
@@ -147,7 +148,8 @@ def test_a_loose_target_needs_no_more_than_the_first_runs(record: MakeRecord) ->
 
 
 def test_the_first_runs_alone_fix_the_number_of_runs(record: MakeRecord) -> None:
-    """Deviation 1 %, t(4) = 2.7764: (2.7764 / 1)² = 7.7 runs for ±1 %, whatever the later ones are."""
+    """Deviation 1 %, t(4) = 2.7764: (2.7764 / 1)² = 7.7 runs for ±1 %, whatever the later ones are; 7.9 with a mean
+    that is 1.2 % lower."""
     measure = Measure(processes=Processes(min=5, max=30), target_rel_ci=0.01)
     first = [record([1 + step * 0.01 / 2.5**0.5] * 20) for step in (-2, -1, 0, 1, 2)]
     assert required_runs(measure, first) == 8
@@ -165,15 +167,17 @@ def test_without_a_target_the_first_runs_are_all_and_a_range_aims_at_one_percent
 def test_the_target_holds_the_truth_as_often_as_it_says() -> None:
     """Stein's theorem: of normal runs of any scatter, the mean is within the target of the truth in 95 % of cases."""
     rng, measure, trials = random.Random(3), Measure(processes=Processes(min=5, max=100), target_rel_ci=0.01), 400
-    hits, counts = 0, []
+    hits, covered, counts = 0, 0, []
     for _ in range(trials):
         times = [rng.gauss(1.0, 0.012) for _ in range(100)]
         taken: list[RunRecord] = []
         while not enough_runs(measure, taken):
             taken.append(cast(RunRecord, SimpleNamespace(samples=[times[len(taken)]], cases=[])))
-        hits += abs(time_interval(taken).value - 1) <= 0.01
+        interval = time_interval(taken, first_set(measure))
+        hits += abs(interval.value - 1) <= 0.01
+        covered += (interval.low or 0) <= 1 <= (interval.high or 0)
         counts.append(len(taken))
-    assert hits / trials >= 0.95 - 0.033  # three standard deviations
+    assert min(hits, covered) / trials >= 0.95 - 0.033  # three standard deviations
     assert min(counts) == 5 < sum(counts) / trials < 20
 
 

@@ -80,6 +80,17 @@ def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() ->
     assert five.processes == 5 < grown.processes < 30
 
 
+def test_the_next_of_independent_jobs_is_held_and_that_of_a_trend_only_with_earlier_ones() -> None:
+    rng = np.random.default_rng(11)
+    independent = coverage.count_next((1 + 0.02 * rng.standard_normal((12, 5))).tolist() for _ in range(30))
+    assert independent.steps == 30 * 11
+    assert independent.own / independent.steps < 0.9 < independent.informed / independent.steps
+    steep = (np.linspace(1, 2, 12)[:, np.newaxis] + 0.001 * rng.standard_normal((12, 5))).tolist()
+    trend = coverage.count_next([steep])
+    assert trend.own == trend.alone == 0
+    assert trend.informed >= 9  # from the second earlier job on
+
+
 def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle() -> None:
     assert coverage.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5) == (4, 26)  # the half-width is 1.96 steps
 

@@ -1,6 +1,7 @@
 """METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
 
-Where clocks are known, earlier figures are adjusted to the clock of the new one (`dyno.measure.clock_adjustment`).
+Where clocks are known, earlier figures are adjusted to the clock of the new one (`dyno.measure.clock_adjustment`),
+unless that clock itself is outside the band of theirs: a device that is slow because its clock is low remains slow.
 
 The band is a prediction interval around the median of the other results on devices of this model. It uses logarithms,
 so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
@@ -105,6 +106,7 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
         return None
     metric = headline_metric(result)
     elasticity = metric.repeat.elasticity if metric and metric.repeat else None
+    elasticity = None if _clock_out_of_band(own, others) else elasticity
     found = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
     if found.low <= own.value <= found.high:
         return None
@@ -125,6 +127,14 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
         same_hardware=sum(peer.hardware_id == own.hardware_id for peer in others),
         same_context=sum(peer.context_id == own.context_id for peer in others),
     )
+
+
+def _clock_out_of_band(own: Peer, others: Sequence[Peer]) -> bool:
+    clocks = [peer.clock_hz for peer in others if peer.clock_hz]
+    if not own.clock_hz or len(clocks) < MIN_PEERS:
+        return False
+    found = regression_band(clocks)
+    return not found.low <= own.clock_hz <= found.high
 
 
 def _unchecked(result: Result) -> Result:

@@ -367,10 +367,12 @@ _ROWS = (
         new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
         at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
         with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
-        devices differ by 8 % on average (Sinha et al. 2022). The false-alarm rate is at most one in a hundred for
-        normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten others that scatter by
-        2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all new work, the warning
-        isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis couldn't be read.""",
+        devices differ by 8 % on average (Sinha et al. 2022). If the device's clocks are known, the others are adjusted
+        to that of the new figure, unless it is outside such a band of their clocks. The false-alarm rate is at most one
+        in a hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten
+        others that scatter by 2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all
+        new work, the warning isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis
+        couldn't be read.""",
         do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of others with the same hardware
         (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be the
         reason; `POST /v1/comparisons` with an older job lists the differences. If it is high, check the device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import fmean
 
 import pytest
 import redis
@@ -127,3 +128,24 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
     client.delete(key)
     remember(series, *[50 * value + step for step in range(5)])
     assert "METRIC_OUT_OF_BAND" in measured()[1]
+
+
+def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
+) -> None:
+    def measured() -> Result:
+        job_id = store.submit(tiny(measure={"processes": 2}))
+        supervisor_of(quick, forking).serve()
+        assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
+        return store.result(job_id)
+
+    first, second = measured(), measured()
+    for jobs, result in enumerate((first, second)):
+        clocks = [run.clock_hz for run in result.runs if run.clock_hz]
+        for metric in result.metrics[:2]:  # throughput and execution_time
+            assert metric.repeat is not None
+            assert (metric.repeat.based_on.runs, metric.repeat.based_on.jobs) == (2, jobs)
+            assert metric.repeat.clock_hz == (fmean(clocks) if clocks else None)
+    cold = second.metrics[2].repeat
+    assert cold is not None
+    assert (cold.based_on.jobs, cold.elasticity) == (0, None)

@@ -60,7 +60,7 @@ lint: install  # ruff and mypy alone
 bench: install  # how fast Dyno itself is, and whether it stays so; three quarters of an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
 
-method: install  # is the method right? an idle machine for 1.5 h; most of it resumes, writes docs/results/
+method: install  # is the method right? an idle machine for 3.5 h; most of it resumes, writes docs/results/
 	$(BIN)/python -m benchmarks method
 
 workloads: install  # every workload on every framework, in minutes each; resumes, writes docs/results/workloads.md

@@ -75,7 +75,11 @@ RESULT_FIELDS = {
     "reference",
     "arms",
 }
-METRIC_FIELDS = {"name", "unit", "value", "low", "high", "confidence", "better", "runs", "samples", "reason", "by_run"}
+METRIC_FIELDS = {
+    *("name", "unit", "value", "low", "high", "confidence", "repeat", "per_cycle", "better"),
+    *("runs", "samples", "reason", "by_run"),
+}
+REPEAT_FIELDS = {"low", "high", "based_on", "clock_hz", "elasticity"}
 PHASES = {
     *("import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"),
     *("training_s", "cases_s", "overhead_s"),
@@ -133,6 +137,7 @@ def test_the_result_has_every_field_of_the_contract(finished: dict[str, Any], re
     assert result["job"] == finished["id"]
     assert result["phases"].keys() == PHASES
     assert all(metric.keys() == METRIC_FIELDS for metric in result["metrics"])
+    assert all(metric["repeat"] is None or metric["repeat"].keys() == REPEAT_FIELDS for metric in result["metrics"])
     assert result["device"]["id"] == finished["worker"]["device"].partition("@")[0]
     assert result["precision"]["requested"] == "float32"
 

@@ -1,6 +1,7 @@
 """`python -m benchmarks [NAME …]`: the named benchmarks, or all that measure Dyno's speed.
 
-`method` stands for the benchmarks of the method. They need an idle machine for an hour and a half.
+`method` stands for the benchmarks of the method. They need an idle machine for three and a half hours; two of them are
+those over which `repeat` spreads its jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from benchmarks.report import requested
 
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance")
 # `resampled` reads what `scatter` records.
-METHOD = ("coverage", "scatter", "resampled", "cost", "alarms")
+METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat")
 
 for word in requested((*SPEED, *METHOD, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

@@ -27,13 +27,14 @@ CASES: dict[str, Spec] = {
     "matmul": MATMUL,
     "mnist_cnn": {**MNIST, "measure": {"target_rel_ci": 0.02}},
     "mnist_cnn to 1 %": MNIST,  # a minute each, and always the same answer
-    "matmul, 5 to 30 processes": {**MATMUL, "measure": {"processes": {"min": 5, "max": 30}}},
+    "matmul, 5 to 30 processes": {**MATMUL, "measure": {"processes": {"min": 5, "max": 30}}},  # aims at 1 %
 }
 FEWER = {"mnist_cnn to 1 %": 8, "matmul, 5 to 30 processes": 5}
 AIM = {"A": 0.0, "B": 0.05}
 HOLDING_AIM, WIDTH_AIM = 0.8, 0.02
 _OF = {severity: {code for code, row in CODES.items() if row.severity == severity} for severity in "ABC"}
-_TRUE = {"NOISY", "NOISY_NEIGHBOUR"}  # the interval says the first too, the host's own counters the second
+# The interval says the first two, the host's own counters the third.
+_TRUE = {"NOISY", "TARGET_MISSED", "NOISY_NEIGHBOUR"}
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - _TRUE, "any of C": _OF["C"]}
 
 Taken = Mapping[str, Sequence[Answer]]  # by case, in the order in which they ran
@@ -65,13 +66,13 @@ def specs(jobs: int, cases: Collection[str] = tuple(CASES)) -> dict[str, Spec]:
 
 def alarm_lines(taken: Taken) -> list[str]:
     found = {case: [answer.result for answer in of if answer.result is not None] for case, of in taken.items()}
-    text = f"""Jobs of five processes each, again and again the same work on an otherwise idle machine. They ask for the
-        default of ±1 %, `mnist_cnn` for ±2 %: it scatters by more than 1 % from second to second here, as the third row
-        shows. A warning of class A or B is then a false alarm, unless the machine did disturb: the evidence is in the
-        results. *Other of B* leaves out NOISY, which says no more than the interval, and NOISY_NEIGHBOUR, which the
-        kernel counted. Counted are jobs, not runs; intervals are Wilson's, 95 %. *Quiet*: of those alone whose runs'
-        measured clocks lie within {QUIET:.0%} of each other. Aim: class A {AIM["A"]:.0%}, class B at most
-        {AIM["B"]:.0%} of the jobs. Class C is true of this work and no alarm."""
+    text = f"""Jobs of five processes each, again and again the same work on an otherwise idle machine. Dyno accepts
+        ±1 %, but ±2 % of `mnist_cnn`, which asks for it: it scatters by more than 1 % from second to second here, as
+        the third row shows. A warning of class A or B is then a false alarm, unless the machine did disturb: the
+        evidence is in the results. *Other of B* leaves out NOISY and TARGET_MISSED, which say no more than the
+        interval, and NOISY_NEIGHBOUR, which the kernel counted. Counted are jobs, not runs; intervals are Wilson's,
+        95 %. *Quiet*: of those alone whose runs' measured clocks lie within {QUIET:.0%} of each other. Aim: class A
+        {AIM["A"]:.0%}, class B at most {AIM["B"]:.0%} of the jobs. Class C is true of this work and no alarm."""
     by_code = [[f"`{name}`", *row] for name, of in found.items() for row in _by_code(of)]
     return [
         *prose(text),

@@ -18,15 +18,15 @@ from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
 from dyno.measure.regression_band import headline, with_band_check
+from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
-from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration, duration_series
 from dyno.store.leases import Claim, Leases
-from dyno.workloads.contract import Params, Workload
+from dyno.workloads.contract import ResolvedSpec, Workload
 from workers.artifact_upload import JobFiles, UploadedArtifacts
 from workers.heartbeat import AttemptEnded, Heartbeat, background_call
 from workers.launcher import Launcher
@@ -38,15 +38,19 @@ from workers.tracing import note_run, run_span
 from workers.variants import Variant, run_order, variants_of
 
 
-def check_history(result: Result, spec: Spec, params: Params, leases: Leases) -> tuple[Result, Headline | None]:
-    """The result with the check against its peers, and its figure for later checks, or None if it must not be used.
+def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
+    """The result with the check against its peers and a prediction from them, and its figure for later results, or None
+    if it must not be used.
 
     If Redis is unreachable, only this check is skipped; the result couldn't be written either.
     """
-    own = headline(result, spec, params)
+    own = headline(result, of.spec, of.params)
     if own is None:
         return result, None
-    found = with_band_check(result, own.own, _read_history(own.series, result.job, leases))
+    peers = _read_history(own.series, result.job, leases)
+    sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
+    predicted = with_earlier_results(result, own.own, peers or [], sampled)
+    found = with_band_check(predicted, own.own, peers)
     return found, own if found.verdict is not Verdict.UNTRUSTED else None
 
 
@@ -139,7 +143,7 @@ class JobAttempt:
         kept = first.files.deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
-        result, own_headline = check_history(result, first.spec, first.params, self._context.leases)
+        result, own_headline = check_history(result, first, self._context.leases)
         warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),

@@ -124,6 +124,8 @@ def result(console: Console, answer: Result) -> None:
         console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title
     )
     console.print(f"job: {answer.job}", highlight=False)
+    if (next_result := _repeat_line(answer)) is not None:
+        console.print(next_result, markup=False, highlight=False)
     console.print(_peak_line(answer), markup=False, highlight=False)
     console.print(_phases_line(answer), markup=False, highlight=False)
     if answer.training:
@@ -181,6 +183,18 @@ def _metric_cells(metric: Metric) -> tuple[str, ...]:
         low, high = format_quantity(metric.low, metric.unit), format_quantity(metric.high, metric.unit)
         interval = f"{low} to {high} (±{half:.1%})"
     return metric.name, format_quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)
+
+
+def _repeat_line(answer: Result) -> str | None:
+    """The prediction of the headline metric; the others are in the JSON."""
+    metric = next((each for each in answer.metrics if each.repeat), None)
+    if metric is None or metric.repeat is None:
+        return None
+    repeat = metric.repeat
+    low, high = format_quantity(repeat.low, metric.unit), format_quantity(repeat.high, metric.unit)
+    clock = f" at {repeat.clock_hz / 1e9:.2f} GHz" if repeat.clock_hz else ""
+    jobs = f" and {repeat.based_on.jobs} earlier results" if repeat.based_on.jobs else ""
+    return f"next {metric.name} (95 %): {low} to {high}{clock}, from {repeat.based_on.runs} runs{jobs}"
 
 
 def _peak_line(answer: Result) -> str:

@@ -12,7 +12,7 @@ from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
 from dyno.measure import peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
-from dyno.measure.stopping_rule import effective_rel_ci, on_target, time_interval
+from dyno.measure.stopping_rule import LOOSEST_REL_CI, effective_rel_ci, first_set, on_target, time_interval
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
@@ -40,6 +40,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
     warnings = _warnings(spec, params, lint, used, records, peak, training)
+    first = first_set(spec.measure)
     further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
     missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
@@ -47,11 +48,11 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         job=job_id,
         workload=workload.name,
         verdict=verdict(
-            warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records)
+            warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records, first)
         ),
         warnings=warnings,
         unchecked=missing,
-        metrics=result_metrics.all_metrics(specs, records),
+        metrics=result_metrics.all_metrics(specs, records, first),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
@@ -125,7 +126,8 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
-    target = effective_rel_ci(spec.measure.target_rel_ci)
+    target, first = spec.measure.target_of_runs, first_set(spec.measure)
+    too_wide = effective_rel_ci(None) if target is None else LOOSEST_REL_CI
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
@@ -139,9 +141,13 @@ def _warnings(
         if (working_set := _working_set(records))
         else None,
         slow_path(device, params, records),
-        stability.clock_drift([record.summary.clock_hz for record in records]),
+        stability.clock_drift(
+            [record.summary.clock_hz for record in records],
+            [statistics.median(record.samples) for record in records],
+        ),
         stability.cpu_quota(_quota_cores(records), device),
-        _first((case, stability.noisy(time_interval(runs), runs, target)) for case, runs in cases),
+        _first((case, stability.target_missed(time_interval(runs, first), runs, target)) for case, runs in cases)
+        or _first((case, stability.noisy(time_interval(runs, first), runs, too_wide)) for case, runs in cases),
         _first(
             (case, stability.multimodal([statistics.median(record.samples) for record in runs])) for case, runs in cases
         ),

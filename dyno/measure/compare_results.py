@@ -13,6 +13,9 @@ of its peak, and less than half of the share that a faster result used of its ow
 CHERRY_PICK_RISK. Of several results of the same work on equal hardware, picking the best one (for the first result, the
 worst one) exaggerates the difference. The warning is raised for three or more results if their median would have moved
 the ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
+
+Results of equal hardware at different times are compared at the clock of the first one
+(`dyno.measure.clock_adjustment`). Clocks of different hardware aren't adjusted: they are a part of the difference.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +26,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.measure import ratios, result_metrics, statistics
+from dyno.measure import clock_adjustment, ratios, result_metrics, statistics
 from dyno.measure.warnings import sorted_warnings, warning
 from dyno.models import comparison
 from dyno.models.job import Job
@@ -237,16 +240,24 @@ def compare(
     untimed: Collection[str],
     created_at: datetime,
     estimator: Estimator = ratios.ratio_of_means,
+    *,
+    at_one_clock: bool = True,
 ) -> comparison.Comparison:
     """Compare `entries`, in the requested order; `untimed` is as in `dyno.workloads.contract.Params`.
+
+    `at_one_clock`: at the clock of the first result, where possible.
 
     Raises NotComparable and InvalidComparison.
     """
     name = check_comparable(entries, how.metric, untimed)
     metrics = [metric for entry in entries if (metric := metric_named(entry.result, name)) is not None]
+    adjusted = [
+        _at_clock_of(metrics[0], metric) if at_one_clock and _same_hardware(entries[0], entry) else metric
+        for entry, metric in zip(entries, metrics, strict=True)
+    ]
     results = [
-        _compared(entry, metric, None if place == 0 else ratio(metrics[0], metric, how, estimator), how.confidence)
-        for place, (entry, metric) in enumerate(zip(entries, metrics, strict=True))
+        _compared(entry, metric, at_clock, None if place == 0 else ratio(metrics[0], at_clock, how, estimator), how)
+        for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
     ]
     raised = weak_baseline(results), cherry_pick_risk(entries, name, how.margin)
     comparison_id = comparison.new_comparison_id()
@@ -291,11 +302,40 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
     )
 
 
+def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
+    """The metric's own interval if it has this confidence. That of a job with a target isn't Student's t alone."""
+    if not metric.by_run or metric.value is None:
+        return None
+    if confidence == metric.confidence:
+        return statistics.Interval(metric.value, metric.low, metric.high)
+    return statistics.mean_interval(metric.by_run, confidence)
+
+
+def _same_hardware(first: ComparisonEntry, other: ComparisonEntry) -> bool:
+    return first.result.hardware_id is not None and first.result.hardware_id == other.result.hardware_id
+
+
+def _at_clock_of(first: Metric, metric: Metric) -> Metric:
+    """The metric at the clock of `first`, by the elasticity that rests on more results; itself if it is unknown."""
+    if first.repeat is None or metric.repeat is None:
+        return metric
+    known = max(first.repeat, metric.repeat, key=lambda repeat: repeat.based_on.jobs)
+    factor = clock_adjustment.factor(metric.repeat.clock_hz, first.repeat.clock_hz, known.elasticity)
+    if factor == 1 or metric.value is None:
+        return metric
+    by_run = [figure * factor for figure in metric.by_run]
+    return metric.model_copy(update={"value": metric.value * factor, "by_run": by_run})
+
+
 def _compared(
-    entry: ComparisonEntry, metric: Metric, ratio: comparison.Ratio | None, confidence: float
+    entry: ComparisonEntry,
+    metric: Metric,
+    at_clock: Metric,
+    ratio: comparison.Ratio | None,
+    how: comparison.CompareHow,
 ) -> comparison.Compared:
     result, device = entry.result, entry.result.device
-    interval = statistics.mean_interval(metric.by_run, confidence) if metric.by_run else None
+    interval = _interval(metric, how.confidence)
     return comparison.Compared(
         job=entry.job.id,
         arm=entry.arm,
@@ -303,6 +343,8 @@ def _compared(
         low=None if interval is None else _not_below_zero(interval.low),
         high=None if interval is None else interval.high,
         runs=metric.runs,
+        clock_hz=clock_adjustment.clock_hz(result),
+        adjusted_value=None if at_clock is metric else at_clock.value,
         ratio=ratio,
         verdict=result.verdict,
         warnings=[each.code for each in result.warnings],
@@ -335,7 +377,9 @@ def _not_below_zero(low: float | None) -> float | None:
 def _notes(entries: Sequence[ComparisonEntry], results: Sequence[comparison.Compared], confidence: float) -> list[str]:
     missed = chance_of_miss(confidence)
     many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
-    return [*untrusted_notes(entries), _APART, *(many if len(results) > 2 else [])]
+    adjusted = [each.job for each in results if each.adjusted_value is not None]
+    clocks = [f"The ratios use values at the clock of {results[0].job}, for {', '.join(adjusted)}."] if adjusted else []
+    return [*untrusted_notes(entries), _APART, *clocks, *(many if len(results) > 2 else [])]
 
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
@@ -365,7 +409,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, free, job.created_at, ratios.paired_ratio)
+    found = compare(how, entries, free, job.created_at, ratios.paired_ratio, at_one_clock=False)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
     comparison_id = comparison.comparison_of(job.id)

@@ -1,5 +1,8 @@
 """METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
 
+Where clocks are known, earlier figures are adjusted to the clock of the new one (`dyno.measure.clock_adjustment`),
+unless that clock itself is outside the band of theirs: a device that is slow because its clock is low remains slow.
+
 The band is a prediction interval around the median of the other results on devices of this model. It uses logarithms,
 so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
 a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
@@ -19,10 +22,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dyno.measure.clock_adjustment import adjusted, clock_hz
+from dyno.measure.repeatability import headline_metric, log_deviation
 from dyno.measure.statistics import mad, median, student_t
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
-from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
+from dyno.models.result import Headline, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 
@@ -53,10 +58,18 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     CPUs also need the same number of cores, as a worker may have only some of them; other devices, the same number of
     units. None for emulated devices, which aren't comparable, and if nothing was sampled.
     """
-    metric = _sampled(result)
+    metric = headline_metric(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
         return None
-    own = Peer(job=result.job, value=metric.value, hardware_id=result.hardware_id, context_id=result.context_id)
+    own = Peer(
+        job=result.job,
+        value=metric.value,
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        runs=len(metric.by_run),
+        scatter=log_deviation(metric.by_run),
+        clock_hz=clock_hz(result),
+    )
     timed = params.model_dump(mode="json", exclude=set(params.untimed))
     work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
     return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)
@@ -91,10 +104,13 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     others = [peer for peer in peers if peer.value > 0]
     if len(others) < MIN_PEERS:
         return None
-    found = regression_band([peer.value for peer in others])
+    metric = headline_metric(result)
+    elasticity = metric.repeat.elasticity if metric and metric.repeat else None
+    elasticity = None if _clock_out_of_band(own, others) else elasticity
+    found = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
     if found.low <= own.value <= found.high:
         return None
-    model, metric = result.device.get("model"), _sampled(result)
+    model = result.device.get("model")
     share = own.value / found.median - 1
     away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
     return warning(
@@ -105,10 +121,20 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
         median=found.median,
         count=found.count,
         band=[found.low, found.high],
+        clock_hz=own.clock_hz,
+        elasticity=elasticity,
         device_model=model,
         same_hardware=sum(peer.hardware_id == own.hardware_id for peer in others),
         same_context=sum(peer.context_id == own.context_id for peer in others),
     )
+
+
+def _clock_out_of_band(own: Peer, others: Sequence[Peer]) -> bool:
+    clocks = [peer.clock_hz for peer in others if peer.clock_hz]
+    if not own.clock_hz or len(clocks) < MIN_PEERS:
+        return False
+    found = regression_band(clocks)
+    return not found.low <= own.clock_hz <= found.high
 
 
 def _unchecked(result: Result) -> Result:
@@ -125,10 +151,6 @@ def _unchecked(result: Result) -> Result:
 
 def _at_best_indicative(result: Result) -> Verdict:
     return min(result.verdict, Verdict.INDICATIVE, key=lambda verdict: verdict.rank)
-
-
-def _sampled(result: Result) -> Metric | None:
-    return next((metric for metric in result.metrics if metric.by_run), None)
 
 
 def _precision(result: Result) -> list[str | None]:

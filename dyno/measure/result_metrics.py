@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dyno.measure import repeatability
 from dyno.measure.statistics import mean_interval, median
-from dyno.models.result import Energy, Metric, RunSamples, Sensors
+from dyno.models.result import Energy, Metric, PerCycle, RunSamples, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 from dyno.workloads.contract import MetricSpec
 
@@ -44,15 +45,28 @@ def records_by_case(record: RunRecord) -> list[RunRecord]:
 COLD = "cold_"  # prefix of rates over the first execution
 
 
-def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
-    """All metrics of the workload. Except for trainings, each rate is also given for the first execution."""
+def all_metrics(
+    specs: Sequence[MetricSpec], records: Sequence[RunRecord], first_set: int | None = None
+) -> list[Metric]:
+    """All metrics of the workload. Except for trainings, each rate is also given for the first execution.
+
+    `first_set`: see `dyno.measure.statistics.mean_interval`.
+    """
     found = [_of_job(spec, records) for spec in specs]
     sampled = [spec for spec in specs if spec.sampled]
     if not any(record.training for record in records):
         found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
     for case, of_case in by_case(records).items():
         found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
-    return found
+    return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
+
+
+def _of_two_stages(metric: Metric, first_set: int) -> Metric:
+    if len(metric.by_run) <= first_set:
+        return metric
+    interval = mean_interval(metric.by_run, first_set=first_set)
+    low = None if interval.low is None else max(0.0, interval.low)
+    return metric.model_copy(update={"low": low, "high": interval.high})
 
 
 def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
@@ -65,7 +79,19 @@ def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
-    return _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    found = _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    return found.model_copy(update={"per_cycle": _per_cycle(spec, medians, records)})
+
+
+def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRecord]) -> PerCycle | None:
+    """The rate divided by the clock of its run: FLOP/s become FLOP/cycle."""
+    work, per_second, _ = spec.unit.partition("/s")
+    clocks_hz = [record.summary.clock_hz for record in records if record.summary.clock_hz]
+    if not per_second or len(clocks_hz) < len(records):
+        return None
+    each = mean_interval([rate / clock_hz for rate, clock_hz in zip(rates, clocks_hz, strict=True)])
+    low = None if each.low is None else max(0.0, each.low)
+    return PerCycle(value=each.value, unit=f"{work}/cycle", low=low, high=each.high)
 
 
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
@@ -98,6 +124,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
         value=interval.value,
         low=low,
         high=interval.high,
+        repeat=repeatability.from_runs(interval.value, figures),
         better=spec.better,
         runs=len(figures),
         samples=samples,

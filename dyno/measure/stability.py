@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure import statistics, stopping_rule
+from dyno.measure import clock_adjustment, statistics, stopping_rule
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
@@ -62,25 +62,41 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
     return warning("NO_STEADY_STATE", samples=len(record.samples), warmup_samples=len(record.warmup))
 
 
-def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
-    """Raised if the interval is wider than `target_rel_ci`: over the runs, or over the samples of a single run.
+def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], limit: float) -> ResultWarning | None:
+    """Raised if the interval is wider than `limit`: over the runs, or over the samples of a single run.
 
     Silent without an interval, which INSUFFICIENT_SAMPLES covers.
     """
-    width, of = over_runs.rel_half_width, "runs"
-    if width is None:
-        summary = records[0].summary
-        within = statistics.Interval(summary.median or 0.0, summary.low, summary.high)
-        width, of = within.rel_half_width, "samples"
-    if width is None or width <= target_rel_ci:
+    width, of = _width(over_runs, records)
+    if width is None or width <= limit:
+        return None
+    message = f"The interval over {of} is ±{width:.2%}, more than ±{limit:.2%}."
+    return warning("NOISY", message, rel_half_width=width, target_rel_ci=limit, over=of)
+
+
+def target_missed(
+    over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float | None
+) -> ResultWarning | None:
+    """Raised if the interval, as for `noisy`, is wider than the target. Silent without a target."""
+    width, of = _width(over_runs, records)
+    if target_rel_ci is None or width is None or width <= target_rel_ci:
         return None
     return warning(
-        "NOISY",
-        f"The interval over {of} is ±{width:.2%}, more than ±{target_rel_ci:.2%}.",
+        "TARGET_MISSED",
+        f"The interval over {of} is ±{width:.2%}; the target is ±{target_rel_ci:.2%}.",
         rel_half_width=width,
         target_rel_ci=target_rel_ci,
         over=of,
+        runs=len(records),
     )
+
+
+def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tuple[float | None, str]:
+    """The relative half-width of the interval, and what it is over."""
+    if over_runs.rel_half_width is not None:
+        return over_runs.rel_half_width, "runs"
+    summary = records[0].summary
+    return statistics.Interval(summary.median or 0.0, summary.low, summary.high).rel_half_width, "samples"
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
@@ -152,6 +168,9 @@ def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
 
 # Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
+# The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
+EXPLAINED_SHARE, EFFECT = 0.5, 0.01
+MIN_EXPLAINED_RUNS = 3  # a slope fits any two
 
 
 # A clock that is lowered for this share of the window changes the figure by less than that.
@@ -187,16 +206,36 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
-def clock_drift(clocks_hz: Sequence[float | None]) -> ResultWarning | None:
-    """Raised if the known clocks of the runs lie more than 3 % apart."""
-    known = [clock for clock in clocks_hz if clock is not None]
+def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
+    """Raised if the known clocks of the runs lie more than 3 % apart, unless they explain how `times_s` differ.
+
+    `times_s`: the runs' medians.
+    """
+    known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:
         return None
-    spread = (max(known) - min(known)) / statistics.median(known)
+    clocks = [clock for clock, _ in known]
+    spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
     if spread <= DRIFT_LIMIT:
         return None
-    message = f"The clock was {min(known) / 1e9:.2f} to {max(known) / 1e9:.2f} GHz over the runs."
-    return warning("CLOCK_DRIFT", message, clocks_hz=list(clocks_hz), spread=spread, limit=DRIFT_LIMIT)
+    as_is, left = clock_adjustment.residual_scatter(clocks, [time_s for _, time_s in known])
+    if _explained(as_is, left, len(known)):
+        return None
+    return warning(
+        "CLOCK_DRIFT",
+        f"The clock was {min(clocks) / 1e9:.2f} to {max(clocks) / 1e9:.2f} GHz over the runs.",
+        clocks_hz=list(clocks_hz),
+        spread=spread,
+        limit=DRIFT_LIMIT,
+        scatter=as_is,
+        adjusted_scatter=left,
+    )
+
+
+def _explained(as_is: float, left: float, runs: int) -> bool:
+    """Whether the clock explains runs of this scatter, given what is `left` of it after the adjustment."""
+    half_width = statistics.student_t(runs - 1) * left / math.sqrt(runs)
+    return runs >= MIN_EXPLAINED_RUNS and (left <= EXPLAINED_SHARE * as_is or half_width <= EFFECT)
 
 
 def unchecked_by_sensors(device: Device, records: Sequence[RunRecord]) -> set[str]:

@@ -70,18 +70,28 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return Interval(centre, ordered[rank - 1], ordered[-rank])
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
     Georges, Buytaert & Eeckhout (2007), 3.2.3. Pooling samples over runs instead covers the truth 35-58 % of the time.
+
+    `first_set`: the number of first values whose scatter fixed n. The interval then is at least Stein's (1945), with
+    the deviation and the degrees of freedom of those. With all values alone, it would cover the truth 92 % of the time.
     """
     count = len(values)
     centre = math.fsum(values) / count
     if count < 2:
         return Interval(centre, reason="one run gives no interval")
-    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (count - 1))
-    half = student_t(count - 1, confidence) * deviation / math.sqrt(count)
+    widest = max(_expanded_deviation(part, confidence) for part in (values, values[:first_set]))
+    half = widest / math.sqrt(count)
     return Interval(centre, centre - half, centre + half)
+
+
+def _expanded_deviation(values: Sequence[float], confidence: float) -> float:
+    """The standard deviation times Student's quantile."""
+    count, centre = len(values), math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (count - 1))
+    return student_t(count - 1, confidence) * deviation
 
 
 @lru_cache(maxsize=1024)  # fractional degrees are rarely requested twice

@@ -1,11 +1,18 @@
-"""The rule that stops sampling, and the required number of runs."""
+"""The rule that stops sampling, and the required number of runs.
 
+A target for the interval over the runs is two-stage: Stein 1945, "A Two-Sample Test for a Linear Hypothesis Whose Power
+is Independent of the Variance", Annals of Mathematical Statistics 16(3). A first set of runs shows their scatter, which
+fixes the number of runs. Stopping once the interval is narrow instead would select runs that happen to lie close
+together: of five recorded results that grew until ±1 %, none held the long-run mean.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyno.measure import result_metrics, statistics
 from dyno.models.runner_protocol import RunRecord
-from dyno.models.spec import DeviceKind, Measure
+from dyno.models.spec import TARGET_REL_CI, DeviceKind, Measure
 
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
@@ -18,9 +25,9 @@ FLOOR_S = 2.0
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
-def effective_rel_ci(target_rel_ci: float) -> float:
-    """The limit for steadiness, NOISY and `trusted`: the caller's target, at most 2 %."""
-    return min(target_rel_ci, LOOSEST_REL_CI)
+def effective_rel_ci(target_rel_ci: float | None) -> float:
+    """The limit for steadiness and `trusted`: the caller's target, at most 2 %; without one 1 %."""
+    return min(target_rel_ci or TARGET_REL_CI, LOOSEST_REL_CI)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class StoppingRule:
     min_samples: int = FLOOR_SAMPLES
     min_s: float = FLOOR_S
     max_s: float = 60.0
-    target_rel_ci: float = 0.01
+    target_rel_ci: float = TARGET_REL_CI
     min_sample_s: float = FLOOR_SAMPLE_S["cpu"]
     max_samples: int = MAX_SAMPLES
 
@@ -54,25 +61,57 @@ class StoppingRule:
             min_samples=measure.min_samples,
             min_s=measure.min_s,
             max_s=measure.max_s,
-            target_rel_ci=measure.target_rel_ci,
+            target_rel_ci=measure.target_rel_ci or TARGET_REL_CI,
             min_sample_s=min(max(FLOOR_SAMPLE_S[kind], measure.min_s / max_samples), longest_s),
             max_samples=max_samples,
         )
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether the runs suffice: at least `min`, at most `max`, in between until the interval is narrow enough."""
-    if len(records) < measure.processes.min:
-        return False
-    return len(records) >= measure.processes.max or on_target(measure.target_rel_ci, records)
+    """Whether the runs suffice: the first set, and as many in all as its scatter requires."""
+    first = first_set(measure)
+    return len(records) >= first and len(records) >= required_runs(measure, records[:first])
 
 
-def on_target(target_rel_ci: float, records: Sequence[RunRecord]) -> bool:
-    """Whether the interval over the runs' medians reaches the target in every case; a single run never does."""
-    widths = [time_interval(each).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
-    return all(width is not None and width <= target_rel_ci for width in widths)
+def first_set(measure: Measure) -> int:
+    """The number of runs that fix how many there are."""
+    return min(max(measure.processes.min, 2), measure.processes.max)  # a single run shows no scatter
 
 
-def time_interval(records: Sequence[RunRecord]) -> statistics.Interval:
-    """Seconds per execution: the mean of the runs' medians with Student's t interval."""
-    return statistics.mean_interval([statistics.median(record.samples) for record in records])
+def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
+    """The number of runs for which the `first` ones' Student's t, times their deviation, is within the target.
+
+    It applies to every case, and is at least the number of first runs and at most `processes.max`. Without a target it
+    is the number of first runs.
+    """
+    target = measure.target_of_runs
+    if target is None:
+        return len(first)
+    widest = max(width or 0.0 for width in _widths(first))
+    if widest >= 1:
+        return measure.processes.max
+    within = (
+        widest / (1 - widest) / target
+    )  # the final mean may be lower than the first one, by as much as that is known
+    return min(max(len(first), math.ceil(len(first) * within**2)), measure.processes.max)
+
+
+def on_target(target_rel_ci: float, records: Sequence[RunRecord], first: int | None = None) -> bool:
+    """Whether the interval over the runs' medians reaches the target in every case; a single run never does.
+
+    `first`: see `time_interval`.
+    """
+    return all(width is not None and width <= target_rel_ci for width in _widths(records, first))
+
+
+def _widths(records: Sequence[RunRecord], first: int | None = None) -> list[float | None]:
+    """The relative half-widths over the runs: of the job, and of every case."""
+    return [time_interval(each, first).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
+
+
+def time_interval(records: Sequence[RunRecord], first: int | None = None) -> statistics.Interval:
+    """Seconds per execution: the mean of the runs' medians with Student's t interval.
+
+    `first`: the number of runs that fixed how many there are (`first_set`).
+    """
+    return statistics.mean_interval([statistics.median(record.samples) for record in records], first_set=first)

@@ -223,11 +223,14 @@ _ROWS = (
     WarningCode(
         "CLOCK_DRIFT",
         "B",
-        "The device's clock frequency changed over the runs.",
-        means="The device's clock differed between runs, so in effect they measured different devices.",
+        "The device's clock frequency changed over the runs, and doesn't explain how they differ.",
+        means="""The device's clock differed between runs, so in effect they measured different devices, and adjusting
+        them to one clock doesn't help.""",
         found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
-        NVML's readings between samples.""",
+        NVML's readings between samples. Not raised if the clock explains the runs: if adjusting their figures to one
+        clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
+        {measure.stability.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -262,17 +265,27 @@ _ROWS = (
         to cores (a cpuset) is harmless.""",
     ),
     WarningCode(
+        "TARGET_MISSED",
+        "B",
+        "The figure's interval is wider than the requested target.",
+        means="The interval is wider than the target that the spec requested.",
+        found="""Half of the interval over the runs is more than `target_rel_ci` of the value. A range of processes
+        without a target has the target {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses the interval of its
+        own median. The first `processes.min` runs fix the number of runs, so the target is missed if that number
+        exceeds `processes.max`, or if later runs scatter more than the first ones.""",
+        do="""Request more runs (`"processes": {"min": 5, "max": 50}`), stop other work on the machine, or set a looser
+        target. The figure and its interval remain valid.""",
+    ),
+    WarningCode(
         "NOISY",
         "B",
-        "The figure's interval is wider than the target, or than 2 %.",
-        means="""The interval is wider than the requested target, or than {measure.stopping_rule.LOOSEST_REL_CI:%}, the
-        widest that Dyno accepts.""",
-        found="""Half of the interval over the runs is more than `target_rel_ci` (1 % by default) of the value, or more
-        than {measure.stopping_rule.LOOSEST_REL_CI:%} of it. For a single run, Dyno uses the interval of its own median.
-        """,
-        do="""Request more runs (`"processes": {"min": 5, "max": 20}` continues until the target is met), stop other
-        work on the machine, or set a looser target. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} ends the
-        job sooner, but doesn't avoid the warning.""",
+        "The figure's interval is wide.",
+        means="The interval is wider than Dyno accepts for a trusted result.",
+        found="""Half of the interval over the runs is more than {models.spec.TARGET_REL_CI:%} of the value. With a
+        requested target that was reached, more than {measure.stopping_rule.LOOSEST_REL_CI:%}. For a single run, Dyno
+        uses the interval of its own median.""",
+        do="""Request more runs (`"processes": {"min": 5, "max": 50}` with a `target_rel_ci`), or stop other work on
+        the machine. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} doesn't avoid the warning.""",
     ),
     WarningCode(
         "MULTIMODAL",
@@ -356,10 +369,12 @@ _ROWS = (
         new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
         at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
         with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
-        devices differ by 8 % on average (Sinha et al. 2022). The false-alarm rate is at most one in a hundred for
-        normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten others that scatter by
-        2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all new work, the warning
-        isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis couldn't be read.""",
+        devices differ by 8 % on average (Sinha et al. 2022). If the device's clocks are known, the others are adjusted
+        to that of the new figure, unless it is outside such a band of their clocks. The false-alarm rate is at most one
+        in a hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten
+        others that scatter by 2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all
+        new work, the warning isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis
+        couldn't be read.""",
         do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of others with the same hardware
         (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be the
         reason; `POST /v1/comparisons` with an older job lists the differences. If it is high, check the device:

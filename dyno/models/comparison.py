@@ -91,6 +91,12 @@ class Compared(Stored):
     low: float | None = None
     high: float | None = None
     runs: int
+    clock_hz: float | None = Field(None, description="The device's clock, the mean over the runs; null if unknown")
+    adjusted_value: float | None = Field(
+        None,
+        description="The value at the clock of the first result, which the ratio uses. Null without an adjustment: for "
+        "other hardware, an unknown clock or elasticity, and specs that ran in turns",
+    )
     ratio: Ratio | None = None
     verdict: Verdict
     warnings: list[str] = Field(description="Codes of the result's warnings; the result has the details")

@@ -111,10 +111,42 @@ class ResultWarning(Stored):
     evidence: dict[str, JsonValue] = Field({}, description="The figures that raised the warning")
 
 
+class BasedOn(Stored):
+    """The data behind a prediction: `runs` of this job, and `jobs`, the number of earlier results of its series."""
+
+    runs: int
+    jobs: int = 0
+
+
+class Repeat(Stored):
+    """Where the next result of the same spec on this device will fall, with a probability of 95 %.
+
+    It is for the clock `clock_hz`, that of this result. A value at another clock, times (`clock_hz` / its
+    clock)^`elasticity`, is the value at this one. Both are null if the device's clock is unknown, and for figures that
+    aren't adjusted; then `repeat` is for any clock.
+    """
+
+    low: float
+    high: float
+    based_on: BasedOn
+    clock_hz: float | None = None
+    elasticity: float | None = None
+
+
+class PerCycle(Stored):
+    """Work per cycle of the device's clock, the mean over the runs; `low` and `high` bound Student's t interval."""
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+
 class Metric(Stored):
     """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
-    A single run gives no interval: `low` and `high` are null, and `reason` says so.
+    That interval describes the stretch of time of these runs; `repeat` predicts the next result. A single run gives no
+    interval: `low` and `high` are null, and `reason` says so.
     """
 
     name: str
@@ -123,6 +155,8 @@ class Metric(Stored):
     low: float | None = None
     high: float | None = None
     confidence: float = 0.95
+    repeat: Repeat | None = None
+    per_cycle: PerCycle | None = Field(None, description="Null for times, and if a run's clock is unknown")
     better: Literal["higher", "lower"]
     runs: int
     samples: int
@@ -381,6 +415,8 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "value": 2.51e11,
     "low": 2.48e11,
     "high": 2.54e11,
+    "repeat_low": 2.42e11,
+    "repeat_high": 2.6e11,
     "better": "higher",
     "verdict": "indicative",
     "label.commit": "abc",
@@ -409,6 +445,10 @@ class ResultRow(BaseModel):
     value: float | None
     low: float | None
     high: float | None
+    repeat_low: float | None = Field(
+        None, description="The next result of the same spec will lie between these two (95 %)"
+    )
+    repeat_high: float | None = None
     better: Literal["higher", "lower"]
     verdict: Verdict
 
@@ -418,12 +458,19 @@ class ResultRows(RootModel[list[ResultRow]]):
 
 
 class Peer(Stored):
-    """The headline figure of one result. `value` is in the unit of its series."""
+    """The headline figure of one result. `value` is in the unit of its series.
+
+    `scatter` is the standard deviation of the logarithms of its runs' figures, `clock_hz` the mean of the runs' clocks.
+    Figures of older versions lack both, and `runs`.
+    """
 
     job: str
     value: float
     hardware_id: str | None = None
     context_id: str | None = None
+    runs: int | None = None
+    scatter: float | None = None
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
 MIN_S = 2.0  # seconds of samples in each run, by default
+TARGET_REL_CI = 0.01  # of a range of processes, and of the samples of a run, if the spec has no target
 MARGIN = 0.02
 CONFIDENCE = 0.95
 MIN_EXPIRES_IN_S = 60
@@ -95,7 +96,7 @@ class WeightsRef(Model):
 
 
 class Processes(Model):
-    """How many fresh processes measure a result: at least `min`, and up to `max` until the target is reached."""
+    """How many fresh processes measure a result: `min`, or as many up to `max` as the target requires."""
 
     min: Annotated[int, Field(ge=1, le=100)] = 5
     max: Annotated[int, Field(ge=1, le=100)] = 5
@@ -117,16 +118,30 @@ class Processes(Model):
 class Measure(Model):
     """How precise a result must be, and how long it may take. Below the method's floor it has INSUFFICIENT_SAMPLES.
 
-    `min_s` is 2 by default, or `max_s` if that is less. A `target_rel_ci` above 0.02 only ends samples and runs sooner.
-    Dyno then still uses 0.02 to decide on steadiness, NOISY and `trusted`.
+    `min_s` is 2 by default, or `max_s` if that is less. Without `target_rel_ci`, Dyno makes `processes.min` runs, and
+    their interval is the answer. With it, the first `processes.min` runs show how much runs scatter. That fixes the
+    number of runs, at most `processes.max`. A range of processes without a target has the target 0.01. The samples of a
+    run also end at the target, without one at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness, NOISY and
+    `trusted`.
     """
 
     processes: Processes = Processes()
-    target_rel_ci: Annotated[float, Field(gt=0, le=1)] = 0.01
+    # Left out of the JSON if null: versions before it could be null read the spec with their default.
+    target_rel_ci: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="Half of the interval's width as a share of the value; null for no target",
+        exclude_if=lambda target: target is None,
+    )
     min_samples: Annotated[int, Field(ge=1, le=200)] = 20
     max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
     min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # declared after max_s, which its validator reads
     cold_start: bool = False
+
+    @property
+    def target_of_runs(self) -> float | None:
+        """The target for the interval over the runs, if any."""
+        ranges = self.processes.max > self.processes.min
+        return self.target_rel_ci or (TARGET_REL_CI if ranges else None)
 
     @model_validator(mode="before")
     @classmethod

@@ -87,6 +87,8 @@ def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterato
         for each in arm.metrics:
             if metric in (None, each.name):
                 known = each.model_dump(include={"unit", "value", "low", "high", "better"})
+                if each.repeat:
+                    known |= {"repeat_low": each.repeat.low, "repeat_high": each.repeat.high}
                 row = ResultRow(
                     **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
                 )

@@ -16,6 +16,7 @@ from benchmarks import (
     house,
     matmul,
     recorded,
+    repeat,
     reproduce,
     resampled,
     scatter,
@@ -43,6 +44,7 @@ SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
     "cost": (lambda kept: cost.main(2, 2, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
     "coverage": (lambda kept: coverage.main(20, 1), r"\| normal \| normal \| 0.5%, 2.0% \| 5 \| \*\*\d+"),
     "matmul": (lambda kept: matmul.main(2, 2), r"- Dyno / bare: \d\.\d+ \(95 % interval .*, 2 pairs\)"),
+    "repeat": (lambda kept: repeat.main(2, 0, ["short, default"], kept), r"\| `short, default` \| 2 \| .* of 1, "),
     "reproduction": (lambda kept: reproduce.main(["device_info"], kept), r"\| device_info \| 8 TPU cores \| discovery"),
     "resampled": (lambda kept: resampled.main(5, copied(kept)), r"\| `matmul-64` \| 30 \| 0\.\d\d \| \*\*\d+ of 21"),
     "scatter": (lambda kept: scatter.main(["matmul-64"], 2, kept), r"\| `matmul-64` \| 2 \| [\d.]+ ms"),
@@ -59,6 +61,7 @@ def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
     monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))  # no other Dyno here holds these jobs up
     monkeypatch.setitem(alarms.CASES, "short", {"workload": "matmul", "params": {"n": 64}, "measure": SHORT})
+    monkeypatch.setitem(repeat.CASES, "short, default", alarms.CASES["short"] | {"device": "cpu"})
     for measure in (recorded.MEASURE, workloads.MEASURE):
         monkeypatch.setitem(measure, "max_s", 0.5)
     monkeypatch.setattr(trainings, "SLOW_MODE", 100.0)  # on a busy machine one process may be slow

@@ -15,8 +15,8 @@ from dyno.measure.compare_results import compare
 from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job
-from dyno.models.result import DataOrigin, Training, Trial
-from tests.comparisons import an_entry, times
+from dyno.models.result import BasedOn, DataOrigin, Repeat, Training, Trial
+from tests.comparisons import a_metric, an_entry, times
 
 HEADINGS = ("job", "what there is to say of it", "state")
 ROWS: list[Cells] = [
@@ -153,6 +153,17 @@ def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) 
 def test_a_result_names_its_job(width: int) -> None:
     found = an_entry().result
     assert f"job: {found.job}" in in_terminal(width, lambda console: result(console, found))
+
+
+def test_a_result_predicts_the_next_one() -> None:
+    based_on = BasedOn(runs=5, jobs=12)
+    repeat = Repeat(low=2.4e11, high=2.6e11, based_on=based_on, clock_hz=3.98e9, elasticity=0.9)
+    metric = a_metric().model_copy(update={"repeat": repeat})
+    text = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result))
+    assert (
+        "next throughput (95 %): 240 GFLOP/s to 260 GFLOP/s at 3.98 GHz, from 5 runs and 12 earlier results\n" in text
+    )
+    assert "next " not in in_terminal(240, lambda console: result(console, an_entry().result))
 
 
 def in_terminal(width: int, show: Callable[[Console], None]) -> str:

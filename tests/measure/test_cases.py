@@ -154,7 +154,7 @@ def test_an_overhead_bound_case_is_reported_at_any_position(
     assert [(raised.code, raised.evidence["case"]) for raised in found.warnings] == [("OVERHEAD_BOUND", case)]
 
 
-def test_runs_are_added_until_every_case_is_on_target(several: Callable[..., RunRecord]) -> None:
+def test_the_case_that_scatters_most_decides_the_number_of_runs(several: Callable[..., RunRecord]) -> None:
     measure = Measure.model_validate({"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.05})
     alike = [several([1.0] * 20, [2.0] * 20) for _ in range(3)]
     unlike = [several([1.0] * 20, [large_s] * 20) for large_s in (1.0, 2.0, 3.0)]

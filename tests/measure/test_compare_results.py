@@ -20,10 +20,11 @@ from dyno.measure.compare_results import (
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
 from dyno.models.job import Job
-from dyno.models.result import Peak, Precision, Result, Verdict
+from dyno.models.result import BasedOn, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads import registry
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
+from tests.measure.conftest import make_record
 
 UNTIMED = frozenset({"epochs"})
 
@@ -457,3 +458,41 @@ def test_specs_of_other_work_are_refused_with_every_field() -> None:
     with pytest.raises(NotComparable) as refused:
         check_specs(one, other, HOW)
     assert refused.value.fields == {"/workload": ["matmul", "mnist_cnn"], "/params/n": [64, 65]}
+
+
+def at_clock(hz: float | None, factor: float, jobs: int = 0, elasticity: float = 1.0, **result: Any) -> ComparisonEntry:
+    """A result whose runs all had the clock `hz`."""
+    based_on = BasedOn(runs=5, jobs=jobs)
+    repeat = Repeat(low=1.0, high=2.0, based_on=based_on, clock_hz=hz, elasticity=elasticity if hz else None)
+    metric: Metric = a_metric(by_run=times(factor)).model_copy(update={"repeat": repeat})
+    runs = [make_record([1.0] * 20, clock_hz=hz).summary] * 5
+    return an_entry(metrics=[metric], runs=runs, **result)
+
+
+def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> None:
+    """4.02 / 3.56 GHz is 1.129; to the power of 0.89 it is 1.114. More results know the elasticity better."""
+    found = between(at_clock(3.56e9, 1.0), at_clock(4.02e9, 1.114, jobs=12, elasticity=0.89))
+    first, second = found.results
+    assert (first.clock_hz, first.adjusted_value, second.clock_hz) == (3.56e9, None, 4.02e9)
+    assert second.value == pytest.approx(111.4)
+    assert second.adjusted_value == pytest.approx(100.0, abs=0.05)
+    assert second.ratio is not None
+    assert (second.ratio.verdict, second.ratio.value) == (Comparative.SAME, pytest.approx(1.0, abs=1e-3))
+    assert any(second.job in note and first.job in note and "clock" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        at_clock(4.02e9, 1.114, hardware_id="hw_2"),
+        at_clock(4.02e9, 1.114, hardware_id=None),
+        at_clock(None, 1.114),
+        an_entry(times(1.114)),
+    ],
+)
+def test_other_hardware_and_unknown_clocks_are_not_adjusted(second: ComparisonEntry) -> None:
+    found = between(at_clock(3.56e9, 1.0), second)
+    assert found.results[1].adjusted_value is None
+    assert found.results[1].ratio is not None
+    assert found.results[1].ratio.value == pytest.approx(1.114)
+    assert not any("at the clock" in note for note in found.notes)

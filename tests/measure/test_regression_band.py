@@ -10,10 +10,11 @@ import pytest
 
 from dyno.measure.regression_band import CONFIDENCE, FLOOR, MIN_PEERS, headline, regression_band, with_band_check
 from dyno.measure.statistics import mad, median
-from dyno.models.result import Headline, Peer, Precision, Result, Verdict
+from dyno.models.result import BasedOn, Headline, Peer, Precision, Repeat, Result, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 from tests.comparisons import RATES, a_metric, of_metrics, times
+from tests.measure.conftest import make_record
 
 DEVICE = {"kind": "cpu", "model": "Test CPU", "cores": [0, 1], "units": 1, "emulated": False}
 CLOSE = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -109,6 +110,35 @@ def test_a_figure_far_from_the_others_raises_a_warning_with_the_band(factor: flo
     assert {name: raised.evidence[name] for name in expected} == pytest.approx(expected)
     assert raised.evidence["band"] == pytest.approx([100 / (1 + FLOOR), 100 * (1 + FLOOR)], rel=0.1)
     assert found.unchecked == []
+
+
+def test_earlier_figures_are_compared_at_the_clock_of_the_new_one() -> None:
+    """Clocks of 3.0 to 4.2 GHz explain figures 20 % higher; at one clock they are the same."""
+    repeat = Repeat(low=90.0, high=110.0, based_on=BasedOn(runs=5, jobs=6), clock_hz=3e9, elasticity=1.0)
+    result = a_result(metrics=[a_metric().model_copy(update={"repeat": repeat})])
+    own = the_headline(result).own.model_copy(update={"clock_hz": 3e9})
+    clocks = [3.0e9, 3.3e9, 3.6e9, 3.6e9, 3.9e9, 4.2e9]
+    others = [own.model_copy(update={"value": clock / 3e7, "clock_hz": clock}) for clock in clocks]
+    assert with_band_check(result, own, others) == result
+    (raised,) = with_band_check(result, own.model_copy(update={"value": 70.0}), others).warnings
+    assert (raised.code, raised.evidence["elasticity"], raised.evidence["clock_hz"]) == ("METRIC_OUT_OF_BAND", 1.0, 3e9)
+    assert raised.evidence["median"] == pytest.approx(100.0)
+
+
+def test_a_device_whose_clock_is_far_below_the_others_is_not_excused_by_it() -> None:
+    repeat = Repeat(low=90.0, high=110.0, based_on=BasedOn(runs=5, jobs=6), clock_hz=3e9, elasticity=1.0)
+    result = a_result(metrics=[a_metric().model_copy(update={"repeat": repeat})])
+    own = the_headline(result).own.model_copy(update={"clock_hz": 3e9})
+    fast = [own.model_copy(update={"value": 1.3 * value, "clock_hz": 3.9e9}) for value in CLOSE]
+    (raised,) = with_band_check(result, own, fast).warnings
+    assert (raised.code, raised.evidence["elasticity"]) == ("METRIC_OUT_OF_BAND", None)
+
+
+def test_the_headline_has_the_scatter_and_the_clock_of_its_runs() -> None:
+    runs = [make_record([1.0] * 20, clock_hz=clock).summary for clock in (3e9, 4e9)]
+    own = the_headline(a_result([100.0, 110.0], runs=runs)).own
+    assert (own.runs, own.clock_hz) == (2, 3.5e9)
+    assert own.scatter == pytest.approx(0.0674, abs=1e-4)  # ln 1.1 / sqrt(2)
 
 
 def test_a_figure_among_the_others_stays_trusted() -> None:

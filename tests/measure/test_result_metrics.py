@@ -32,6 +32,23 @@ def test_a_time_is_per_unit_of_work_times_its_amount(result: Callable[..., Resul
     assert metric(result(), "execution_time").value == pytest.approx(3.5 / 3)
 
 
+def test_a_rate_has_work_per_cycle_of_its_run_s_clock_and_nothing_else_has(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    """Rates of 1000 and 2000 FLOP/s at 1 and 2 kHz: one FLOP per cycle in both runs."""
+    clocks = ((1.0, 1e3), (0.5, 2e3))
+    found = result([record([time_s] * 20, amounts={"execution": 1.0}, clock_hz=hz) for time_s, hz in clocks])
+    rate = metric(found, "throughput").per_cycle
+    assert rate is not None
+    assert (rate.value, rate.unit, rate.low, rate.high) == (1.0, "FLOP/cycle", 1.0, 1.0)
+    assert [each.name for each in found.metrics if each.per_cycle] == ["throughput"]
+
+
+def test_an_unknown_clock_of_a_run_leaves_no_work_per_cycle(result: Callable[..., Result], record: MakeRecord) -> None:
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, clock_hz=clock) for clock in (3e9, None)]
+    assert metric(result(runs), "throughput").per_cycle is None
+
+
 def test_a_cold_rate_comes_from_the_first_executions(result: Callable[..., Result]) -> None:
     cold = metric(result(), "cold_throughput")
     assert (cold.value, cold.low, cold.high, cold.samples) == (2000.0, 2000.0, 2000.0, 3)

@@ -174,3 +174,11 @@ def test_t_over_process_medians_covers_the_truth_where_pooling_all_samples_does_
     sampling_error = 3 * math.sqrt(0.95 * 0.05 / trials)
     assert runs / trials == pytest.approx(0.95, abs=sampling_error)
     assert pooled / trials < 0.6
+
+
+def test_an_interval_whose_first_values_fixed_their_number_is_at_least_that_of_those() -> None:
+    """Stein: the deviation 1 and t(1) = 12.706 of the first two values, over the root of four."""
+    values = [-(0.5**0.5), 0.5**0.5, 0.0, 0.0]
+    assert mean_interval(values, first_set=2).high == pytest.approx(12.706 / 2, rel=1e-4)
+    wild = [0.0, 0.0, 5.0, -5.0]
+    assert mean_interval(wild, first_set=2) == mean_interval(wild)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import fmean
 
 import pytest
 import redis
@@ -13,21 +14,15 @@ from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
-from dyno.workloads import registry, validate_params
-from dyno.workloads.contract import Params
+from dyno.workloads import resolve
 from tests.comparisons import a_metric, of_metrics
 from tests.workers.conftest import Store, tiny
 from workers.attempt import check_history
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
-SPEC = tiny()
+OF = resolve(tiny())
 VALUE = 100.0
-
-
-@pytest.fixture
-def params() -> Params:
-    return validate_params(registry()["matmul"], SPEC.params, SPEC.replicas, SPEC.framework)
 
 
 @pytest.fixture
@@ -47,24 +42,42 @@ def trusted(**fields: object) -> Result:
 
 
 def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
-    params: Params, client: redis.Redis, settings: Settings, remember: Callable[..., None]
+    client: redis.Redis, settings: Settings, remember: Callable[..., None]
 ) -> None:
-    own = headline(trusted(), SPEC, params)
+    own = headline(trusted(), OF.spec, OF.params)
     assert own is not None
     remember(own.series, *[2 * VALUE + step for step in range(6)])
-    found, kept = check_history(trusted(), SPEC, params, Leases(client, settings))
+    found, kept = check_history(trusted(), OF, Leases(client, settings))
     assert [raised.code for raised in found.warnings] == ["METRIC_OUT_OF_BAND"]
     assert kept is not None
     assert kept.series == own.series
 
 
-def test_untrusted_and_emulated_results_are_not_used_for_later_checks(
-    params: Params, client: redis.Redis, settings: Settings
-) -> None:
+def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client: redis.Redis, settings: Settings) -> None:
     leases = Leases(client, settings)
     emulated = trusted(device={"kind": "tpu", "model": "v5e", "cores": [0], "emulated": True})
     for result in (trusted(verdict=Verdict.UNTRUSTED), emulated):
-        assert check_history(result, SPEC, params, leases) == (result, None)
+        found, kept = check_history(result, OF, leases)
+        assert (found.warnings, found.verdict, kept) == (result.warnings, result.verdict, None)
+
+
+def test_the_next_result_is_predicted_from_stored_ones_on_the_same_hardware_and_software(
+    client: redis.Redis, settings: Settings
+) -> None:
+    """One run in each job: their values alone show how much results differ."""
+    leases, own = Leases(client, settings), headline(trusted(), OF.spec, OF.params)
+    assert own is not None
+    alike = [own.own.model_copy(update={"value": value, "runs": 1, "scatter": None}) for value in (90.0, 110.0)]
+    others = [each.model_copy(update={name: "other"}) for each in alike for name in ("hardware_id", "context_id")]
+    texts = [peer.model_dump_json() for peer in (*alike, *others)]
+    client.lpush(Keys(settings.namespace).peers(own.series), *texts)
+    found, kept = check_history(trusted(), OF, leases)
+    repeat = found.metrics[0].repeat
+    assert repeat is not None
+    assert (repeat.based_on.runs, repeat.based_on.jobs) == (5, 2)
+    assert repeat.low < 90 < 110 < repeat.high
+    assert kept is not None
+    assert (kept.own.runs, kept.own.scatter) == (5, 0.0)
 
 
 def of_a_store_away(settings: Settings) -> Leases:
@@ -72,18 +85,18 @@ def of_a_store_away(settings: Settings) -> Leases:
     return Leases(sync_client(nowhere), nowhere)
 
 
-def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(params: Params, settings: Settings) -> None:
-    found, kept = check_history(trusted(), SPEC, params, of_a_store_away(settings))
+def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(settings: Settings) -> None:
+    found, kept = check_history(trusted(), OF, of_a_store_away(settings))
     assert (found.unchecked, found.verdict) == (["METRIC_OUT_OF_BAND"], Verdict.INDICATIVE)
     assert found.metrics[0].value == VALUE
     assert kept is not None
 
 
-def test_a_damaged_series_leaves_the_check_unmade(params: Params, client: redis.Redis, settings: Settings) -> None:
-    own = headline(trusted(), SPEC, params)
+def test_a_damaged_series_leaves_the_check_unmade(client: redis.Redis, settings: Settings) -> None:
+    own = headline(trusted(), OF.spec, OF.params)
     assert isinstance(own, Headline)
     client.set(Keys(settings.namespace).peers(own.series), "no list")
-    found, _ = check_history(trusted(), SPEC, params, Leases(client, settings))
+    found, _ = check_history(trusted(), OF, Leases(client, settings))
     assert found.unchecked == ["METRIC_OUT_OF_BAND"]
 
 
@@ -115,3 +128,24 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
     client.delete(key)
     remember(series, *[50 * value + step for step in range(5)])
     assert "METRIC_OUT_OF_BAND" in measured()[1]
+
+
+def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
+) -> None:
+    def measured() -> Result:
+        job_id = store.submit(tiny(measure={"processes": 2}))
+        supervisor_of(quick, forking).serve()
+        assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
+        return store.result(job_id)
+
+    first, second = measured(), measured()
+    for jobs, result in enumerate((first, second)):
+        clocks = [run.clock_hz for run in result.runs if run.clock_hz]
+        for metric in result.metrics[:2]:  # throughput and execution_time
+            assert metric.repeat is not None
+            assert (metric.repeat.based_on.runs, metric.repeat.based_on.jobs) == (2, jobs)
+            assert metric.repeat.clock_hz == (fmean(clocks) if clocks else None)
+    cold = second.metrics[2].repeat
+    assert cold is not None
+    assert (cold.based_on.jobs, cold.elasticity) == (0, None)

@@ -38,6 +38,8 @@ def test_a_row_has_metric_device_and_params(http: httpx.Client, finished: Finish
     (row,) = rows(http, label="test=row")
     metric = http.get(job["urls"]["result"]).json()["metrics"][0]
     assert {name: row[name] for name in ("unit", "value", "low", "high", "better")}.items() <= metric.items()
+    assert metric["repeat"] is None
+    assert (row["repeat_low"], row["repeat_high"]) == (None, None)
     assert (row["job"], row["metric"], row["workload"], row["framework"]) == (
         job["id"],
         "throughput",

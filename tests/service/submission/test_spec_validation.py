@@ -53,6 +53,28 @@ def test_the_spec_has_every_default_filled_in() -> None:
     assert spec.measure.processes.min == 5
 
 
+@pytest.mark.parametrize(
+    ("measure", "target"),
+    [
+        ({}, None),
+        ({"processes": 9}, None),
+        ({"processes": {"min": 5, "max": 9}}, 0.01),
+        ({"target_rel_ci": 0.02}, 0.02),
+        ({"processes": {"min": 5, "max": 9}, "target_rel_ci": 0.02}, 0.02),
+        ({"target_rel_ci": None}, None),
+    ],
+)
+def test_a_target_of_the_runs_is_requested_or_comes_with_a_range(measure: dict[str, Any], target: float | None) -> None:
+    assert read_text(json.dumps({"workload": "matmul", "measure": measure})).spec.measure.target_of_runs == target
+
+
+def test_a_spec_without_a_target_leaves_it_out_for_versions_that_refuse_null() -> None:
+    without = read_text('{"workload": "matmul"}').spec
+    assert "target_rel_ci" not in json.loads(without.model_dump_json())["measure"]
+    stored = Spec.model_validate({"workload": "matmul", "measure": {"target_rel_ci": 0.01}})  # as older versions did
+    assert json.loads(stored.model_dump_json())["measure"]["target_rel_ci"] == 0.01
+
+
 @pytest.mark.parametrize(("max_s", "min_s"), [(1, 1), (2, 2), (5, 2)])
 def test_the_default_min_s_is_at_most_max_s(max_s: float, min_s: float) -> None:
     assert read_text(json.dumps({"workload": "matmul", "measure": {"max_s": max_s}})).spec.measure.min_s == min_s

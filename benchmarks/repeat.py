@@ -1,0 +1,200 @@
+"""Does `repeat` hold the next result? Jobs of four workloads in turns, spread over hours.
+
+Each is other work between the others' jobs. Writes repeat.md. Finished jobs are kept in build/ and not run again.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from benchmarks.files import Spec
+from benchmarks.jobs import Answer, KeptJobs, made_here
+from benchmarks.pairs import share
+from benchmarks.report import prose, table, write
+from dyno.formatting import format_quantity
+from dyno.measure.clock_adjustment import factor
+from dyno.measure.repeatability import headline_metric
+from dyno.measure.statistics import median
+from dyno.models.result import Metric, Repeat, Result
+from dyno.workloads import registry
+
+STATE = Path("build") / "repeat"
+JOBS, OVER_S = 10, 2 * 3600.0  # of each case, from the first to the last of all
+WORKLOADS = ("matmul", "mnist_cnn", "imdb_lstm", "cifar10_cnn")
+# By the words of the page. The default has no target: five runs.
+WAYS: dict[str, dict[str, JsonValue]] = {
+    "default": {},
+    "target 2 %": {"processes": {"min": 5, "max": 30}, "target_rel_ci": 0.02},
+}
+CASES: dict[str, Spec] = {
+    f"{name}, {way}": {"workload": name, "params": dict(registry()[name].bench), "measure": measure, "device": "cpu"}
+    for way, measure in WAYS.items()
+    for name in WORKLOADS
+}
+AIM = 0.9
+
+Taken = Mapping[str, Sequence[Result]]  # by case, in the order in which they ran
+
+
+class Step(NamedTuple):
+    """A result, and whether its intervals hold the next result of its case."""
+
+    result: Result
+    metric: Metric
+    repeat: Repeat
+    next_value: float
+    next_at_clock: float  # the next value at the clock of `repeat`
+
+    @property
+    def held(self) -> bool:
+        return self.repeat.low <= self.next_at_clock <= self.repeat.high
+
+    @property
+    def held_as_measured(self) -> bool:
+        return self.repeat.low <= self.next_value <= self.repeat.high
+
+    @property
+    def in_own_interval(self) -> bool:
+        metric = self.metric
+        return metric.low is not None and metric.high is not None and metric.low <= self.next_value <= metric.high
+
+
+def main(jobs: int = JOBS, over_s: float = OVER_S, cases: Collection[str] = tuple(CASES), folder: Path = STATE) -> None:
+    wanted, kept, found = specs(jobs, cases), KeptJobs(folder, made_here), dict[str, Answer]()
+    missing = [name for name, spec in wanted.items() if kept.get(name, spec) is None]
+    began_s = time.monotonic()
+    try:
+        for name, answer in kept.answers(wanted):
+            found[name] = answer
+            if name in missing[:-1]:
+                due_s = began_s + over_s * (missing.index(name) + 1) / len(missing)
+                time.sleep(max(0.0, due_s - time.monotonic()))
+    finally:
+        taken: dict[str, list[Result]] = {}
+        for name, answer in kept.so_far(wanted, found).items():
+            if answer.result is not None:
+                taken.setdefault(name.rpartition(".")[0], []).append(answer.result)
+        write("repeat", "Does repeat hold the next result?", lines(taken))
+
+
+def specs(jobs: int, cases: Collection[str] = tuple(CASES)) -> dict[str, Spec]:
+    """By "<case>.<number>", in turns."""
+    return {f"{case}.{number:02}": CASES[case] for number in range(jobs) for case in cases}
+
+
+def steps(results: Sequence[Result]) -> list[Step]:
+    """Each result with the next one of its case; those without a prediction are left out."""
+    found = []
+    for result, following in pairwise(results):
+        metric, after = headline_metric(result), headline_metric(following)
+        if metric is None or metric.repeat is None or after is None or after.value is None:
+            continue
+        at = metric.repeat
+        clock_hz = after.repeat.clock_hz if after.repeat else None
+        adjusted = after.value * factor(clock_hz, at.clock_hz, at.elasticity)
+        found.append(Step(result, metric, at, after.value, adjusted))
+    return found
+
+
+def lines(taken: Taken) -> list[str]:
+    text = f"""The same jobs again and again, in turns with those of the other cases, spread over hours. *Held*: results
+        whose `repeat` holds the value of the next one of the case at the same clock; {AIM:.0%} is the aim. *As
+        measured*: the next value without an adjustment. *Own interval*: `low` to `high` holds it, which describes one
+        stretch of time only. *Between jobs*: the standard deviation of the jobs' values, as measured and at one clock,
+        by the last result's elasticity. A share's interval is Wilson's, 95 %."""
+    head = ("case", "jobs", "clock", "between jobs", "at one clock", "elasticity", "half-width")
+    return [
+        *prose(text),
+        *table((*head, "held", "as measured", "own interval"), [_row(case, of) for case, of in taken.items()]),
+        *_in_all(taken),
+        *("## Each result", ""),
+        *table(
+            ("case", "job", "clock", "value", "repeat", "based on", "next, at this clock", "held", "warnings"),
+            [row for case, of in taken.items() for row in _each(case, of)],
+        ),
+    ]
+
+
+def _in_all(taken: Taken) -> list[str]:
+    rows = []
+    for way in WAYS:
+        of_way = [result for case, of in taken.items() if case.endswith(way) for result in of]
+        held = [step.held for case, of in taken.items() if case.endswith(way) for step in steps(of)]
+        missed = sum(any(raised.code == "TARGET_MISSED" for raised in result.warnings) for result in of_way)
+        runs = median([len(result.runs) for result in of_way]) if of_way else 0
+        rows.append([way, len(of_way), f"{runs:g}", missed, f"**{_share(held)}**"])
+    return table(("all of", "jobs", "median of runs", "TARGET_MISSED", "held"), rows)
+
+
+def _row(case: str, results: Sequence[Result]) -> list[object]:
+    found = steps(results)
+    as_measured, at_one_clock = between_jobs(results)
+    half_widths = [math.log(step.repeat.high / step.repeat.low) / 2 for step in found if step.repeat.low > 0]
+    elasticity = found[-1].repeat.elasticity if found else None
+    return [
+        *(f"`{case}`", len(results), _clocks(results), _percent(as_measured), f"**{_percent(at_one_clock)}**"),
+        "–" if elasticity is None else f"{elasticity:.2f}",
+        f"±{median(half_widths):.2%}" if half_widths else "–",
+        f"**{_share([step.held for step in found])}**",
+        _share([step.held_as_measured for step in found]),
+        _share([step.in_own_interval for step in found]),
+    ]
+
+
+def between_jobs(results: Sequence[Result]) -> tuple[float | None, float | None]:
+    """The standard deviation of the values' logarithms: as measured, and at the clock of the last result."""
+    metrics = [metric for result in results if (metric := headline_metric(result)) is not None]
+    known = [(metric.value, metric.repeat) for metric in metrics if metric.value and metric.repeat]
+    if len(known) < 2:
+        return None, None
+    last = known[-1][1]
+    as_measured = [math.log(value) for value, _ in known]
+    at_one_clock = [
+        math.log(value * factor(repeat.clock_hz, last.clock_hz, last.elasticity)) for value, repeat in known
+    ]
+    return statistics.stdev(as_measured), statistics.stdev(at_one_clock)
+
+
+def _each(case: str, results: Sequence[Result]) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for number, step in enumerate(steps(results)):
+        unit, repeat = step.metric.unit, step.repeat
+        codes = ", ".join(raised.code for raised in step.result.warnings if raised.severity in "AB")
+        rows.append(
+            [
+                *(f"`{case}`", number, _clocks([step.result]), format_quantity(step.metric.value, unit)),
+                f"{format_quantity(repeat.low, unit)} to {format_quantity(repeat.high, unit)}",
+                f"{repeat.based_on.runs} runs, {repeat.based_on.jobs} jobs",
+                format_quantity(step.next_at_clock, unit),
+                *("yes" if step.held else "**no**", codes or "–"),
+            ]
+        )
+    return rows
+
+
+def _clocks(results: Sequence[Result]) -> str:
+    known = [clock_hz for result in results if (metric := headline_metric(result)) if (clock_hz := _clock(metric))]
+    if not known:
+        return "–"
+    low, high = f"{min(known) / 1e9:.2f}", f"{max(known) / 1e9:.2f}"
+    return f"{low} GHz" if low == high else f"{low} to {high} GHz"
+
+
+def _clock(metric: Metric) -> float | None:
+    return metric.repeat.clock_hz if metric.repeat else None
+
+
+def _share(held: Sequence[bool]) -> str:
+    return f"{sum(held)} of {len(held)}, {share(sum(held), len(held))}" if held else "–"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"

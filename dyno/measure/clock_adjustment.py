@@ -1,0 +1,89 @@
+"""The device's clock as a covariate: a wandering clock explains a figure instead of spoiling it.
+
+A rate is proportional to clock^elasticity: 1 where arithmetic bounds the work, less where memory, input or the
+framework does. On a host whose clock wandered from 3.56 to 4.02 GHz between six jobs, `matmul` varied by 3.7 %, and by
+1.0 % at one clock with an elasticity of 0.89. `mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % with -0.42.
+
+A series' elasticity is the slope of its jobs' logarithms, by ridge regression towards an assumed value (Hoerl & Kennard
+1970, Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by
+`ASSUMED_DEVIATION`. So jobs whose clocks hardly differ teach little, and their figures are hardly adjusted either. An
+error of the measured clock flattens the slope, which then adjusts by less.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dyno.models.result import Peer, Result
+
+COMPUTE_BOUND = 0.3  # fraction of peak from which work is bound by arithmetic (see WEAK_BASELINE)
+ASSUMED = 1.0
+ASSUMED_ELSEWHERE = 0.5
+ASSUMED_JOBS = 4
+ASSUMED_DEVIATION = 0.01
+_ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """The relative change of a figure for a relative change of the clock: above zero for rates, below for times.
+
+    `lost_degrees`: the degrees of freedom that estimating it takes from the series, 0 to 1.
+    """
+
+    value: float
+    lost_degrees: float = 0.0
+
+
+def clock_hz(result: Result) -> float | None:
+    """The mean of the runs' clocks; None if one is unknown."""
+    known = [run.clock_hz for run in result.runs if run.clock_hz]
+    return fmean(known) if known and len(known) == len(result.runs) else None
+
+
+def assumed_elasticity(result: Result) -> float:
+    """The elasticity of a rate without any earlier result."""
+    return ASSUMED if (result.peak.fraction or 0.0) >= COMPUTE_BOUND else ASSUMED_ELSEWHERE
+
+
+def elasticity(jobs: Sequence[Peer], assumed: float) -> Elasticity:
+    """The elasticity of a series, of the sign of `assumed`. All jobs have clocks."""
+    clocks, figures = _centred([job.clock_hz or 0.0 for job in jobs]), _centred([job.value for job in jobs])
+    squares = math.fsum(clock**2 for clock in clocks)
+    products = math.fsum(clock * figure for clock, figure in zip(clocks, figures, strict=True))
+    slope = (assumed * _ASSUMED_SQUARES + products) / (_ASSUMED_SQUARES + squares)
+    least, most = min(0.0, math.copysign(1.0, assumed)), max(0.0, math.copysign(1.0, assumed))
+    return Elasticity(min(max(slope, least), most), squares / (_ASSUMED_SQUARES + squares))
+
+
+def adjusted(job: Peer, to_hz: float | None, by: float | None) -> float:
+    """The value at the clock `to_hz`; unchanged if a clock or the elasticity is unknown."""
+    return job.value * factor(job.clock_hz, to_hz, by)
+
+
+def factor(from_hz: float | None, to_hz: float | None, by: float | None) -> float:
+    """What a figure at one clock is multiplied by to give that at another; 1 if anything is unknown."""
+    return (to_hz / from_hz) ** by if from_hz and to_hz and by is not None else 1.0
+
+
+def residual_scatter(clocks_hz: Sequence[float], times_s: Sequence[float]) -> tuple[float, float]:
+    """The deviation of the runs' times (logarithms): as they are, and at one clock.
+
+    The elasticity is that of least squares, between 0 and -1.
+    """
+    clocks, times = _centred(clocks_hz), _centred(times_s)
+    squares = math.fsum(clock**2 for clock in clocks)
+    products = math.fsum(clock * time for clock, time in zip(clocks, times, strict=True))
+    slope = min(max(products / squares, -1.0), 0.0) if squares > 0 else 0.0
+    left = [time - slope * clock for clock, time in zip(clocks, times, strict=True)]
+    return _deviation(times), _deviation(left)
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    logs = [math.log(value) for value in values]
+    return [log - fmean(logs) for log in logs]
+
+
+def _deviation(centred: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(value**2 for value in centred) / (len(centred) - 1))

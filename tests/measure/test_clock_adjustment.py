@@ -1,0 +1,82 @@
+"""The elasticity of a series to the device's clock, on figures whose elasticity is known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dyno.measure.clock_adjustment import (
+    adjusted,
+    assumed_elasticity,
+    clock_hz,
+    elasticity,
+    factor,
+    residual_scatter,
+)
+from dyno.models.result import Peak, Peer
+from tests.comparisons import a_metric, of_metrics
+from tests.measure.conftest import make_record
+
+
+def jobs(clocks_hz: list[float], of_clock: float, noise: float = 0.0) -> list[Peer]:
+    rng = random.Random(1)
+    return [
+        Peer(job="job", value=100 * (clock / 4e9) ** of_clock * (1 + noise * rng.gauss()), clock_hz=clock)
+        for clock in clocks_hz
+    ]
+
+
+WANDERING = [3.56e9, 3.7e9, 3.82e9, 3.9e9, 3.95e9, 4.02e9]
+
+
+@pytest.mark.parametrize("of_clock", [0.89, 0.42, 0.0, -0.42])
+def test_a_wandering_clock_shows_the_elasticity(of_clock: float) -> None:
+    found = elasticity(jobs(WANDERING, of_clock, 0.001), 1.0 if of_clock >= 0 else -1.0)
+    assert found.value == pytest.approx(of_clock, abs=0.05)
+    assert found.lost_degrees > 0.9
+
+
+def test_few_jobs_at_one_clock_leave_the_assumed_one() -> None:
+    steady = jobs([4.0e9, 4.001e9, 3.999e9], 0.0, 0.01)
+    assert elasticity(steady, 1.0).value == pytest.approx(1.0, abs=0.1)
+    assert elasticity(steady[:1], -0.5).value == -0.5
+    assert elasticity(steady[:1], -0.5).lost_degrees == 0.0
+
+
+def test_it_is_between_none_and_that_of_the_clock_itself() -> None:
+    assert elasticity(jobs(WANDERING, 3.0), 1.0).value == 1.0
+    assert elasticity(jobs(WANDERING, -3.0), 1.0).value == 0.0
+    assert elasticity(jobs(WANDERING, -3.0), -0.5).value == -1.0
+
+
+def test_a_value_at_another_clock() -> None:
+    job = Peer(job="job", value=336.0, clock_hz=4.02e9)
+    assert adjusted(job, 3.56e9, 0.89) == pytest.approx(301.5, abs=0.1)
+    assert adjusted(job, 3.56e9, None) == adjusted(job, None, 0.89) == 336.0
+    assert factor(None, 3.56e9, 0.89) == 1.0
+
+
+def test_work_near_the_peak_is_assumed_to_follow_the_clock_and_other_work_by_half() -> None:
+    result = of_metrics([a_metric()])
+    assert assumed_elasticity(result.model_copy(update={"peak": Peak(value=1e12, fraction=0.8)})) == 1.0
+    assert assumed_elasticity(result.model_copy(update={"peak": Peak(value=1e12, fraction=0.1)})) == 0.5
+    assert assumed_elasticity(result.model_copy(update={"peak": Peak(value=None)})) == 0.5
+
+
+def test_the_clock_of_a_result_is_the_mean_of_its_runs_and_unknown_if_one_is() -> None:
+    def of(*clocks: float | None) -> float | None:
+        runs = [make_record([1.0] * 20, clock_hz=clock).summary for clock in clocks]
+        return clock_hz(of_metrics([a_metric()], runs=runs))
+
+    assert of(3e9, 4e9) == 3.5e9
+    assert of(3e9, None) is None
+    assert of() is None
+
+
+def test_what_the_clock_leaves_of_the_scatter() -> None:
+    times = [1 / clock for clock in WANDERING]
+    as_is, left = residual_scatter(WANDERING, times)
+    assert left == pytest.approx(0.0, abs=1e-9)
+    assert as_is == pytest.approx(0.045, abs=0.005)
+    assert residual_scatter([4e9, 4e9], [1.0, 2.0])[0] == residual_scatter([4e9, 4e9], [1.0, 2.0])[1]

@@ -46,6 +46,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     return Result(
         job=job_id,
         workload=workload.name,
+        params={**params.model_dump(mode="json"), **records[0].params},
         verdict=verdict(
             warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records)
         ),

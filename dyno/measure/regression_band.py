@@ -57,7 +57,8 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
         return None
     own = Peer(job=result.job, value=metric.value, hardware_id=result.hardware_id, context_id=result.context_id)
-    timed = params.model_dump(mode="json", exclude=set(params.untimed))
+    ran = {**params.model_dump(mode="json"), **result.params}
+    timed = {name: value for name, value in ran.items() if name not in params.untimed}
     work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
     return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)
 

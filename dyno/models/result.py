@@ -310,6 +310,10 @@ class Result(Stored):
 
     job: str
     workload: str
+    params: dict[str, JsonValue] = Field(
+        default={},
+        description="All params as they ran. The job's spec has the requested ones. Empty in results of older versions",
+    )
     verdict: Verdict
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(

@@ -284,6 +284,7 @@ class Run:
             figures=found.figures,
             tuned=found.tuned,
             flops=found.flops,
+            params=found.params,
             peak=measured.peak,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )

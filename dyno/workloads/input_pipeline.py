@@ -299,6 +299,11 @@ class FedTraining:
                 **found.details,
             },
             amounts={"step": self.work},
+            params={
+                "jit_compile": self._step.jit_compile,
+                "data": self._origin.kind,
+                "train_samples": len(self._train),
+            },
             figures={"input_wait_share": wait_share, "input_core_share": core_share},
         )
 
@@ -401,8 +406,22 @@ class InputPipelineParams(contract.Params):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's learning rate")
     jit_compile: bool = Field(False, description="Compile with XLA; JAX always does, PyTorch never")
 
+    def fitted(self, replicas: int) -> dict[str, object]:
+        return {"train_samples": self._available} if self._available < self.train_samples else {}
+
+    @property
+    def _available(self) -> int:
+        """The maximum number of training images in this kind of data."""
+        return self.network.samples(self.data)[0]
+
     def conflicts(self) -> list[FieldError]:
         found = []
+        if self.train_samples > self._available:
+            detail = f'at most {self._available} with "data": "{self.data}"'
+            found.append(FieldError("/train_samples", "too-many-samples", detail))
+        if self.input_threads > self.batch_size:
+            detail = f"each thread makes a part of every batch: at most {self.batch_size}"
+            found.append(FieldError("/input_threads", "too-many-threads", detail))
         if self.data == "sample" and not self.network.ships_sample:
             found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.source == "memory" and self.file_scale > 1:

@@ -143,6 +143,11 @@ def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(
     assert {"OVERHEAD_BOUND", "CPU_QUOTA", "EMULATED_DEVICE"} <= codes(found)
 
 
+def test_the_params_that_ran_replace_the_requested_ones(result: Callable[..., Result], record: MakeRecord) -> None:
+    found = result([record([1.0] * 20, amounts={"execution": 1.0}, params={"mode": "a"})], n=7)
+    assert found.params == {"n": 7, "k": None, "dtype": "float32", "mode": "a"}
+
+
 def test_a_working_set_within_the_cache_raises_a_warning(result: Callable[..., Result], record: MakeRecord) -> None:
     inside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**20})
     outside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**30})

@@ -24,13 +24,14 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
+from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
 from dyno.measure import result_checks, statistics
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training import checkpoints, evaluation, plots, workload
 from dyno.workloads.training.epochs import Callbacks, Epochs, finite
-from dyno.workloads.training.params import TrainingParams
+from dyno.workloads.training.params import ONE_BY_ONE, TrainingParams
 from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, check_training
 
 _SEEDS = 2**32
@@ -224,6 +225,7 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
     flops_per_sample: float | None = None  # of a training step
+    params: dict[str, JsonValue] = field(default_factory=dict)  # of the data that was found; see `Verification.params`
 
 
 class ModelTraining:
@@ -237,6 +239,7 @@ class ModelTraining:
         self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
         full_batch(params.batch_size, len(self._plan.train), context.replicas)  # fail before measuring
+        self._check_steps()
         with context.phase("build"):
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
@@ -309,14 +312,18 @@ class ModelTraining:
             figures=self._figures,
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned,
+            params=self._ran(),
         )
+
+    def _ran(self) -> dict[str, JsonValue]:
+        """The params that were left open, as they ran."""
+        return {"jit_compile": self._trainer.jit_compile, **self._plan.params}
 
     def details(self) -> dict[str, JsonValue]:
         """Details of the step, the model, the data and the evaluation."""
         trainer, validation = self._trainer, self._plan.validation
-        steps = _steps_per_epoch(self._plan, trainer.batch_size)
         return {
-            **workload.step_details(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
+            **workload.step_details(trainer),
             "jit_compile_choice": self._jit.details,
             **workload.model_details(self._model),
             "trained_samples": len(self._plan.train),
@@ -351,9 +358,17 @@ class ModelTraining:
         params, framework = self._params, self._context.framework
         with framework.scope():
             model = plan.make(self._jit.setting)
-        # An execution must not go past the end of an epoch: the first epoch would see samples twice.
-        steps = min(params.steps_per_execution, _steps_per_epoch(plan, params.batch_size))
-        return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
+        trainer = framework.trainer(model, plan.train, params.batch_size, seed, params.steps_per_execution)
+        if trainer.steps_per_execution < params.steps_per_execution:
+            raise RunFailed("unsupported", "steps_unsupported", ONE_BY_ONE.format(framework.name))
+        return model, trainer
+
+    def _check_steps(self) -> None:
+        """Raises RunFailed if an execution would go past the end of an epoch: the first would see samples twice."""
+        asked, most = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
+        if asked > most:
+            detail = f"{asked} steps per execution are more than the {most} of an epoch of {len(self._plan.train)}"
+            raise RunFailed("benchmark", "too_many_steps", f"{detail} samples")
 
     def _train(
         self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0

@@ -98,6 +98,13 @@ def test_both_variants_of_a_job_have_rows(http: httpx.Client, submitted: Callabl
     assert found[1]["param.sizes"] == "[1, 2]"
 
 
+def test_a_row_has_the_params_that_ran(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
+    summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], params={"n": 32})
+    (row,) = rows_of(job, summary)
+    assert (job.spec.params["n"], row["param.n"], row["param.sizes"]) == (64, 32, None)
+
+
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"from": "soon"}, {"format": "xml"}, {"since": 1}])
 def test_a_wrong_filter_is_named(http: httpx.Client, wrong: dict[str, Any]) -> None:
     answer = http.get("/v1/results", params=wrong)

@@ -121,22 +121,26 @@ def test_the_learning_rate_is_reported_without_validation_too(context: Context) 
     assert [epoch.validation_loss for epoch in epochs] == [None, None]
 
 
-@pytest.mark.parametrize(("several", "whole"), [(1, 1), (3, 3), (8, 4)])
-def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
-    context: Context, several: int, whole: int
-) -> None:
+@pytest.mark.parametrize("several", [1, 3, 4])
+def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(context: Context, several: int) -> None:
     judge = Judge()
     given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
     ready = context()
     training = ModelTraining(given, _plan(ready, judge), ready)
-    assert training.work == 10 * whole
+    assert training.work == 10 * several
     training.compile()
     training.execute(1)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
-    details, reasons = training.verify().details, {8: "requested 8; an epoch has no more steps"}
-    assert details["steps_per_execution"] == whole
-    assert details.get("steps_per_execution_reason") == reasons.get(several)
+    assert training.verify().details["steps_per_execution"] == several
+
+
+def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(context: Context) -> None:
+    with pytest.raises(
+        RunFailed, match="5 steps per execution are more than the 4 of an epoch of 40 samples"
+    ) as failed:
+        _trained(context(), Judge(), steps_per_execution=5)
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_many_steps")
 
 
 def test_the_held_out_share_is_used_for_validation_only(context: Context) -> None:
@@ -295,11 +299,10 @@ class StepByStep(TensorFlow):
         return super().trainer(model, samples, batch_size, seed, 1)
 
 
-def test_steps_in_separate_calls_are_reported_with_the_reason(tensorflow: TensorFlow, context: Context) -> None:
-    details = _exploding(context(StepByStep(tensorflow)), steps_per_execution=3).verify().details
-    assert details["steps_per_execution"] == 1
-    why = "requested 3; tensorflow runs each step in a separate call on this device"
-    assert details["steps_per_execution_reason"] == why
+def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow: TensorFlow, context: Context) -> None:
+    with pytest.raises(RunFailed, match="tensorflow makes each step in a separate call") as failed:
+        _exploding(context(StepByStep(tensorflow)), steps_per_execution=3)
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "steps_unsupported")
 
 
 @pytest.mark.parametrize(
@@ -315,9 +318,6 @@ def test_only_steps_made_count_as_work(
 ) -> None:
     small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}
     asked = validate_params(workload(name), params | small)
-    in_turn, one_by_one = (
-        workload(name).build(asked, context(framework)) for framework in (tensorflow, StepByStep(tensorflow))
-    )
-    assert (in_turn.work, one_by_one.work) == (30, 10)
+    in_turn = workload(name).build(asked, context(tensorflow))
+    assert in_turn.work == 30
     assert in_turn.verify().flops == workload(name).flops(asked)
-    assert one_by_one.verify().flops == pytest.approx(workload(name).flops(asked) / 3)

@@ -135,7 +135,7 @@ def _warnings(
         _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
         _first((case, result_checks.overhead_bound(reached)) for case, reached in peaks),
         result_checks.synthetic_data(training.data if training else None),
-        result_checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
+        result_checks.loss_rising(training) if training else None,
         result_checks.cache_resident(working_set, device.last_cache_bytes)
         if (working_set := _working_set(records))
         else None,

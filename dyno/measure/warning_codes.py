@@ -336,9 +336,14 @@ _ROWS = (
         "LOSS_RISING",
         "B",
         "The training loss rose.",
-        means="The training did not learn, so its speed is that of a useless training.",
+        means="The training did not learn, or diverged, so its speed is that of a useless training.",
         found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
-        loss than the first.""",
+        loss than the first. Also, in any trial and in the timed steps: a mean loss is
+        {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
+        {measure.result_checks.DIVERGED}, or the last of several epochs is more than 5 % above that first loss. The
+        first loss counts if the first call makes one step on a batch of at least
+        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. In `input_pipeline`,
+        the fed and the resident steps count.""",
         do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
     ),
     WarningCode(

@@ -237,11 +237,16 @@ class CallbackEvent(Stored):
 
 
 class Trial(Stored):
-    """One of several full trainings that differ only in the seed."""
+    """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
+
+    `highest_loss`: of any epoch. `start_loss`: see `Training`. Results of older versions have neither.
+    """
 
     seed: int
     epochs: int
     loss: float
+    start_loss: float | None = None
+    highest_loss: float | None = None
     accuracy: float | None = None
     wrong: int | None = None
 
@@ -266,9 +271,13 @@ class Training(Stored):
     With several trials, `accuracy` is their mean, with Student's t over the seeds. Only the trials then have `wrong`.
     All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines` the same
     figures for methods without training.
+
+    `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
+    the batch has fewer than 32 samples, with another job's weights, and in results of older versions.
     """
 
     epochs: list[Epoch]
+    start_loss: float | None = None
     seed: int
     data: DataOrigin
     accuracy: float | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyno.measure import result_checks
-from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training, Trial
 
 
 def code(raised: ResultWarning | None) -> str | None:
@@ -121,14 +121,49 @@ def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
     assert (code(result_checks.clock_skew(monotonic_s, epoch_s)) == "CLOCK_SKEW") is skewed
 
 
+def a_training(losses: list[float], start: float | None = None, trials: list[Trial] | None = None) -> Training:
+    epochs = [Epoch(index=index, time_s=1.0, loss=loss) for index, loss in enumerate(losses)]
+    origin = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
+    return Training(epochs=epochs, start_loss=start, seed=0, data=origin, trials=trials or [])
+
+
 @pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
 def test_a_rising_loss_raises_a_warning(losses: list[float]) -> None:
-    assert code(result_checks.loss_rising(losses)) == "LOSS_RISING"
+    assert code(result_checks.loss_rising(a_training(losses))) == "LOSS_RISING"
 
 
-@pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
+@pytest.mark.parametrize("losses", [[1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
 def test_a_falling_loss_and_a_single_epoch_raise_nothing(losses: list[float]) -> None:
-    assert result_checks.loss_rising(losses) is None
+    for start in (None, 0.0, 2.0):
+        assert result_checks.loss_rising(a_training(losses, start)) is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "start"),
+    [
+        ([2.4e9, 2065.0, 47.0], None),
+        ([2.4e9, 2065.0, 47.0], 2.3),
+        ([2065.0, 47.0, 2.0], 2.3),
+        ([1e9], None),
+        ([4.6], 2.3),
+        ([2.6, 2.5], 2.3),
+    ],
+)
+def test_a_loss_far_above_its_start_or_above_1e9_raises_a_warning(losses: list[float], start: float | None) -> None:
+    raised = result_checks.loss_rising(a_training(losses, start))
+    assert raised is not None
+    assert (raised.code, raised.severity) == ("LOSS_RISING", "B")
+    assert (raised.evidence["start"], raised.evidence["highest"]) == (start, max(losses))
+
+
+def test_every_trial_may_diverge_and_its_seed_is_named() -> None:
+    sound = Trial(seed=0, epochs=2, loss=0.5, start_loss=2.3, highest_loss=1.0)
+    exploded = sound.model_copy(update={"seed": 1, "highest_loss": 50.0})
+    old = sound.model_copy(update={"start_loss": None, "highest_loss": None})
+    assert result_checks.loss_rising(a_training([1.0, 0.5], 2.3, [sound, old])) is None
+    raised = result_checks.loss_rising(a_training([1.0, 0.5], 2.3, [sound, exploded]))
+    assert raised is not None
+    assert raised.evidence["seed"] == 1
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class Callbacks:
         began_s = time.perf_counter()
         self._trainer.sync()
         found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
+        finite(found["loss"], f"in the validation after epoch {epoch.index + 1}")
         self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
         self._note(epoch.index, found["loss"], rate)
         self._trainer.refresh()

@@ -14,7 +14,6 @@ operations.
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +25,13 @@ from pydantic import JsonValue
 
 from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
-from dyno.measure import result_checks, statistics
+from dyno.measure import statistics
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training import checkpoints, evaluation, plots, workload
 from dyno.workloads.training.epochs import Callbacks, Epochs, finite
 from dyno.workloads.training.params import ONE_BY_ONE, TrainingParams
-from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, check_training
+from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, StepLosses, check_training
 
 _SEEDS = 2**32
 
@@ -42,10 +41,19 @@ def trial_seed(seed: int, trial: int) -> int:
     return (seed + trial) % _SEEDS
 
 
-def trial_result(seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any]) -> Trial:
+def trial_result(
+    seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any], start_loss: float | None = None
+) -> Trial:
     """`judged`: the trial's `TrainingOutcome.training`."""
-    loss, accuracy, wrong = epochs[-1].loss, judged.get("accuracy"), judged.get("wrong")
-    return Trial(seed=seed, epochs=len(epochs), loss=loss, accuracy=accuracy, wrong=wrong)
+    return Trial(
+        seed=seed,
+        epochs=len(epochs),
+        loss=epochs[-1].loss,
+        start_loss=start_loss,
+        highest_loss=max(epoch.loss for epoch in epochs),
+        accuracy=judged.get("accuracy"),
+        wrong=judged.get("wrong"),
+    )
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
@@ -245,7 +253,7 @@ class ModelTraining:
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
         self._trains = context.run == 0  # until `complete`; all other executions are only timed
-        self._timed_loss = 0.0
+        self._losses = self._new_losses()
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
@@ -261,8 +269,7 @@ class ModelTraining:
         loss = self._trainer.steps(steps)
         if self._trains:
             finite(loss, "in the first execution")
-        elif not math.isfinite(loss):
-            self._timed_loss = loss
+        self._losses.add(loss, steps)
 
     def counted_flops(self) -> float | None:
         return self._trainer.counted_flops()
@@ -274,15 +281,17 @@ class ModelTraining:
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
         )
         self._trains = False
+        self._losses.restart()
         self._figures = workload.epoch_figures(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the artifacts are from the first trial
         self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         self._timed = StepCounter.of(self._model)
-        first = trial_result(self._context.seed, epochs, outcome.training)
+        first = trial_result(self._context.seed, epochs, outcome.training, self._losses.start)
         self._training = Training(
             epochs=epochs,
+            start_loss=self._losses.start,
             seed=self._context.seed,
             data=self._plan.data,
             callbacks=callbacks.events,
@@ -294,12 +303,11 @@ class ModelTraining:
 
     def verify(self) -> Verification:
         trainer = self._trainer
-        diverged = result_checks.loss_nonfinite(self._timed_loss)
         asked_in = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
         found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
         return Verification(
-            warnings=found.warnings if diverged is None else [diverged, *found.warnings],
+            warnings=[*self._losses.warnings(), *found.warnings],
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
             precision=found.precision,
@@ -363,6 +371,9 @@ class ModelTraining:
             raise RunFailed("unsupported", "steps_unsupported", ONE_BY_ONE.format(framework.name))
         return model, trainer
 
+    def _new_losses(self) -> StepLosses:
+        return StepLosses(self._trainer.batch_size, trained=self._context.weights is not None)
+
     def _check_steps(self) -> None:
         """Raises RunFailed if an execution would go past the end of an epoch: the first would see samples twice."""
         asked, most = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
@@ -387,8 +398,10 @@ class ModelTraining:
         self._context.framework.seed(seed)
         plan = self._with_validation(seed)
         model, trainer = self._new(plan, seed)
-        epochs, _ = self._train(plan, model, trainer, trial=index)
-        found = trial_result(seed, epochs, plan.judge(model, trainer).training)
+        losses, began_s = self._new_losses(), time.perf_counter()
+        losses.add(finite(trainer.steps(1), f"in the first step of trial {index + 1}"), 1)
+        epochs, _ = self._train(plan, model, trainer, trial=index, done=1, spent_s=time.perf_counter() - began_s)
+        found = trial_result(seed, epochs, plan.judge(model, trainer).training, losses.start)
         del model, trainer
         gc.collect()  # graphs contain reference cycles and keep the data on the device
         return found

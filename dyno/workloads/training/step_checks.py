@@ -57,6 +57,39 @@ class StepCounter:
         return f"none of the {self.asked} timed steps changed a weight"
 
 
+class StepLosses:
+    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with another job's weights.
+
+    `start`: the loss before the first step, unless the first call made several or that loss can't tell. A batch of a
+    trained model can't: a few wrong samples make most of the loss.
+    """
+
+    def __init__(self, batch_size: int, *, trained: bool = False) -> None:
+        self.start: float | None = None
+        self._telling, self._calls = batch_size >= result_checks.LEAST_STARTING and not trained, 0
+        self._highest, self._nonfinite = -math.inf, 0.0
+
+    def add(self, loss: float, steps: int) -> None:
+        if self._calls == 0 and steps == 1 and self._telling:
+            self.start = loss
+        self._calls += 1
+        if math.isfinite(loss):
+            self._highest = max(self._highest, loss)
+        else:
+            self._nonfinite = loss
+
+    def restart(self) -> None:
+        """Forget all losses but `start`: the epochs have their own."""
+        self._highest, self._nonfinite = -math.inf, 0.0
+
+    def warnings(self) -> list[ResultWarning]:
+        """LOSS_NONFINITE, or else LOSS_RISING, if the steps diverged."""
+        if (raised := result_checks.loss_nonfinite(self._nonfinite)) is not None:
+            return [raised]
+        known = self._highest if math.isfinite(self._highest) else 0.0
+        return [each for each in (result_checks.loss_diverged(self.start, known),) if each is not None]
+
+
 def fingerprints(model: Any) -> list[bytes]:
     """The hash of each trainable weight array, in the model's order."""
     return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]

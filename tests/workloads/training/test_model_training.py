@@ -286,6 +286,72 @@ def test_a_training_run_fails_with_a_nonfinite_loss(context: Context) -> None:
     assert failed.value.reason == "nonfinite_loss"
 
 
+def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> ModelTraining:
+    """A network of two layers, on random data: a learning rate of 10 makes the loss explode, but not overflow."""
+    random, keras = np.random.default_rng(2), context.framework.keras
+
+    def make(jit_compile: JitCompile) -> Any:
+        layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(4, activation="softmax")]
+        model = keras.Sequential([keras.Input((6,)), *layers])
+        model.compile(keras.optimizers.Adam(learning_rate), "sparse_categorical_crossentropy", jit_compile=jit_compile)
+        return model
+
+    samples = Dataset(random.standard_normal((256, 6), np.float32), random.integers(0, 4, 256, np.int32))
+    plan = Plan(make, samples, ORIGIN, lambda model, trainer: TrainingOutcome())
+    given = TrainingParams.model_validate({"batch_size": 64, "jit_compile": False} | params)
+    return ModelTraining(given, plan, context)
+
+
+@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.provokes("LOSS_RISING")
+@pytest.mark.silent("LOSS_RISING")
+def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context: Context, run: int) -> None:
+    def raised(learning_rate: float) -> list[str]:
+        training = _diverging(context(run=run), learning_rate)
+        training.compile()
+        training.execute(1)
+        if run == 0:
+            training._model.optimizer.learning_rate = 0.0
+            training.complete(0.0, 0.0)
+            training._model.optimizer.learning_rate = learning_rate
+        training.execute(20)
+        return [each.code for each in training.verify().warnings]
+
+    assert raised(1e-6) == []
+    assert raised(10.0) == ["LOSS_RISING"]
+
+
+def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Context) -> None:
+    training = _diverging(context(), 1e-6, trials=2)
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.0, 0.0)
+    starts = [trial.start_loss for trial in found.trials]
+    assert starts[0] == found.start_loss
+    assert starts == pytest.approx([trial.loss for trial in found.trials], rel=0.5)
+    assert [trial.highest_loss for trial in found.trials] == [trial.loss for trial in found.trials]
+
+
+def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(
+    context: Context, tmp_path: Path
+) -> None:
+    first = _diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16)
+    first.compile()
+    first.execute(1)
+    assert first.complete(0.0, 0.0).start_loss is None
+    second = _diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6)
+    second.compile()
+    second.execute(1)
+    assert second.complete(0.0, 0.0).start_loss is None
+
+
+def test_a_validation_loss_that_is_not_finite_fails_the_training(context: Context) -> None:
+    beyond = Dataset(np.full((4, 1), 1e30, np.float32), np.full((4, 1), np.inf, np.float32))
+    with pytest.raises(RunFailed, match="the loss became inf in the validation after epoch 1") as failed:
+        _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
+    assert failed.value.reason == "nonfinite_loss"
+
+
 class StepByStep(TensorFlow):
     """The real framework with one step per call, like JAX on a CPU."""
 

@@ -5,6 +5,7 @@ result. A workload's `verify` and `lint` call checks of its operands and params.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning, Training
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
 
 # Slack for measured peaks: the measuring burst may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
+EPOCHS_LIMIT = 0.05
+_LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
 DOUBLED = (
     2.0  # times the loss before the first step; the first steps of RMSprop at 1e-2 reached 1.2 (`shakespeare_lstm`)
@@ -138,6 +141,31 @@ def loss_rising(training: Training) -> ResultWarning | None:
     if losses[-1] <= losses[0] and after <= before:
         return None
     return warning("LOSS_RISING", first=losses[0], last=losses[-1], first_half_mean=before, second_half_mean=after)
+
+
+def epochs_disagree(sampled_s: float, epochs: Sequence[Epoch]) -> ResultWarning | None:
+    """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
+
+    `sampled_s`: the metric `epoch_time`. Silent for a single epoch, which compiles, and for short ones, where shuffling
+    and reading metrics weigh.
+    """
+    trained = [epoch.time_s for epoch in epochs[1:]]
+    if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
+        return None
+    if max(sampled_s / mean_s, mean_s / sampled_s) <= 1 + EPOCHS_LIMIT:
+        return None
+    return warning(
+        "EPOCHS_DISAGREE",
+        f"An epoch of sampled steps takes {sampled_s:.4g} s, but the trained epochs took {mean_s:.4g} s on average.",
+        sampled_epoch_s=sampled_s,
+        trained_epoch_s=mean_s,
+        ratio=sampled_s / mean_s,
+        epochs=len(trained),
+        median_epoch_s=statistics.median(trained),
+        fastest_epoch_s=min(trained),
+        slowest_epoch_s=max(trained),
+        limit=EPOCHS_LIMIT,
+    )
 
 
 def loss_diverged(start: float | None, highest: float, last: float | None = None) -> ResultWarning | None:

@@ -233,11 +233,12 @@ _ROWS = (
         "B",
         "Other processes or another machine used the device's cores.",
         means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
-        cores during sampling.""",
+        cores during sampling, or during the training.""",
         found="""As shares of the cores' time: the hypervisor took more than {measure.host_noise.STEAL_LIMIT:%}, sibling
         hyperthreads were busy for more than {measure.host_noise.OTHERS_LIMIT:%}, or other processes used more than
         {measure.host_noise.OTHERS_LIMIT:%} while this one waited for more than {measure.host_noise.WAIT_LIMIT:%} (if
-        the kernel counts waiting).""",
+        the kernel counts waiting). Also raised for the first epoch of a training, or for the further epochs together,
+        if they last two seconds; `evidence.phase` then says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),
@@ -345,6 +346,19 @@ _ROWS = (
         {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. In `input_pipeline`,
         the fed and the resident steps count.""",
         do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
+    ),
+    WarningCode(
+        "EPOCHS_DISAGREE",
+        "B",
+        "The sampled steps and the trained epochs differ in speed.",
+        means="""An epoch of sampled steps takes another time than the trained epochs took, so one of them isn't the
+        speed of this training on this device.""",
+        found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
+        the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
+        other. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
+        work on the machine or its host. Times that rise or fall steadily mean heat or memory. If all epochs agree with
+        each other, the process ran in another mode: compare `cpu.user_s` with `cpu.wall_s`, and repeat the job.""",
     ),
     WarningCode(
         "METRIC_OUT_OF_BAND",

@@ -214,7 +214,8 @@ class RunSummary(Stored):
 class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
-    `loss` and `accuracy` are running means over the epoch, as Keras prints them.
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them. `core_shares` are those of this epoch,
+    for the first one from the start of compilation; null as in a run, and in results of older versions.
     """
 
     index: int
@@ -226,6 +227,7 @@ class Epoch(Stored):
     validation_accuracy: float | None = None
     validation_s: float | None = None
     learning_rate: float | None = None
+    core_shares: CoreShares | None = None
 
 
 class CallbackEvent(Stored):
@@ -273,7 +275,8 @@ class Training(Stored):
     figures for methods without training.
 
     `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
-    the batch has fewer than 32 samples, with another job's weights, and in results of older versions.
+    the batch has fewer than 32 samples, with another job's weights, and in results of older versions. `sensors`: from
+    compilation to the evaluation.
     """
 
     epochs: list[Epoch]
@@ -289,6 +292,7 @@ class Training(Stored):
     best_epoch: int | None = None  # the epoch whose weights were kept
     test: dict[str, float] = {}
     baselines: dict[str, float] = {}
+    sensors: Sensors | None = None
 
 
 class Artifact(Stored):

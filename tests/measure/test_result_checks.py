@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,6 +166,38 @@ def test_every_trial_may_diverge_and_its_seed_is_named() -> None:
     raised = result_checks.loss_rising(a_training([1.0, 0.5], 2.3, [sound, exploded]))
     assert raised is not None
     assert raised.evidence["seed"] == 1
+
+
+RECORDED = Path(__file__).parents[2] / "docs" / "results" / "recorded" / "reproduction"
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [
+        ("cifar10_1024", 0.79),
+        ("cifar10_128", 1.17),
+        ("fashion", 1.13),
+        ("weather", 1.16),
+        ("weather_small", 1.27),
+        *((name, None) for name in ("imdb", "mnist_256", "mnist_512", "mnist_1024", "mnist_full_128")),
+        *((name, None) for name in ("mnist_full_1024", "shakespeare", "shakespeare_small")),
+    ],
+)
+def test_recorded_trainings_disagree_with_their_samples_by_more_than_5_percent(name: str, ratio: float | None) -> None:
+    result = json.loads((RECORDED / f"{name}.json").read_text())["result"]
+    epoch_s = next(metric["value"] for metric in result["metrics"] if metric["name"] == "epoch_time")
+    epochs = [Epoch.model_validate(epoch) for epoch in result["training"]["epochs"]]
+    raised = result_checks.epochs_disagree(epoch_s, epochs)
+    assert (code(raised) == "EPOCHS_DISAGREE") is (ratio is not None)
+    if raised is not None:
+        assert raised.evidence["ratio"] == pytest.approx(ratio, abs=0.006)
+        assert (raised.evidence["epochs"], raised.severity) == (len(epochs) - 1, "B")
+
+
+@pytest.mark.parametrize("times_s", [[3.0], [3.0, 0.4, 0.4, 0.4], [3.0, 0.9]])
+def test_a_single_epoch_and_short_ones_are_not_compared(times_s: list[float]) -> None:
+    epochs = [Epoch(index=index, time_s=time_s, loss=1.0) for index, time_s in enumerate(times_s)]
+    assert result_checks.epochs_disagree(0.1, epochs) is None
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from pydantic import JsonValue
 from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
 from dyno.measure import statistics
+from dyno.measure.host_noise import HostNoise
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training import checkpoints, evaluation, plots, workload
-from dyno.workloads.training.epochs import Callbacks, Epochs, finite
+from dyno.workloads.training.epochs import Callbacks, Epochs, finite, watch_cores
 from dyno.workloads.training.params import ONE_BY_ONE, TrainingParams
 from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, StepLosses, check_training
 
@@ -259,8 +260,11 @@ class ModelTraining:
         self._details: dict[str, JsonValue] = {}
         self._margins: list[evaluation.Margin] = []
         self._timed = StepCounter.of(self._model)
+        self._noise: HostNoise | None = None
 
     def compile(self) -> None:
+        if self._trains:
+            self._noise = watch_cores(self._context)
         self._trainer.compile()
 
     def execute(self, count: int) -> None:
@@ -278,7 +282,7 @@ class ModelTraining:
         """Train all epochs, then the further trials. The first epoch includes compiling and the first execution."""
         done = self._trainer.steps_per_execution
         epochs, callbacks = self._train(
-            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
+            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s, noise=self._noise
         )
         self._trains = False
         self._losses.restart()
@@ -382,7 +386,15 @@ class ModelTraining:
             raise RunFailed("benchmark", "too_many_steps", f"{detail} samples")
 
     def _train(
-        self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0
+        self,
+        plan: Plan,
+        model: Any,
+        trainer: Trainer,
+        *,
+        trial: int = 0,
+        done: int = 0,
+        spent_s: float = 0.0,
+        noise: HostNoise | None = None,
     ) -> tuple[list[Epoch], Callbacks]:
         callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
         steps = _steps_per_epoch(plan, trainer.batch_size)
@@ -390,7 +402,7 @@ class ModelTraining:
         epochs = Epochs(
             self._context, trainer, self._params.epochs, steps, tail=tail, trial=trial, trials=self._params.trials
         )
-        return epochs.train(callbacks, done, spent_s), callbacks
+        return epochs.train(callbacks, done, spent_s, noise), callbacks
 
     def _further_trial(self, index: int) -> Trial:
         """Train as a job with that seed would, with a separate model and step."""

@@ -196,8 +196,9 @@ _ROWS = (
         same error, so Dyno doesn't distinguish them. Sums over more than 2,600 terms (`k`) may have larger errors: for
         float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
         `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
-        product is in the dtype of its layers. So Dyno detects on a CPU if they compute in bfloat16 instead of float32,
-        which a Keras setting can cause. For `quantized_inference`, raised if no part of the int8 model is int8.""",
+        product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
+        detects TF32, which TensorFlow uses on a GPU by default, and bfloat16, which a Keras setting can cause. For
+        `quantized_inference`, raised if no part of the int8 model is int8.""",
         do="""Request the precision that ran, or turn it off with the framework's flag. Compare only results with the
         same `precision.observed`.""",
     ),

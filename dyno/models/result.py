@@ -174,11 +174,21 @@ class Peak(Stored):
 
 
 class Precision(Stored):
-    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm)."""
+    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm).
+
+    For a training, the coarser of a product and a convolution.
+    """
 
     requested: str
     observed: str | None
     rel_error: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """ "float32", "float32 (tf32)" if that is what ran, or "float32 (not observed)"."""
+        if self.observed == self.requested:
+            return self.requested
+        return f"{self.requested} ({self.observed or 'not observed'})"
 
 
 class RunSummary(Stored):
@@ -395,6 +405,7 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "low": 2.48e11,
     "high": 2.54e11,
     "better": "higher",
+    "precision": "float32",
     "verdict": "indicative",
     "label.commit": "abc",
     "param.n": 512,
@@ -423,6 +434,9 @@ class ResultRow(BaseModel):
     low: float | None
     high: float | None
     better: Literal["higher", "lower"]
+    precision: str | None = Field(
+        None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
+    )
     verdict: Verdict
 
 

@@ -287,6 +287,7 @@ class FedTraining:
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
             precision=found.precision,
+            tuned=found.tuned,
             details={
                 **pipeline,
                 "input_limit": INPUT_LIMIT,

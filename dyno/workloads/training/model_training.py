@@ -323,7 +323,7 @@ class ModelTraining:
             },
             figures=self._figures,
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
-            tuned=self._jit.tuned,
+            tuned=self._jit.tuned | found.tuned,
             params=self._ran(),
         )
 

@@ -160,7 +160,9 @@ def _of_training(training: Training, records: Sequence[RunRecord]) -> list[Resul
     of_sensors = (stability.throttled(watched), stability.device_shared(watched))
     return [
         result_checks.loss_rising(training),
-        None if (sampled_s := _sampled_epoch_s(records)) is None else result_checks.epochs_disagree(sampled_s, epochs),
+        None
+        if (sampled_s := _sampled_epoch_s(records)) is None
+        else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records)),
         host_noise.training_disturbed(epochs),
         *(each and each.model_copy(update={"evidence": {**each.evidence, "phase": "training"}}) for each in of_sensors),
     ]
@@ -172,6 +174,12 @@ def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
         return None
     each_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
     return math.fsum(each_s) / len(each_s)
+
+
+def _cores_busy(records: Sequence[RunRecord]) -> float | None:
+    """The number of cores that the runs kept busy during their samples."""
+    used = _cpu([record.summary.cpu for record in records if record.summary.cpu is not None])
+    return (used.user_s + used.system_s) / used.wall_s if used and used.wall_s > 0 else None
 
 
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:

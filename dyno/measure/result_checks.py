@@ -143,17 +143,24 @@ def loss_rising(training: Training) -> ResultWarning | None:
     return warning("LOSS_RISING", first=losses[0], last=losses[-1], first_half_mean=before, second_half_mean=after)
 
 
-def epochs_disagree(sampled_s: float, epochs: Sequence[Epoch]) -> ResultWarning | None:
+def epochs_disagree(
+    sampled_s: float, epochs: Sequence[Epoch], sampled_cores: float | None = None
+) -> ResultWarning | None:
     """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
 
-    `sampled_s`: the metric `epoch_time`. Silent for a single epoch, which compiles, and for short ones, where shuffling
-    and reading metrics weigh.
+    `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
+    samples. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
+
+    Steps need the same processor time on the same cores. If it differs as much as the times, the cores were slower: a
+    lower clock, or work on their sibling hyperthreads. If it doesn't, threads waited: for cores, or for each other.
     """
     trained = [epoch.time_s for epoch in epochs[1:]]
     if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
         return None
     if max(sampled_s / mean_s, mean_s / sampled_s) <= 1 + EPOCHS_LIMIT:
         return None
+    cpu_s = [epoch.cpu_s for epoch in epochs[1:] if epoch.cpu_s is not None]
+    trained_cores = math.fsum(cpu_s) / math.fsum(trained) if len(cpu_s) == len(trained) else None
     return warning(
         "EPOCHS_DISAGREE",
         f"An epoch of sampled steps takes {sampled_s:.4g} s, but the trained epochs took {mean_s:.4g} s on average.",
@@ -164,6 +171,9 @@ def epochs_disagree(sampled_s: float, epochs: Sequence[Epoch]) -> ResultWarning 
         median_epoch_s=statistics.median(trained),
         fastest_epoch_s=min(trained),
         slowest_epoch_s=max(trained),
+        sampled_cores_busy=sampled_cores,
+        trained_cores_busy=trained_cores,
+        cpu_ratio=sampled_s * sampled_cores / (mean_s * trained_cores) if sampled_cores and trained_cores else None,
         limit=EPOCHS_LIMIT,
     )
 

@@ -225,7 +225,8 @@ class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
     `loss` and `accuracy` are running means over the epoch, as Keras prints them. `core_shares` are those of this epoch,
-    for the first one from the start of compilation; null as in a run, and in results of older versions.
+    for the first one from the start of compilation; null as in a run, and in results of older versions. `cpu_s` is the
+    process's processor time in the epoch, except for the steps before it that count as part of the first.
     """
 
     index: int
@@ -238,6 +239,7 @@ class Epoch(Stored):
     validation_s: float | None = None
     learning_rate: float | None = None
     core_shares: CoreShares | None = None
+    cpu_s: float | None = None
 
 
 class CallbackEvent(Stored):

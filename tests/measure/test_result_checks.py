@@ -194,6 +194,20 @@ def test_recorded_trainings_disagree_with_their_samples_by_more_than_5_percent(n
         assert (raised.evidence["epochs"], raised.severity) == (len(epochs) - 1, "B")
 
 
+@pytest.mark.parametrize(
+    ("busy", "cpu_ratio"),
+    [(1.8, 0.8), (1.44, 1.0), (None, None)],  # slower cores, and threads that waited
+)
+def test_the_evidence_tells_slower_cores_from_threads_that_waited(busy: float | None, cpu_ratio: float | None) -> None:
+    """Sampled epochs of 8 s keep 1.8 cores busy; trained ones of 10 s keep `busy` ones."""
+    used_s = None if busy is None else 10 * busy
+    epochs = [Epoch(index=index, time_s=10.0, loss=1.0, cpu_s=used_s) for index in range(3)]
+    raised = result_checks.epochs_disagree(8.0, epochs, 1.8)
+    assert raised is not None
+    assert raised.evidence["cpu_ratio"] == (cpu_ratio and pytest.approx(cpu_ratio))
+    assert raised.evidence["trained_cores_busy"] == (busy and pytest.approx(busy))
+
+
 @pytest.mark.parametrize("times_s", [[3.0], [3.0, 0.4, 0.4, 0.4], [3.0, 0.9]])
 def test_a_single_epoch_and_short_ones_are_not_compared(times_s: list[float]) -> None:
     epochs = [Epoch(index=index, time_s=time_s, loss=1.0) for index, time_s in enumerate(times_s)]

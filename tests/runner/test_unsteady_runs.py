@@ -6,6 +6,7 @@ The samples' clock advances by the duration that the work declares, so that timi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -145,7 +146,9 @@ def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(
     slower: float, disagree: bool, tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(case_sampling, "HostClock", Given)
-    monkeypatch.setattr(epochs, "time", SimpleNamespace(perf_counter=lambda: Given.time_s))
+    monkeypatch.setattr(
+        epochs, "time", SimpleNamespace(perf_counter=lambda: Given.time_s, process_time=time.process_time)
+    )
 
     def build(params: TrainingParams, context: BuildContext) -> ModelTraining:
         built = _line(params, context)
@@ -168,4 +171,4 @@ def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(
     assert found.training is not None
     assert found.training.sensors is not None
     assert found.training.sensors.looks > len(found.training.epochs)
-    assert all(epoch.core_shares is not None for epoch in found.training.epochs)
+    assert all(epoch.core_shares is not None and epoch.cpu_s for epoch in found.training.epochs)

@@ -141,7 +141,8 @@ class Epochs:
         return epochs
 
     def _epoch(self, index: int, done: int, spent_s: float) -> Epoch:
-        began_s, place = time.perf_counter(), f"in epoch {index + 1}"
+        used_s, place = time.process_time(), f"in epoch {index + 1}"
+        began_s = time.perf_counter()
         if index > 0:
             self._trainer.shuffle()
         while done < self._steps:
@@ -155,6 +156,7 @@ class Epochs:
         return Epoch(
             index=index,
             time_s=spent_s + time.perf_counter() - began_s,
+            cpu_s=time.process_time() - used_s,
             loss=finite(figures["loss"], place),
             accuracy=figures.get("accuracy"),
             includes_compile=index == 0,

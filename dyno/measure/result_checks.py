@@ -121,7 +121,7 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 
 
 def loss_rising(training: Training) -> ResultWarning | None:
-    """Raised if a trial's loss rose or diverged.
+    """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
     The first trial rose if its last epoch's loss is above the first's, or the second half's mean above the first
     half's. For all trials see `loss_diverged`; a trial without a highest loss is of an older version.
@@ -130,6 +130,11 @@ def loss_rising(training: Training) -> ResultWarning | None:
     diverged = loss_diverged(training.start_loss, max(losses), losses[-1] if len(losses) > 1 else None)
     if diverged is not None:
         return diverged
+    unknown = [
+        epoch.index for epoch in training.epochs if epoch.validation_s is not None and epoch.validation_loss is None
+    ]
+    if unknown:
+        return warning("LOSS_RISING", "A validation loss was NaN or infinite.", epochs=list[JsonValue](unknown))
     for trial in training.trials:
         last = trial.loss if trial.epochs > 1 else None
         if trial.highest_loss is not None and (raised := loss_diverged(trial.start_loss, trial.highest_loss, last)):

@@ -224,7 +224,8 @@ class RunSummary(Stored):
 class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
-    `loss` and `accuracy` are running means over the epoch, as Keras prints them. `core_shares` are those of this epoch,
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them. `validation_loss` is null beside a
+    `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch,
     for the first one from the start of compilation; null as in a run, and in results of older versions. `cpu_s` is the
     process's processor time in the epoch, except for the steps before it that count as part of the first.
     """

@@ -52,13 +52,12 @@ class Callbacks:
         began_s = time.perf_counter()
         self._trainer.sync()
         found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
-        finite(found["loss"], f"in the validation after epoch {epoch.index + 1}")
         self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
         self._note(epoch.index, found["loss"], rate)
         self._trainer.refresh()
         return epoch.model_copy(
             update={
-                "validation_loss": found["loss"],
+                "validation_loss": found["loss"] if math.isfinite(found["loss"]) else None,
                 "validation_accuracy": found.get("accuracy"),
                 "validation_s": time.perf_counter() - began_s,
             }

@@ -15,6 +15,7 @@ import pytest
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure import result_checks
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext
@@ -345,11 +346,14 @@ def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_sta
     assert second.complete(0.0, 0.0).start_loss is None
 
 
-def test_a_validation_loss_that_is_not_finite_fails_the_training(context: Context) -> None:
+def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(context: Context) -> None:
     beyond = Dataset(np.full((4, 1), 1e30, np.float32), np.full((4, 1), np.inf, np.float32))
-    with pytest.raises(RunFailed, match="the loss became inf in the validation after epoch 1") as failed:
-        _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
-    assert failed.value.reason == "nonfinite_loss"
+    training = _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
+    assert (training.epochs[0].validation_loss, training.epochs[0].validation_s is None) == (None, False)
+    raised = result_checks.loss_rising(training)
+    assert raised is not None
+    assert (raised.code, raised.evidence) == ("LOSS_RISING", {"epochs": [0]})
+    assert result_checks.loss_rising(_trained(context(), Judge(), {"validation": AWAY}, validation_share=0.1)) is None
 
 
 class StepByStep(TensorFlow):

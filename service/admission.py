@@ -158,8 +158,8 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError
         )
     if not (enough := [device for device in able if not request.check_units(device)]):
         return errors.Unsupported(request.check_units(max(able, key=lambda device: device.units)))
-    if not (willing := [device for device in enough if not request.workload.refuses(request.params, device)]):
-        refused = request.workload.refuses(request.params, enough[0])
+    if not (willing := [device for device in enough if not request.refusals(device)]):
+        refused = request.refusals(enough[0])
         return errors.Unsupported(
             [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused]
         )

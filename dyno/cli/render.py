@@ -128,6 +128,8 @@ def result(console: Console, answer: Result) -> None:
         console.print(next_result, markup=False, highlight=False)
     console.print(_peak_line(answer), markup=False, highlight=False)
     console.print(_phases_line(answer), markup=False, highlight=False)
+    if answer.precision:
+        console.print(f"precision: {answer.precision.in_words}", markup=False, highlight=False)
     if answer.training:
         _training(console, answer.training)
     colour = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}[answer.verdict]

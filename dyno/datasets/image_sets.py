@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from dyno.datasets import file_formats, loading
 from dyno.errors import DatasetDamaged
@@ -29,6 +30,12 @@ class Images:
     test_labels: NDArray[np.uint8]
     classes: tuple[str, ...]
     origin: DataOrigin
+
+    @property
+    def params(self) -> dict[str, JsonValue]:
+        """The params of a training that these images decide, as they are."""
+        origin = self.origin
+        return {"data": origin.kind, "train_samples": origin.train_samples, "test_samples": origin.test_samples}
 
     def limited(self, train_samples: int | None, test_samples: int | None) -> Self:
         """The first training and test samples, up to the limits. None means all."""

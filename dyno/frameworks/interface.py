@@ -18,7 +18,7 @@ from dyno.frameworks.plain_step import PlainStep
 
 
 def full_batch(batch_size: int, samples: int, replicas: int) -> int:
-    """The largest size up to `batch_size` that `replicas` share evenly.
+    """`batch_size`, rounded down to a size that `replicas` share evenly.
 
     Raises RunFailed if a replica would get no sample, or if a batch needs more samples than there are.
     """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.frameworks.interface import Dataset
+from dyno.frameworks.interface import Dataset, full_batch
 
 
 class TorchTrainer:
@@ -26,7 +26,7 @@ class TorchTrainer:
     ) -> None:
         self.jit_compile = False
         self.replicas = self.parts = 1
-        self.batch_size = min(batch_size, len(samples))
+        self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._torch, self._device, self._model = torch, device, model
         self._inputs, self._targets = (torch.tensor(each, device=device) for each in (samples.inputs, samples.targets))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
-from dyno.measure import peak_fraction, result_checks, result_metrics, stability, statistics
+from dyno.measure import host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
 from dyno.measure.stopping_rule import LOOSEST_REL_CI, effective_rel_ci, first_set, on_target, time_interval
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
@@ -47,6 +47,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     return Result(
         job=job_id,
         workload=workload.name,
+        params={**params.model_dump(mode="json"), **records[0].params},
         verdict=verdict(
             warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records, first)
         ),
@@ -136,7 +137,7 @@ def _warnings(
         _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
         _first((case, result_checks.overhead_bound(reached)) for case, reached in peaks),
         result_checks.synthetic_data(training.data if training else None),
-        result_checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
+        *(_of_training(training, records) if training else ()),
         result_checks.cache_resident(working_set, device.last_cache_bytes)
         if (working_set := _working_set(records))
         else None,
@@ -157,6 +158,34 @@ def _warnings(
         if each.code not in {raised.code for raised in found}:
             found.append(each)
     return sorted_warnings(found)
+
+
+def _of_training(training: Training, records: Sequence[RunRecord]) -> list[ResultWarning | None]:
+    """Where the samples raise the same code, their warning counts."""
+    epochs, watched = training.epochs, training.sensors
+    of_sensors = (stability.throttled(watched), stability.device_shared(watched))
+    return [
+        result_checks.loss_rising(training),
+        None
+        if (sampled_s := _sampled_epoch_s(records)) is None
+        else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records)),
+        host_noise.training_disturbed(epochs),
+        *(each and each.model_copy(update={"evidence": {**each.evidence, "phase": "training"}}) for each in of_sensors),
+    ]
+
+
+def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
+    """The time of an epoch of sampled steps; None if the samples aren't training steps."""
+    if any("epoch" not in record.amounts for record in records):
+        return None
+    each_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
+    return math.fsum(each_s) / len(each_s)
+
+
+def _cores_busy(records: Sequence[RunRecord]) -> float | None:
+    """The number of cores that the runs kept busy during their samples."""
+    used = _cpu([record.summary.cpu for record in records if record.summary.cpu is not None])
+    return (used.user_s + used.system_s) / used.wall_s if used and used.wall_s > 0 else None
 
 
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:

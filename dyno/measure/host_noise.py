@@ -7,6 +7,7 @@ to wait meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel d
 isn't evidence: a framework with more threads than cores waits for itself.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from dyno.devices.cpu import TOPOLOGY, siblings
 from dyno.measure.sampling import Clock
 from dyno.measure.warnings import warning
-from dyno.models.result import CoreShares, ResultWarning
+from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
 
@@ -23,6 +24,7 @@ PROC = Path("/proc")
 STEAL_LIMIT = 0.01
 OTHERS_LIMIT = 0.02
 WAIT_LIMIT = 0.01
+_LEAST_S = 2.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -93,6 +95,30 @@ def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
         siblings_share=seen.beside,
         run_delay_share=seen.waited,
     )
+
+
+def training_disturbed(epochs: Sequence[Epoch]) -> ResultWarning | None:
+    """As `noisy_neighbour`, for the first epoch, or for the further ones together. `evidence.phase` names them.
+
+    Shorter ones aren't judged, because /proc/stat counts in ticks.
+    """
+    for phase, part in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
+        seen = [(epoch.time_s, epoch.core_shares) for epoch in part if epoch.core_shares is not None]
+        if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (raised := noisy_neighbour(_pooled(seen))):
+            return raised.model_copy(update={"evidence": {**raised.evidence, "phase": phase}})
+    return None
+
+
+def _pooled(seen: Sequence[tuple[float, CoreShares]]) -> CoreShares:
+    """The shares of all windows together, each (seconds, shares)."""
+    whole_s = math.fsum(time_s for time_s, _ in seen)
+
+    def share(name: str) -> float | None:
+        parts = [(time_s, getattr(shares, name)) for time_s, shares in seen]
+        known = all(value is not None for _, value in parts)
+        return math.fsum(time_s * value for time_s, value in parts) / whole_s if known else None
+
+    return CoreShares.model_validate({name: share(name) for name in CoreShares.model_fields})
 
 
 def _difference(before: float | None, after: float | None) -> float | None:

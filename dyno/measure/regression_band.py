@@ -70,7 +70,8 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
         scatter=log_deviation(metric.by_run),
         clock_hz=clock_hz(result),
     )
-    timed = params.model_dump(mode="json", exclude=set(params.untimed))
+    ran = {**params.model_dump(mode="json"), **result.params}
+    timed = {name: value for name, value in ran.items() if name not in params.untimed}
     work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
     return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)
 

@@ -5,6 +5,7 @@ result. A workload's `verify` and `lint` call checks of its operands and params.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,10 +13,18 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
 
 # Slack for measured peaks: the measuring burst may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
+EPOCHS_LIMIT = 0.05
+_LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
+DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
+DOUBLED = (
+    2.0  # times the loss before the first step; the first steps of RMSprop at 1e-2 reached 1.2 (`shakespeare_lstm`)
+)
+START_SLACK = 1.05  # the first batch isn't the mean of all
+LEAST_STARTING = 32  # samples in a batch whose loss tells where a training starts
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
 # The share of a training's time spent waiting for batches, or making them on the device's own cores. Equal devices
@@ -111,8 +120,25 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
     return warning("LOSS_NONFINITE", "The loss became NaN or infinite in timed steps.", loss=str(loss))
 
 
-def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
-    """Raised if the last epoch's loss is above the first, or the second half's mean above the first half's."""
+def loss_rising(training: Training) -> ResultWarning | None:
+    """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
+
+    The first trial rose if its last epoch's loss is above the first's, or the second half's mean above the first
+    half's. For all trials see `loss_diverged`; a trial without a highest loss is of an older version.
+    """
+    losses = [epoch.loss for epoch in training.epochs]
+    diverged = loss_diverged(training.start_loss, max(losses), losses[-1] if len(losses) > 1 else None)
+    if diverged is not None:
+        return diverged
+    unknown = [
+        epoch.index for epoch in training.epochs if epoch.validation_s is not None and epoch.validation_loss is None
+    ]
+    if unknown:
+        return warning("LOSS_RISING", "A validation loss was NaN or infinite.", epochs=list[JsonValue](unknown))
+    for trial in training.trials:
+        last = trial.loss if trial.epochs > 1 else None
+        if trial.highest_loss is not None and (raised := loss_diverged(trial.start_loss, trial.highest_loss, last)):
+            return raised.model_copy(update={"evidence": {**raised.evidence, "seed": trial.seed}})
     if len(losses) < 2:
         return None
     half = len(losses) // 2
@@ -120,6 +146,54 @@ def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
     if losses[-1] <= losses[0] and after <= before:
         return None
     return warning("LOSS_RISING", first=losses[0], last=losses[-1], first_half_mean=before, second_half_mean=after)
+
+
+def epochs_disagree(
+    sampled_s: float, epochs: Sequence[Epoch], sampled_cores: float | None = None
+) -> ResultWarning | None:
+    """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
+
+    `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
+    samples. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
+
+    Steps need the same processor time on the same cores. If it differs as much as the times, the cores were slower: a
+    lower clock, or work on their sibling hyperthreads. If it doesn't, threads waited: for cores, or for each other.
+    """
+    trained = [epoch.time_s for epoch in epochs[1:]]
+    if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
+        return None
+    if max(sampled_s / mean_s, mean_s / sampled_s) <= 1 + EPOCHS_LIMIT:
+        return None
+    cpu_s = [epoch.cpu_s for epoch in epochs[1:] if epoch.cpu_s is not None]
+    trained_cores = math.fsum(cpu_s) / math.fsum(trained) if len(cpu_s) == len(trained) else None
+    return warning(
+        "EPOCHS_DISAGREE",
+        f"An epoch of sampled steps takes {sampled_s:.4g} s, but the trained epochs took {mean_s:.4g} s on average.",
+        sampled_epoch_s=sampled_s,
+        trained_epoch_s=mean_s,
+        ratio=sampled_s / mean_s,
+        epochs=len(trained),
+        median_epoch_s=statistics.median(trained),
+        fastest_epoch_s=min(trained),
+        slowest_epoch_s=max(trained),
+        sampled_cores_busy=sampled_cores,
+        trained_cores_busy=trained_cores,
+        cpu_ratio=sampled_s * sampled_cores / (mean_s * trained_cores) if sampled_cores and trained_cores else None,
+        limit=EPOCHS_LIMIT,
+    )
+
+
+def loss_diverged(start: float | None, highest: float, last: float | None = None) -> ResultWarning | None:
+    """Raised if a loss reached twice the loss before the first step, or DIVERGED, or ended above that loss.
+
+    `highest` and `last` are means over an epoch or over the timed steps, `start` that over the first batch, or None
+    if it is unknown.
+    """
+    doubled = start is not None and 0 < start <= highest / DOUBLED
+    ended_above = start is not None and last is not None and 0 < start < last / START_SLACK
+    if not doubled and not ended_above and highest < DIVERGED:
+        return None
+    return warning("LOSS_RISING", "The training diverged.", start=start, highest=highest, last=last, limit=DIVERGED)
 
 
 def precision_mismatch(precision: Precision) -> ResultWarning | None:

@@ -196,8 +196,9 @@ _ROWS = (
         same error, so Dyno doesn't distinguish them. Sums over more than 2,600 terms (`k`) may have larger errors: for
         float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
         `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
-        product is in the dtype of its layers. So Dyno detects on a CPU if they compute in bfloat16 instead of float32,
-        which a Keras setting can cause. For `quantized_inference`, raised if no part of the int8 model is int8.""",
+        product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
+        detects TF32, which TensorFlow uses on a GPU by default, and bfloat16, which a Keras setting can cause. For
+        `quantized_inference`, raised if no part of the int8 model is int8.""",
         do="""Request the precision that ran, or turn it off with the framework's flag. Compare only results with the
         same `precision.observed`.""",
     ),
@@ -238,11 +239,12 @@ _ROWS = (
         "B",
         "Other processes or another machine used the device's cores.",
         means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
-        cores during sampling.""",
+        cores during sampling, or during the training.""",
         found="""As shares of the cores' time: the hypervisor took more than {measure.host_noise.STEAL_LIMIT:%}, sibling
         hyperthreads were busy for more than {measure.host_noise.OTHERS_LIMIT:%}, or other processes used more than
         {measure.host_noise.OTHERS_LIMIT:%} while this one waited for more than {measure.host_noise.WAIT_LIMIT:%} (if
-        the kernel counts waiting).""",
+        the kernel counts waiting). Also raised for the first epoch of a training, or for the further epochs together,
+        if they last two seconds; `evidence.phase` then says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),
@@ -351,10 +353,31 @@ _ROWS = (
         "LOSS_RISING",
         "B",
         "The training loss rose.",
-        means="The training did not learn, so its speed is that of a useless training.",
+        means="The training did not learn, or diverged, so its speed is that of a useless training.",
         found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
-        loss than the first.""",
+        loss than the first. Also, in any trial and in the timed steps: a mean loss is
+        {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
+        {measure.result_checks.DIVERGED}, or the last of several epochs is more than 5 % above that first loss. The
+        first loss counts if the first call makes one step on a batch of at least
+        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. In `input_pipeline`,
+        the fed and the resident steps count. Also raised for a validation loss that isn't finite, as in a deep network
+        whose batch normalisation has seen few batches.""",
         do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
+    ),
+    WarningCode(
+        "EPOCHS_DISAGREE",
+        "B",
+        "The sampled steps and the trained epochs differ in speed.",
+        means="""An epoch of sampled steps takes another time than the trained epochs took, so one of them isn't the
+        speed of this training on this device.""",
+        found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
+        the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
+        other. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
+        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need the same
+        processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were slower
+        (clock, sibling hyperthreads). If it is near 1, threads waited for cores or for each other, and
+        `sampled_cores_busy` differs from `trained_cores_busy`. Repeat the job, on a quiet machine.""",
     ),
     WarningCode(
         "METRIC_OUT_OF_BAND",

@@ -212,11 +212,21 @@ class Peak(Stored):
 
 
 class Precision(Stored):
-    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm)."""
+    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm).
+
+    For a training, the coarser of a product and a convolution.
+    """
 
     requested: str
     observed: str | None
     rel_error: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """ "float32", "float32 (tf32)" if that is what ran, or "float32 (not observed)"."""
+        if self.observed == self.requested:
+            return self.requested
+        return f"{self.requested} ({self.observed or 'not observed'})"
 
 
 class RunSummary(Stored):
@@ -252,7 +262,10 @@ class RunSummary(Stored):
 class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
-    `loss` and `accuracy` are running means over the epoch, as Keras prints them.
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them. `validation_loss` is null beside a
+    `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch,
+    for the first one from the start of compilation; null as in a run, and in results of older versions. `cpu_s` is the
+    process's processor time in the epoch, except for the steps before it that count as part of the first.
     """
 
     index: int
@@ -264,6 +277,8 @@ class Epoch(Stored):
     validation_accuracy: float | None = None
     validation_s: float | None = None
     learning_rate: float | None = None
+    core_shares: CoreShares | None = None
+    cpu_s: float | None = None
 
 
 class CallbackEvent(Stored):
@@ -275,11 +290,16 @@ class CallbackEvent(Stored):
 
 
 class Trial(Stored):
-    """One of several full trainings that differ only in the seed."""
+    """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
+
+    `highest_loss`: of any epoch. `start_loss`: see `Training`. Results of older versions have neither.
+    """
 
     seed: int
     epochs: int
     loss: float
+    start_loss: float | None = None
+    highest_loss: float | None = None
     accuracy: float | None = None
     wrong: int | None = None
 
@@ -304,9 +324,14 @@ class Training(Stored):
     With several trials, `accuracy` is their mean, with Student's t over the seeds. Only the trials then have `wrong`.
     All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines` the same
     figures for methods without training.
+
+    `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
+    the batch has fewer than 32 samples, with another job's weights, and in results of older versions. `sensors`: from
+    compilation to the evaluation.
     """
 
     epochs: list[Epoch]
+    start_loss: float | None = None
     seed: int
     data: DataOrigin
     accuracy: float | None = None
@@ -318,6 +343,7 @@ class Training(Stored):
     best_epoch: int | None = None  # the epoch whose weights were kept
     test: dict[str, float] = {}
     baselines: dict[str, float] = {}
+    sensors: Sensors | None = None
 
 
 class Artifact(Stored):
@@ -348,6 +374,10 @@ class Result(Stored):
 
     job: str
     workload: str
+    params: dict[str, JsonValue] = Field(
+        default={},
+        description="All params as they ran. The job's spec has the requested ones. Empty in results of older versions",
+    )
     verdict: Verdict
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
@@ -418,6 +448,7 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "repeat_low": 2.42e11,
     "repeat_high": 2.6e11,
     "better": "higher",
+    "precision": "float32",
     "verdict": "indicative",
     "label.commit": "abc",
     "param.n": 512,
@@ -450,6 +481,9 @@ class ResultRow(BaseModel):
     )
     repeat_high: float | None = None
     better: Literal["higher", "lower"]
+    precision: str | None = Field(
+        None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
+    )
     verdict: Verdict
 
 

@@ -64,6 +64,7 @@ class RunRecord(Stored):
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
     tuned: dict[str, JsonValue] = {}  # for later runs of the job
     flops: float | None = None  # of one execution, if the params alone don't determine it
+    params: dict[str, JsonValue] = {}  # values that ran, for params that left them open
     figures: dict[str, float] = {}  # by metric name, figures that aren't sampled: for MetricSpec.once and each_run
     cases: list[CaseRecord] = []
     peak: dict[str, PeakFigure] = {}  # measured again, since a figure exceeded the device's peak

@@ -167,6 +167,7 @@ class Run:
         self._started_at_s = started_at_s
         self._timer = PhaseTimer(frames.report)
         self._found_before: list[ResultWarning] = []
+        self._training_sensors: sensors.SensorRecorder | None = None
 
     def record(self) -> RunRecord:
         """Execute the run and return its measurements. Any error propagates."""
@@ -181,8 +182,8 @@ class Run:
         first_op_at_s = self._start_device()
         resolved = resolve(self._request.spec)
         built = self._build(resolved)
-        training = self._execute_first(built)
         with sensors.sensing(self._device) as source:
+            training = self._execute_first(built, source)
             own, cases = sample_cases(
                 built, self._request.spec.measure, self._device, source, self._frames, self._framework
             )
@@ -218,7 +219,7 @@ class Run:
             run=self._request.run,
             cores=self._cores(),
             phase=self._timer.phase,
-            report=self._frames.report,
+            report=self._report,
             device=self._device,
             data_dir=_path(self._request.data_dir) or Settings().data_dir,
             replicas=spec.replicas,
@@ -228,7 +229,14 @@ class Run:
         )
         return resolved.workload.build(resolved.params, context)
 
-    def _execute_first(self, built: Built) -> Training | None:
+    def _report(self, phase: str, completed: int = 0, total: int | None = None, unit: str = "samples") -> None:
+        if self._training_sensors is not None:
+            self._training_sensors.look()
+        self._frames.report(phase, completed, total, unit)
+
+    def _execute_first(self, built: Built, source: sensors.SensorSource) -> Training | None:
+        if self._request.run == 0:
+            self._training_sensors = watched = sensors.SensorRecorder(source)
         with self._timer.phase("compile"):
             built.compile()
         with self._timer.phase("first_execution"):
@@ -237,7 +245,8 @@ class Run:
             return None
         with self._timer.phase("training", reported=False):
             training = built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
-        return training
+        self._training_sensors = None
+        return training and training.model_copy(update={"sensors": watched.over(0)})
 
     @staticmethod
     def _cases_to_check(
@@ -284,6 +293,7 @@ class Run:
             figures=found.figures,
             tuned=found.tuned,
             flops=found.flops,
+            params=found.params,
             peak=measured.peak,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )

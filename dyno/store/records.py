@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import redis.asyncio
+from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.models.job import DONE, Holder, Job, QueuePlace, Status, Stored, Urls
-from dyno.models.result import Metric, Verdict
+from dyno.models.result import Metric, Precision, Verdict
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
@@ -221,6 +222,8 @@ class ResultSummary(Stored):
     """The fields of `dyno.models.result.Result` that lists and events need."""
 
     verdict: Verdict
+    params: dict[str, JsonValue] = {}
+    precision: Precision | None = None
     metrics: list[Metric]
     hardware_id: str | None = None
     device: dict[str, Any] = {}

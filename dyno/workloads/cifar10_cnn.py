@@ -40,6 +40,10 @@ class Cifar10CnnParams(images.ImageParams):
         _AIRPLANE, description=images.RECOGNISE
     )
 
+    @property
+    def available(self) -> tuple[int, int]:
+        return _samples(self.data)
+
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
         return {"batch_size": 128 * replicas}

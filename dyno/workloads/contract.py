@@ -49,6 +49,10 @@ class Params(Model, strict=True):
         """As `conflicts`: what the framework can't do with `replicas`, on any device."""
         return []
 
+    def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
+        """As `conflicts_on`: what the framework can't do on this device."""
+        return []
+
     @property
     def replicable(self) -> bool:
         """Whether a `Workload.replicable` workload can run on several devices with these params."""
@@ -106,6 +110,7 @@ class Verification:
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
     flops: float | None = None  # of one execution as it ran, where the params alone don't decide it
+    params: dict[str, JsonValue] = field(default_factory=dict)  # values that ran, where others were possible
 
 
 @dataclass(frozen=True)
@@ -280,11 +285,16 @@ class ResolvedSpec:
         detail = f"{device.full_id} takes up to {device.units} replicas, not {replicas}"
         return [FieldError("/replicas", "too-many-replicas", detail)]
 
+    def refusals(self, device: Device) -> list[FieldError]:
+        """Errors in params that the device, or the framework on it, doesn't support."""
+        refused = self.workload.refuses(self.params, device)
+        return [*refused, *self.params.conflicts_with(self.spec.framework, device)]
+
     def can_run(self, device: Device) -> bool:
         """Whether the device has enough units and memory and the workload doesn't refuse it.
 
         The estimated time doesn't count: it is accurate to a factor of about 3 only.
         """
-        if self.check_units(device) or self.workload.refuses(self.params, device):
+        if self.check_units(device) or self.refusals(device):
             return False
         return self.estimate(device).memory_bytes <= device.memory_bytes

@@ -9,7 +9,7 @@ normalisation, pooling, activations and the optimiser.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -21,8 +21,6 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25,
 
 
 class FashionMnistCnnParams(images.ImageParams):
-    shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
-
     batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 15
     filters: list[images.Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=images.FILTERS)

@@ -61,6 +61,7 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> model_training.Plan:
         make=lambda jit_compile: review_model(keras, params, jit_compile),
         train=train,
         data=data.origin.model_copy(update={"train_samples": len(train), "test_samples": len(test)}),
+        params={"data": data.origin.kind, "train_samples": len(train), "test_samples": len(test)},
         judge=lambda model, trainer: _judged(params, test, trainer, context),
         jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
     )
@@ -135,6 +136,10 @@ class ImdbLstmParams(recurrent.RecurrentParams):
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
         return None if self.train_samples is None else ("train_samples", self.train_samples)
+
+    @property
+    def available_samples(self) -> int:
+        return REVIEWS
 
     def conflicts(self) -> list[FieldError]:
         return [*super().conflicts(), *self.unrolled_too_far(self.length, "/length")]

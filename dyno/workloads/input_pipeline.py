@@ -32,7 +32,7 @@ from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.interface import Dataset
-from dyno.measure.result_checks import INPUT_LIMIT, constant_data, input_bound, loss_nonfinite, synthetic_data
+from dyno.measure.result_checks import INPUT_LIMIT, constant_data, input_bound, synthetic_data
 from dyno.measure.warnings import warning
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
@@ -239,7 +239,7 @@ class FedTraining:
             self._resident = self._step.placed(*batch)
         self._timed = step_checks.StepCounter.of(self._model)
         self._calls: list[_Call] = []
-        self._fed_loss = self._unfit_loss = 0.0
+        self._losses = step_checks.StepLosses(params.batch_size)
         self.work = float(params.batch_size)
         flops = network.flops_per_sample * self.work
         self.cases = [
@@ -254,17 +254,18 @@ class FedTraining:
         """Take every batch from the pipeline and leave as many batches ready as before."""
         self._timed.asked += count
         step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
+        loss = 0.0
         with self._feed as feed:
             for _ in range(count):
                 asked_s = time.perf_counter()
                 batch = step.placed(*feed.take())
                 waited_s += time.perf_counter() - asked_s
-                self._fed_loss = step.train(batch)
+                loss = step.train(batch)
             asked_s = time.perf_counter()
             feed.settle()
             waited_s += time.perf_counter() - asked_s
         self._calls.append(_Call(time.perf_counter() - began_s, waited_s, self._feed.made_in_s - made_before_s))
-        self._note(self._fed_loss)
+        self._losses.add(loss, count)
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
@@ -279,14 +280,14 @@ class FedTraining:
         of_run = (
             bound,
             check_batches(self._few_batches(), len(self._train)),
-            loss_nonfinite(self._unfit_loss),
             synthetic_data(self._origin, _DECODING),
         )
         return contract.Verification(
-            warnings=[*found.warnings, *(each for each in of_run if each is not None)],
+            warnings=[*self._losses.warnings(), *found.warnings, *(each for each in of_run if each is not None)],
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
             precision=found.precision,
+            tuned=found.tuned,
             details={
                 **pipeline,
                 "input_limit": INPUT_LIMIT,
@@ -299,6 +300,11 @@ class FedTraining:
                 **found.details,
             },
             amounts={"step": self.work},
+            params={
+                "jit_compile": self._step.jit_compile,
+                "data": self._origin.kind,
+                "train_samples": len(self._train),
+            },
             figures={"input_wait_share": wait_share, "input_core_share": core_share},
         )
 
@@ -307,7 +313,7 @@ class FedTraining:
         loss = 0.0
         for _ in range(count):
             loss = self._step.train(self._resident)
-        self._note(loss)
+        self._losses.add(loss, count)
 
     def _few_batches(self) -> list[tuple[NDArray[Any], ...]]:
         """The next batches, read back from the device."""
@@ -316,10 +322,6 @@ class FedTraining:
             placed = [self._step.placed(*feed.take()) for _ in range(CHECKED_BATCHES)]
             feed.settle()
         return [tuple(framework.numpy(part) for part in batch) for batch in placed]
-
-    def _note(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            self._unfit_loss = loss
 
     def _new_model(self) -> Any:
         keras, params = self._context.framework.keras, self._params
@@ -401,8 +403,22 @@ class InputPipelineParams(contract.Params):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's learning rate")
     jit_compile: bool = Field(False, description="Compile with XLA; JAX always does, PyTorch never")
 
+    def fitted(self, replicas: int) -> dict[str, object]:
+        return {"train_samples": self._available} if self._available < self.train_samples else {}
+
+    @property
+    def _available(self) -> int:
+        """The maximum number of training images in this kind of data."""
+        return self.network.samples(self.data)[0]
+
     def conflicts(self) -> list[FieldError]:
         found = []
+        if self.train_samples > self._available:
+            detail = f'at most {self._available} with "data": "{self.data}"'
+            found.append(FieldError("/train_samples", "too-many-samples", detail))
+        if self.input_threads > self.batch_size:
+            detail = f"each thread makes a part of every batch: at most {self.batch_size}"
+            found.append(FieldError("/input_threads", "too-many-threads", detail))
         if self.data == "sample" and not self.network.ships_sample:
             found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.source == "memory" and self.file_scale > 1:

@@ -7,7 +7,7 @@ although a framework may skip it.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -55,8 +55,6 @@ DIGITS = digits()
 
 
 class MnistCnnParams(images.ImageParams):
-    shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
-
     batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     filters: list[images.Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=images.FILTERS)

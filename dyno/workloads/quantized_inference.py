@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from dyno.datasets.image_sets import SAMPLE_TRAIN
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
@@ -35,7 +34,7 @@ from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Smoke, Verification, Workload
 from dyno.workloads.mnist_cnn import DIGITS
 from dyno.workloads.training.checkpoints import load_weights
-from dyno.workloads.training.images import ImageParams, Network, judge_images, recognise_image
+from dyno.workloads.training.images import ImageParams, Network, check_recognise, judge_images, recognise_image
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 
 Engine = Literal["litert", "keras"]
@@ -160,6 +159,7 @@ class QuantizedRun:
         with context.phase("data"):
             data = network.load(Settings(data_dir=context.data_dir), params.data)
             self._data = data.limited(params.train_samples, params.test_samples)
+            check_recognise(params.recognise, self._data)
         self._trained: Training | None = None
         self._details: dict[str, JsonValue] = {}
         self._figures: dict[str, float] = {}
@@ -220,6 +220,7 @@ class QuantizedRun:
                 **self._details,
             },
             amounts={"call": self.work},
+            params={"engine": self._engine, **self._data.params},
             figures={
                 "size_float32": float(len(self._float32.file[1])),
                 "size_int8": float(len(self._int8.file[1])),
@@ -256,6 +257,7 @@ class QuantizedRun:
                 train=Dataset(self._data.train_images, one_hot),
                 data=self._data.origin,
                 judge=judge,
+                params=self._data.params,
             ),
             context,
         )
@@ -329,7 +331,6 @@ _CASE_S = 4.0  # default budget of one case with short calls
 
 class QuantizedInferenceParams(ImageParams):
     how: ClassVar[frozenset[str]] = ImageParams.how | {"engine"}
-    shipped: ClassVar[int | None] = SAMPLE_TRAIN
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
     batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
@@ -348,13 +349,18 @@ class QuantizedInferenceParams(ImageParams):
             found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.weights is None:
             return [*found, *super().conflicts()]
-        return [*found, *self.only_training("the weights come from another job", "jit_compile")]
+        only = self.only_training("the weights come from another job", "jit_compile")
+        return [*found, *only, *self.beyond_the_data()]
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
         found = super().conflicts_on(framework, replicas)
         if self.engine == "litert" and framework != LITERT_ON:
             found.append(FieldError("/engine", "engine-unsupported", LITERT_NEEDS))
         return found
+
+    @property
+    def available(self) -> tuple[int, int]:
+        return self.network.samples(self.data)
 
     @property
     def draws_batches(self) -> bool:

@@ -184,6 +184,7 @@ class Inference:
                 "difference_tolerance": tolerance,
             },
             amounts={"step": self.work},
+            params={"jit_compile": self._jit_compile()},
         )
 
     def _compared(self) -> NDArray[np.intp]:
@@ -316,6 +317,7 @@ def build(params: Resnet50Params, context: contract.BuildContext) -> contract.Bu
             note="labels are random too, so accuracy is meaningless",
         ),
         judge=lambda model, trainer: TrainingOutcome(),
+        params={"images": params.count},
         flops_per_sample=3 * params.forward_flops,
     )
     if params.mode == "train":

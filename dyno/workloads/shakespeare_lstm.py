@@ -19,6 +19,7 @@ the default.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -141,6 +142,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training
         train=train,
         validation=windows(text, kept, end, params.window, params.window) if kept < end else None,
         data=text.origin,
+        params={"data": text.origin.kind, "test_samples": len(test)},
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         amounts={"character": 1 / params.window},
@@ -249,7 +251,18 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
         if 0 < self.validated_characters <= self.window:
             detail = f"{self.validated_characters} characters are too few for a window of {self.window} and its target"
             found.append(FieldError("/validation_share", "too-few-characters", detail))
+        if (self.test_samples or 0) > (most := self.most_test_samples):
+            found.append(FieldError("/test_samples", "too-many-samples", f"at most {most}, each of {self.window}"))
         return found
+
+    @property
+    def most_test_samples(self) -> int:
+        """The number of test windows in the held-out text."""
+        return math.ceil((shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) / self.window) - 1
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.steps_per_epoch
 
     @property
     def validated_characters(self) -> int:

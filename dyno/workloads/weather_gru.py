@@ -139,6 +139,7 @@ def plan(params: WeatherGruParams, context: BuildContext) -> model_training.Plan
         train=Dataset(hours.inputs, hours.targets, params.window, starts),
         validation=windows(hours, hours.train - validated, hours.train, params) if validated else None,
         data=data.origin,
+        params={"data": data.origin.kind},
         judge=lambda model, trainer: _judged(params, hours, test, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         jit_unmeasured=recurrent.jit_unmeasured(params.recurrence, context.device),
@@ -254,6 +255,10 @@ class WeatherGruParams(recurrent.RecurrentParams):
             detail = f"{validated} validation hours are too few for a window of {self.window}"
             found.append(FieldError("/validation_share", "too-few-hours", detail))
         return found
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.steps_per_epoch
 
     @property
     def validated_hours(self) -> int:

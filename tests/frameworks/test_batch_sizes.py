@@ -6,6 +6,13 @@ import pytest
 from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, divisible_size, full_batch
 from dyno.frameworks.jax_trainer import JaxTrainer
+from dyno.frameworks.torch_trainer import TorchTrainer
+
+
+def test_pytorch_refuses_a_batch_larger_than_the_data_like_the_others() -> None:
+    three = Dataset(np.ones((3, 1), np.float32), np.ones((3, 1), np.float32))
+    with pytest.raises(RunFailed, match="a batch of 8 is larger than the 3 training samples"):
+        TorchTrainer(None, "cpu", None, three, batch_size=8, seed=0, steps_per_execution=1)
 
 
 @pytest.mark.parametrize(("batch_size", "samples", "replicas", "size"), [(8, 100, 4, 8), (7, 7, 4, 4), (5, 9, 1, 5)])

@@ -12,7 +12,7 @@ import pytest
 from dyno.devices.device import Device
 from dyno.measure.assemble import reproduce
 from dyno.measure.warnings import warning
-from dyno.models.result import DataOrigin, Epoch, Memory, Precision, Result, Training, Verdict
+from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
 from dyno.workloads.contract import Params
@@ -143,6 +143,11 @@ def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(
     assert {"OVERHEAD_BOUND", "CPU_QUOTA", "EMULATED_DEVICE"} <= codes(found)
 
 
+def test_the_params_that_ran_replace_the_requested_ones(result: Callable[..., Result], record: MakeRecord) -> None:
+    found = result([record([1.0] * 20, amounts={"execution": 1.0}, params={"mode": "a"})], n=7)
+    assert found.params == {"n": 7, "k": None, "dtype": "float32", "mode": "a"}
+
+
 def test_a_working_set_within_the_cache_raises_a_warning(result: Callable[..., Result], record: MakeRecord) -> None:
     inside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**20})
     outside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**30})
@@ -156,6 +161,38 @@ def test_a_rising_loss_and_sample_data_raise_warnings(result: Callable[..., Resu
     training = TRAINING.model_copy(update={"epochs": rising, "data": data})
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, training=training)])
     assert {"LOSS_RISING", "SYNTHETIC_DATA"} <= codes(found)
+
+
+def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    loud = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.1)
+    epochs = [Epoch(index=place, time_s=3.0, loss=1.0, core_shares=loud) for place in range(2)]
+    sensors = Sensors(throttle_reasons=["heat"], throttled_share=0.5)
+    training = TRAINING.model_copy(update={"epochs": epochs, "sensors": sensors})
+    of_samples = warning("NOISY_NEIGHBOUR", others_share=0.1)
+
+    def phases(**fields: object) -> dict[str, object]:
+        run = record([1.0] * 20, amounts={"execution": 1.0}, training=training, **fields)
+        return {each.code: each.evidence.get("phase") for each in result([run]).warnings if each.severity == "B"}
+
+    expected = {"NOISY_NEIGHBOUR": "first epoch", "THROTTLED": "training"}
+    assert expected.items() <= phases().items()
+    assert phases(warnings=[of_samples])["NOISY_NEIGHBOUR"] is None
+
+
+def test_sampled_steps_are_compared_with_the_epochs_in_their_unit(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    """An execution of 1000 samples takes 1 s, an epoch of 3000 samples 3 s."""
+
+    def raised(epoch_s: float, *, steps: bool = True) -> bool:
+        epochs = [Epoch(index=place, time_s=epoch_s, loss=2.0 - place) for place in range(2)]
+        amounts = {"execution": 1.0} | ({"epoch": 3000.0} if steps else {})
+        training = TRAINING.model_copy(update={"epochs": epochs})
+        return "EPOCHS_DISAGREE" in codes(result([record([1.0] * 20, amounts=amounts, training=training)]))
+
+    assert (raised(3.0), raised(3.2), raised(3.2, steps=False)) == (False, True, False)
 
 
 def test_the_result_has_identity_environment_and_references(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dyno.measure.host_noise import CoreUsage, HostNoise, core_shares, noisy_neighbour
+from dyno.measure.host_noise import CoreUsage, HostNoise, core_shares, noisy_neighbour, training_disturbed
 from dyno.measure.sampling import HostClock
-from dyno.models.result import ResultWarning
+from dyno.models.result import CoreShares, Epoch, ResultWarning
 from tests.waiting import eventually
 
 HOG = """
@@ -176,3 +176,33 @@ def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:
     others = raised.evidence["others_share"]
     assert isinstance(others, float)
     assert others > 0.2
+
+
+def epoch(time_s: float, others: float, waited: float | None = 0.02, stolen: float = 0.0) -> Epoch:
+    shares = CoreShares(others=others, stolen=stolen, beside=0.0, waited=waited)
+    return Epoch(index=0, time_s=time_s, loss=1.0, core_shares=shares)
+
+
+QUIET = epoch(2.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "phase"),
+    [
+        ([QUIET, QUIET], None),
+        ([epoch(2.0, 0.3), QUIET], "first epoch"),
+        ([QUIET, QUIET, epoch(0.5, 0.3)], "further epochs"),
+        ([QUIET, *[QUIET] * 9, epoch(0.5, 0.3)], None),  # 0.8 % of their time
+        ([epoch(1.9, 0.3), epoch(1.0, 0.3)], None),  # too short for ticks
+        ([QUIET, epoch(1.0, 0.3), epoch(1.0, 0.3)], "further epochs"),
+        ([QUIET, epoch(2.0, 0.3, waited=0.0)], None),
+        ([QUIET, epoch(2.0, 0.3, waited=None)], "further epochs"),
+        ([QUIET, epoch(2.0, 0.0, stolen=0.02)], "further epochs"),
+        ([QUIET.model_copy(update={"core_shares": None})] * 3, None),
+    ],
+)
+def test_other_work_during_the_training_is_found_in_the_first_epoch_or_over_the_others(
+    epochs: list[Epoch], phase: str | None
+) -> None:
+    raised = training_disturbed(epochs)
+    assert (raised and raised.code, raised and raised.evidence["phase"]) == (phase and "NOISY_NEIGHBOUR", phase)

@@ -56,6 +56,12 @@ def test_the_headline_is_the_first_metric_that_was_sampled() -> None:
     assert (found.own.value, found.own.hardware_id, found.own.context_id) == (6.0, "hw_1", "ctx_1")
 
 
+def test_params_that_ran_make_the_series_unless_they_change_no_sample() -> None:
+    usual = the_headline(a_result()).series
+    assert the_headline(a_result(params={"n": 32})).series == the_headline(a_result(), n=32).series != usual
+    assert the_headline(a_result(params={"n": 64, "epochs": 3})).series == usual
+
+
 def test_settings_that_do_not_change_a_sample_keep_the_series() -> None:
     usual = the_headline(a_result()).series
     measure = {"processes": 1}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dyno.measure import result_checks
-from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training, Trial
 
 
 def code(raised: ResultWarning | None) -> str | None:
@@ -121,14 +123,95 @@ def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
     assert (code(result_checks.clock_skew(monotonic_s, epoch_s)) == "CLOCK_SKEW") is skewed
 
 
+def a_training(losses: list[float], start: float | None = None, trials: list[Trial] | None = None) -> Training:
+    epochs = [Epoch(index=index, time_s=1.0, loss=loss) for index, loss in enumerate(losses)]
+    origin = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
+    return Training(epochs=epochs, start_loss=start, seed=0, data=origin, trials=trials or [])
+
+
 @pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
 def test_a_rising_loss_raises_a_warning(losses: list[float]) -> None:
-    assert code(result_checks.loss_rising(losses)) == "LOSS_RISING"
+    assert code(result_checks.loss_rising(a_training(losses))) == "LOSS_RISING"
 
 
-@pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
+@pytest.mark.parametrize("losses", [[1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
 def test_a_falling_loss_and_a_single_epoch_raise_nothing(losses: list[float]) -> None:
-    assert result_checks.loss_rising(losses) is None
+    for start in (None, 0.0, 2.0):
+        assert result_checks.loss_rising(a_training(losses, start)) is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "start"),
+    [
+        ([2.4e9, 2065.0, 47.0], None),
+        ([2.4e9, 2065.0, 47.0], 2.3),
+        ([2065.0, 47.0, 2.0], 2.3),
+        ([1e9], None),
+        ([4.6], 2.3),
+        ([2.6, 2.5], 2.3),
+    ],
+)
+def test_a_loss_far_above_its_start_or_above_1e9_raises_a_warning(losses: list[float], start: float | None) -> None:
+    raised = result_checks.loss_rising(a_training(losses, start))
+    assert raised is not None
+    assert (raised.code, raised.severity) == ("LOSS_RISING", "B")
+    assert (raised.evidence["start"], raised.evidence["highest"]) == (start, max(losses))
+
+
+def test_every_trial_may_diverge_and_its_seed_is_named() -> None:
+    sound = Trial(seed=0, epochs=2, loss=0.5, start_loss=2.3, highest_loss=1.0)
+    exploded = sound.model_copy(update={"seed": 1, "highest_loss": 50.0})
+    old = sound.model_copy(update={"start_loss": None, "highest_loss": None})
+    assert result_checks.loss_rising(a_training([1.0, 0.5], 2.3, [sound, old])) is None
+    raised = result_checks.loss_rising(a_training([1.0, 0.5], 2.3, [sound, exploded]))
+    assert raised is not None
+    assert raised.evidence["seed"] == 1
+
+
+RECORDED = Path(__file__).parents[2] / "docs" / "results" / "recorded" / "reproduction"
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [
+        ("cifar10_1024", 0.79),
+        ("cifar10_128", 1.17),
+        ("fashion", 1.13),
+        ("weather", 1.16),
+        ("weather_small", 1.27),
+        *((name, None) for name in ("imdb", "mnist_256", "mnist_512", "mnist_1024", "mnist_full_128")),
+        *((name, None) for name in ("mnist_full_1024", "shakespeare", "shakespeare_small")),
+    ],
+)
+def test_recorded_trainings_disagree_with_their_samples_by_more_than_5_percent(name: str, ratio: float | None) -> None:
+    result = json.loads((RECORDED / f"{name}.json").read_text())["result"]
+    epoch_s = next(metric["value"] for metric in result["metrics"] if metric["name"] == "epoch_time")
+    epochs = [Epoch.model_validate(epoch) for epoch in result["training"]["epochs"]]
+    raised = result_checks.epochs_disagree(epoch_s, epochs)
+    assert (code(raised) == "EPOCHS_DISAGREE") is (ratio is not None)
+    if raised is not None:
+        assert raised.evidence["ratio"] == pytest.approx(ratio, abs=0.006)
+        assert (raised.evidence["epochs"], raised.severity) == (len(epochs) - 1, "B")
+
+
+@pytest.mark.parametrize(
+    ("busy", "cpu_ratio"),
+    [(1.8, 0.8), (1.44, 1.0), (None, None)],  # slower cores, and threads that waited
+)
+def test_the_evidence_tells_slower_cores_from_threads_that_waited(busy: float | None, cpu_ratio: float | None) -> None:
+    """Sampled epochs of 8 s keep 1.8 cores busy; trained ones of 10 s keep `busy` ones."""
+    used_s = None if busy is None else 10 * busy
+    epochs = [Epoch(index=index, time_s=10.0, loss=1.0, cpu_s=used_s) for index in range(3)]
+    raised = result_checks.epochs_disagree(8.0, epochs, 1.8)
+    assert raised is not None
+    assert raised.evidence["cpu_ratio"] == (cpu_ratio and pytest.approx(cpu_ratio))
+    assert raised.evidence["trained_cores_busy"] == (busy and pytest.approx(busy))
+
+
+@pytest.mark.parametrize("times_s", [[3.0], [3.0, 0.4, 0.4, 0.4], [3.0, 0.9]])
+def test_a_single_epoch_and_short_ones_are_not_compared(times_s: list[float]) -> None:
+    epochs = [Epoch(index=index, time_s=time_s, loss=1.0) for index, time_s in enumerate(times_s)]
+    assert result_checks.epochs_disagree(0.1, epochs) is None
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ The samples' clock advances by the duration that the work declares, so that timi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from dyno.models.result import DataOrigin, Result
 from dyno.models.spec import Measure, Spec
 from dyno.runner import case_sampling
 from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
+from dyno.workloads.training import epochs
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import TrainingParams
 from tests.running import codes, job_of
@@ -141,3 +144,38 @@ def test_a_learning_rate_that_is_too_high_raises_the_loss(
     spec = Spec(workload="line", params=params, measure=measure)
     found = job_of(_workload(_line, TrainingParams), spec, DEVICE)
     assert ("LOSS_RISING" in codes(found)) is rises
+
+
+@pytest.mark.provokes("EPOCHS_DISAGREE")
+@pytest.mark.silent("EPOCHS_DISAGREE")
+@pytest.mark.parametrize(("slower", "disagree"), [(1.04, False), (1.06, True), (0.94, True), (0.96, False)])
+def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(
+    slower: float, disagree: bool, tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(case_sampling, "HostClock", Given)
+    monkeypatch.setattr(
+        epochs, "time", SimpleNamespace(perf_counter=lambda: Given.time_s, process_time=time.process_time)
+    )
+
+    def build(params: TrainingParams, context: BuildContext) -> ModelTraining:
+        built = _line(params, context)
+        make = built._trainer.steps
+
+        def steps(count: int) -> float:
+            Given.time_s += 0.2 * count * (slower if built._trains else 1.0)
+            return make(count)
+
+        built._trainer.steps = steps  # type: ignore[method-assign]
+        return built
+
+    params = {"batch_size": 10, "epochs": 3, "jit_compile": False, "learning_rate": 0.1}
+    measure = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 2})
+    found = job_of(_workload(build, TrainingParams), Spec(workload="line", params=params, measure=measure), DEVICE)
+    raised = {each.code: each for each in found.warnings}
+    assert ("EPOCHS_DISAGREE" in raised) is disagree
+    if disagree:
+        assert raised["EPOCHS_DISAGREE"].evidence["ratio"] == pytest.approx(1 / slower)
+    assert found.training is not None
+    assert found.training.sensors is not None
+    assert found.training.sensors.looks > len(found.training.epochs)
+    assert all(epoch.core_shares is not None and epoch.cpu_s for epoch in found.training.epochs)

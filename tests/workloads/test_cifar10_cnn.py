@@ -11,6 +11,7 @@ import pytest
 
 from dyno.datasets import cifar10
 from dyno.datasets.image_sets import Images
+from dyno.errors import RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
@@ -78,16 +79,36 @@ def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
     context: Context, noise: Images, tmp_path: Path
 ) -> None:
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
-    _, details = _trained(context(artifacts=tmp_path), network, recognise=9999)  # the last one
+    _, details = _trained(context(artifacts=tmp_path), network, test_samples=32, recognise=31)
     model = network.model(context().framework.keras, 1e-3, False)
     model.load_weights(tmp_path / "model.weights.h5")
     probabilities = model.predict(noise.test_images[-1:], verbose=0)[0]
     recognised = details["recognised"]
     assert (recognised["index"], recognised["label"]) == (31, noise.test_labels[-1])
-    assert recognised["asked"] == 9999
     assert list(recognised["probabilities"]) == list(cifar10.CLASS_NAMES)
     assert list(recognised["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-5)
     assert recognised["predicted"] == int(np.argmax(probabilities))
+
+
+def test_an_image_that_the_data_found_lacks_fails_before_the_training(context: Context, noise: Images) -> None:
+    network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
+    asked = validate_params(CIFAR, TINY | {"recognise": 32})
+    assert isinstance(asked, Cifar10CnnParams)
+    with pytest.raises(RunFailed, match=r"test image 32 doesn't exist: noise \(synthetic\) has 32 here") as failed:
+        network.build(asked, context())
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "no_such_image")
+
+
+def test_the_params_that_ran_are_those_of_the_data_found(context: Context, noise: Images) -> None:
+    network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
+    asked = validate_params(CIFAR, TINY | {"train_samples": None, "test_samples": None, "jit_compile": "auto"})
+    assert isinstance(asked, Cifar10CnnParams)
+    assert network.build(asked, context()).verify().params == {
+        "jit_compile": False,
+        "data": "synthetic",
+        "train_samples": 64,
+        "test_samples": 32,
+    }
 
 
 @pytest.mark.skipif("DYNO_DATA_DIR" not in os.environ, reason="DYNO_DATA_DIR names no folder with CIFAR-10's files")

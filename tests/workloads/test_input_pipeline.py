@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,8 +186,19 @@ def test_an_image_that_can_not_be_decoded_ends_the_run(context: Context, monkeyp
         run.execute(4)
 
 
-def test_fewer_images_than_a_batch_end_it_too(context: Context) -> None:
-    many = _params(batch_size=9000, train_samples=9000)
+def test_steps_that_diverge_raise_a_warning(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(context(), batch_size=32)
+    assert "LOSS_RISING" not in _codes(run.verify())
+    monkeypatch.setattr(run._step, "train", lambda batch: 2.4e9)
+    run.execute(1)
+    assert "LOSS_RISING" in _codes(run.verify())
+
+
+def test_fewer_images_than_a_batch_end_it_too(
+    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # without the real images
+    many = _params(batch_size=9000, train_samples=9000, data="auto")
     with pytest.raises(RunFailed, match="9000 can't be drawn from 8000") as failed:
         PIPELINE.build(many, context())
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")

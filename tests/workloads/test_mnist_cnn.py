@@ -188,7 +188,7 @@ def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device
         ({"batch_size": 100}, 100, "one training step on a full batch of 100 samples"),
         ({"batch_size": 100, "validation_share": 0.5}, 100, "one training step on a full batch of 100 samples"),
         ({"batch_size": 50, "steps_per_execution": 3}, 150, "3 training steps on full batches of 50 samples"),
-        ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on full batches of 50 samples"),
+        ({"batch_size": 50, "steps_per_execution": 4}, 200, "4 training steps on full batches of 50 samples"),
     ],
 )
 def test_the_details_describe_one_execution_as_timed(

@@ -71,7 +71,10 @@ def test_samples_that_are_too_few_to_share_out(
         ("resnet50", {"images": 7, "batch_size": 8, "mode": "inference"}, {}, 7),
         ("quantized_inference", {"train_samples": 255, "batch_size": 256}, {}, 255),
         ("mnist_cnn", {"data": "sample", "batch_size": 8001}, {}, 8000),
-        ("fashion_mnist_cnn", {"data": "sample", "train_samples": 60_000, "batch_size": 8001}, {}, 8000),
+        ("fashion_mnist_cnn", {"data": "sample", "train_samples": 4000, "batch_size": 4001}, {}, 4000),
+        ("mnist_cnn", {"batch_size": 60_000, "validation_share": 0.1}, {}, 54_000),
+        ("cifar10_cnn", {"batch_size": 50_000, "validation_share": 0.5}, {}, 25_000),
+        ("imdb_lstm", {"batch_size": 25_000, "validation_share": 0.2}, {}, 20_000),
     ],
 )
 def test_a_batch_larger_than_the_requested_samples(
@@ -82,6 +85,76 @@ def test_a_batch_larger_than_the_requested_samples(
     assert [(each.pointer, each.code) for each in raised.value.errors] == [("/params/batch_size", "batch-too-large")]
     largest = {"workload": name, "params": params | {"batch_size": most}} | envelope
     assert resolve(Spec.model_validate(largest)).spec.params["batch_size"] == most
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "most"),
+    [
+        ("mnist_cnn", {"batch_size": 1024}, 58),
+        ("mnist_cnn", {"data": "sample", "batch_size": 1000}, 8),
+        ("cifar10_cnn", {"train_samples": 512, "batch_size": 128, "validation_share": 0.25}, 3),
+        ("imdb_lstm", {"batch_size": 64}, 390),
+        ("weather_gru", {"steps_per_epoch": 10}, 10),
+        ("shakespeare_lstm", {"steps_per_epoch": 7}, 7),
+        ("resnet50", {"batch_size": 8}, 2),
+        ("quantized_inference", {"train_samples": 512, "batch_size": 256}, 2),
+    ],
+)
+def test_more_steps_per_execution_than_an_epoch_has(name: str, params: dict[str, Any], most: int) -> None:
+    asked = params | {"steps_per_execution": most + 1}
+    assert _refused(name, asked, {}) == [("/params/steps_per_execution", "too-many-steps")]
+    resolve(Spec.model_validate({"workload": name, "params": asked | {"steps_per_execution": most}}))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "refused"),
+    [
+        ("mnist_cnn", {"data": "sample", "train_samples": 8001}, ("/params/train_samples", "too-many-samples")),
+        ("mnist_cnn", {"data": "sample", "test_samples": 2001}, ("/params/test_samples", "too-many-samples")),
+        (
+            "quantized_inference",
+            {"model": "cifar10_cnn", "train_samples": 50_001},
+            ("/params/train_samples", "too-many-samples"),
+        ),
+        ("input_pipeline", {"data": "sample", "train_samples": 8001}, ("/params/train_samples", "too-many-samples")),
+        ("shakespeare_lstm", {"window": 10_000, "test_samples": 12}, ("/params/test_samples", "too-many-samples")),
+        ("mnist_cnn", {"data": "sample", "recognise": 2000}, ("/params/recognise", "no-such-image")),
+        ("cifar10_cnn", {"test_samples": 32, "recognise": 32}, ("/params/recognise", "no-such-image")),
+        (
+            "quantized_inference",
+            {"weights": WEIGHTS, "test_samples": 5, "recognise": 5},
+            ("/params/recognise", "no-such-image"),
+        ),
+        ("input_pipeline", {"batch_size": 4, "input_threads": 5}, ("/params/input_threads", "too-many-threads")),
+    ],
+)
+def test_more_of_the_data_than_there_is(name: str, params: dict[str, Any], refused: tuple[str, str]) -> None:
+    assert _refused(name, params, {}) == [refused]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "fitted"),
+    [
+        ("cifar10_cnn", {"test_samples": 3}, {"recognise": 2}),
+        ("cifar10_cnn", {"test_samples": 4}, {"recognise": 3}),
+        ("input_pipeline", {"data": "sample"}, {"train_samples": 8000}),
+        ("shakespeare_lstm", {"window": 10_000, "test_samples": 11}, {"test_samples": 11}),
+    ],
+)
+def test_defaults_stay_within_the_data(name: str, params: dict[str, Any], fitted: dict[str, Any]) -> None:
+    spec = resolve(Spec.model_validate({"workload": name, "params": params})).spec
+    assert fitted.items() <= spec.params.items()
+    assert resolve(spec).spec == spec
+
+
+@pytest.mark.parametrize(("envelope", "kind", "refused"), [(JAX, "cpu", 1), (JAX, "gpu", 0), ({}, "cpu", 0)])
+def test_steps_that_jax_makes_one_by_one_on_a_cpu(
+    device: Device, envelope: dict[str, Any], kind: str, refused: int
+) -> None:
+    on = device.model_copy(update={"kind": kind, "memory_bytes": 1 << 40})
+    asked = resolve(Spec.model_validate({"workload": "mnist_cnn", "params": {"steps_per_execution": 2}} | envelope))
+    assert [found.pointer for found in asked.refusals(on)] == ["/steps_per_execution"] * refused
+    assert asked.can_run(on) is not bool(refused)
 
 
 @pytest.mark.parametrize(

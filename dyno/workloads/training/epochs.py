@@ -11,6 +11,8 @@ from typing import Any
 
 from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, Trainer
+from dyno.measure.host_noise import HostNoise
+from dyno.measure.sampling import HostClock
 from dyno.models.result import CallbackEvent, Epoch
 from dyno.workloads.contract import BuildContext
 from dyno.workloads.training.evaluation import evaluate
@@ -55,7 +57,7 @@ class Callbacks:
         self._trainer.refresh()
         return epoch.model_copy(
             update={
-                "validation_loss": found["loss"],
+                "validation_loss": found["loss"] if math.isfinite(found["loss"]) else None,
                 "validation_accuracy": found.get("accuracy"),
                 "validation_s": time.perf_counter() - began_s,
             }
@@ -122,19 +124,24 @@ class Epochs:
         whole = trainer.steps_per_execution
         self._chunk = math.ceil(steps / _REPORTS_PER_EPOCH / whole) * whole
 
-    def train(self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0) -> list[Epoch]:
-        """Train all epochs; `done` steps of the first already ran, in `spent_s`."""
+    def train(
+        self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0, noise: HostNoise | None = None
+    ) -> list[Epoch]:
+        """Train all epochs; `done` steps of the first already ran, in `spent_s`, watched by `noise`."""
         epochs: list[Epoch] = []
         for index in range(self._count):
-            epochs.append(callbacks.after(self._epoch(index, done, spent_s)))
-            done, spent_s = 0, 0.0
+            noise = noise or watch_cores(self._context)
+            epoch = self._epoch(index, done, spent_s)
+            epochs.append(callbacks.after(epoch.model_copy(update={"core_shares": noise.shares()})))
+            done, spent_s, noise = 0, 0.0, None
             if callbacks.stop:
                 break
         callbacks.finish()
         return epochs
 
     def _epoch(self, index: int, done: int, spent_s: float) -> Epoch:
-        began_s, place = time.perf_counter(), f"in epoch {index + 1}"
+        used_s, place = time.process_time(), f"in epoch {index + 1}"
+        began_s = time.perf_counter()
         if index > 0:
             self._trainer.shuffle()
         while done < self._steps:
@@ -148,10 +155,16 @@ class Epochs:
         return Epoch(
             index=index,
             time_s=spent_s + time.perf_counter() - began_s,
+            cpu_s=time.process_time() - used_s,
             loss=finite(figures["loss"], place),
             accuracy=figures.get("accuracy"),
             includes_compile=index == 0,
         )
+
+
+def watch_cores(context: BuildContext) -> HostNoise:
+    """A watch over the device's cores, from now on."""
+    return HostNoise(context.device.cores if context.device else (), HostClock())
 
 
 def finite(loss: float, place: str) -> float:

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 
 from dyno.datasets import image_sets, loading
 from dyno.devices.device import Device
+from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.models.result import ResultWarning
@@ -73,17 +74,11 @@ def _described(data: image_sets.Images, probabilities: NDArray[np.float32], inde
     }
 
 
-def recognise_image(data: image_sets.Images, probabilities: NDArray[np.float32], asked: int) -> dict[str, JsonValue]:
-    """The model's prediction for test image `asked`.
-
-    Beyond the last image, the result describes the last one and includes `asked`. `probabilities`: (images, classes) of
-    the whole test set.
-    """
-    index = min(asked, len(probabilities) - 1)
+def recognise_image(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
+    """The model's prediction for test image `index`. `probabilities`: (images, classes) of the whole test set."""
     by_class = zip(data.classes, probabilities[index], strict=True)
     every: dict[str, JsonValue] = {name: float(probability) for name, probability in by_class}
-    clamped: dict[str, JsonValue] = {"asked": asked} if index < asked else {}
-    return {**_described(data, probabilities, index), "probabilities": every, **clamped}
+    return {**_described(data, probabilities, index), "probabilities": every}
 
 
 def _draw(data: image_sets.Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], context: BuildContext) -> None:
@@ -109,14 +104,11 @@ BATCH_SIZE = "Total over all replicas"
 FILTERS = "Output channels of the convolutions, in order"
 DENSE_UNITS = "Units of the dense layer before the last"
 DROPOUT_RATES = "Rates of the dropout layers, in order: the share of values that each drops in training"
-RECOGNISE = (
-    "Report the trained model's prediction for this test image, from 0; numbers past the end mean the last image"
-)
+RECOGNISE = "Report the trained model's prediction for this test image, from 0"
 
 
 class ImageParams(TrainingParams):
     untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"recognise"}
-    shipped: ClassVar[int | None] = None  # training images in the shipped sample; None without a sample
 
     train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(
         None, description="Maximum training samples; null: all"
@@ -128,13 +120,51 @@ class ImageParams(TrainingParams):
     recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(None, description=RECOGNISE)
 
     @property
+    def available(self) -> tuple[int, int]:
+        """The maximum numbers of (training, test) images in this kind of data."""
+        return image_sets.samples(self.data)
+
+    @property
+    def available_samples(self) -> int:
+        return self.available[0]
+
+    @property
     def samples_asked_for(self) -> tuple[str, int] | None:
-        known = {"train_samples": self.train_samples, "data": self.shipped if self.data == "sample" else None}
-        return min(((name, count) for name, count in known.items() if count is not None), key=_count, default=None)
+        if self.train_samples is not None:
+            return "train_samples", self.train_samples
+        return ("data", self.available[0]) if self.data == "sample" else None
+
+    def fitted(self, replicas: int) -> dict[str, object]:
+        """Also moves the default of `recognise` into a smaller test set."""
+        tested, recognise = self._tested, self.recognise
+        within = {} if recognise is None or recognise < tested else {"recognise": tested - 1}
+        return {**super().fitted(replicas), **within}
+
+    def conflicts(self) -> list[FieldError]:
+        return [*super().conflicts(), *self.beyond_the_data()]
+
+    def beyond_the_data(self) -> list[FieldError]:
+        """Errors in fields that ask for more images than this kind of data has."""
+        found = []
+        for name, most in zip(("train_samples", "test_samples"), self.available, strict=True):
+            if (getattr(self, name) or 0) > most:
+                found.append(FieldError(f"/{name}", "too-many-samples", f'at most {most} with "data": "{self.data}"'))
+        if self.recognise is not None and self.recognise >= (tested := self._tested):
+            detail = f"there are {tested} test images, numbered from 0"
+            found.append(FieldError("/recognise", "no-such-image", detail))
+        return found
+
+    @property
+    def _tested(self) -> int:
+        """The maximum number of test images with these params."""
+        return min(self.test_samples or self.available[1], self.available[1])
 
 
-def _count(known: tuple[str, int]) -> int:
-    return known[1]
+def check_recognise(recognise: int | None, data: image_sets.Images) -> None:
+    """Raises RunFailed if the test set has no such image: only the worker knows the data that it found."""
+    if recognise is not None and recognise >= len(data.test_labels):
+        detail = f"test image {recognise} doesn't exist: {data.origin.name} ({data.origin.kind}) has "
+        raise RunFailed("benchmark", "no_such_image", f"{detail}{len(data.test_labels)} here, numbered from 0")
 
 
 @dataclass(frozen=True)
@@ -235,12 +265,14 @@ class Network:
         with context.phase("data"):
             data = self.load(Settings(data_dir=context.data_dir), params.data)
             data = data.limited(params.train_samples, params.test_samples)
+            check_recognise(params.recognise, data)
             one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
         keras = context.framework.keras
         return Plan(
             make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile, params.optimizer),
             train=Dataset(data.train_images, one_hot),
             data=data.origin,
+            params=data.params,
             flops_per_sample=self.flops_per_sample,
             judge=lambda model, trainer: judge_images(data, self.noun, trainer, context, params.recognise),
         )

@@ -14,7 +14,6 @@ operations.
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,14 +23,16 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
+from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
-from dyno.measure import result_checks, statistics
+from dyno.measure import statistics
+from dyno.measure.host_noise import HostNoise
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training import checkpoints, evaluation, plots, workload
-from dyno.workloads.training.epochs import Callbacks, Epochs, finite
-from dyno.workloads.training.params import TrainingParams
-from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, check_training
+from dyno.workloads.training.epochs import Callbacks, Epochs, finite, watch_cores
+from dyno.workloads.training.params import ONE_BY_ONE, TrainingParams
+from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, StepLosses, check_training
 
 _SEEDS = 2**32
 
@@ -41,10 +42,19 @@ def trial_seed(seed: int, trial: int) -> int:
     return (seed + trial) % _SEEDS
 
 
-def trial_result(seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any]) -> Trial:
+def trial_result(
+    seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any], start_loss: float | None = None
+) -> Trial:
     """`judged`: the trial's `TrainingOutcome.training`."""
-    loss, accuracy, wrong = epochs[-1].loss, judged.get("accuracy"), judged.get("wrong")
-    return Trial(seed=seed, epochs=len(epochs), loss=loss, accuracy=accuracy, wrong=wrong)
+    return Trial(
+        seed=seed,
+        epochs=len(epochs),
+        loss=epochs[-1].loss,
+        start_loss=start_loss,
+        highest_loss=max(epoch.loss for epoch in epochs),
+        accuracy=judged.get("accuracy"),
+        wrong=judged.get("wrong"),
+    )
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
@@ -246,6 +256,7 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
     flops_per_sample: float | None = None  # of a training step
+    params: dict[str, JsonValue] = field(default_factory=dict)  # of the data that was found; see `Verification.params`
 
 
 class ModelTraining:
@@ -259,19 +270,23 @@ class ModelTraining:
         self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
         full_batch(params.batch_size, len(self._plan.train), context.replicas)  # fail before measuring
+        self._check_steps()
         with context.phase("build"):
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
         self._trains = context.run == 0  # until `complete`; all other executions are only timed
-        self._timed_loss = 0.0
+        self._losses = self._new_losses()
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
         self._margins: list[evaluation.Margin] = []
         self._timed = StepCounter.of(self._model)
+        self._noise: HostNoise | None = None
 
     def compile(self) -> None:
+        if self._trains:
+            self._noise = watch_cores(self._context)
         self._trainer.compile()
 
     def execute(self, count: int) -> None:
@@ -280,8 +295,7 @@ class ModelTraining:
         loss = self._trainer.steps(steps)
         if self._trains:
             finite(loss, "in the first execution")
-        elif not math.isfinite(loss):
-            self._timed_loss = loss
+        self._losses.add(loss, steps)
 
     def counted_flops(self) -> float | None:
         return self._trainer.counted_flops()
@@ -290,18 +304,20 @@ class ModelTraining:
         """Train all epochs, then the further trials. The first epoch includes compiling and the first execution."""
         done = self._trainer.steps_per_execution
         epochs, callbacks = self._train(
-            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
+            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s, noise=self._noise
         )
         self._trains = False
+        self._losses.restart()
         self._figures = workload.epoch_figures(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the artifacts are from the first trial
         self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         self._timed = StepCounter.of(self._model)
-        first = trial_result(self._context.seed, epochs, outcome.training)
+        first = trial_result(self._context.seed, epochs, outcome.training, self._losses.start)
         self._training = Training(
             epochs=epochs,
+            start_loss=self._losses.start,
             seed=self._context.seed,
             data=self._plan.data,
             callbacks=callbacks.events,
@@ -313,12 +329,11 @@ class ModelTraining:
 
     def verify(self) -> Verification:
         trainer = self._trainer
-        diverged = result_checks.loss_nonfinite(self._timed_loss)
         asked_in = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
         found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
         return Verification(
-            warnings=found.warnings if diverged is None else [diverged, *found.warnings],
+            warnings=[*self._losses.warnings(), *found.warnings],
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
             precision=found.precision,
@@ -330,15 +345,19 @@ class ModelTraining:
             },
             figures=self._figures,
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
-            tuned=self._jit.tuned,
+            tuned=self._jit.tuned | found.tuned,
+            params=self._ran(),
         )
+
+    def _ran(self) -> dict[str, JsonValue]:
+        """The params that were left open, as they ran."""
+        return {"jit_compile": self._trainer.jit_compile, **self._plan.params}
 
     def details(self) -> dict[str, JsonValue]:
         """Details of the step, the model, the data and the evaluation."""
         trainer, validation = self._trainer, self._plan.validation
-        steps = _steps_per_epoch(self._plan, trainer.batch_size)
         return {
-            **workload.step_details(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
+            **workload.step_details(trainer),
             "jit_compile_choice": self._jit.details,
             **workload.model_details(self._model),
             "trained_samples": len(self._plan.train),
@@ -373,12 +392,31 @@ class ModelTraining:
         params, framework = self._params, self._context.framework
         with framework.scope():
             model = plan.make(self._jit.setting)
-        # An execution must not go past the end of an epoch: the first epoch would see samples twice.
-        steps = min(params.steps_per_execution, _steps_per_epoch(plan, params.batch_size))
-        return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
+        trainer = framework.trainer(model, plan.train, params.batch_size, seed, params.steps_per_execution)
+        if trainer.steps_per_execution < params.steps_per_execution:
+            raise RunFailed("unsupported", "steps_unsupported", ONE_BY_ONE.format(framework.name))
+        return model, trainer
+
+    def _new_losses(self) -> StepLosses:
+        return StepLosses(self._trainer.batch_size, trained=self._context.weights is not None)
+
+    def _check_steps(self) -> None:
+        """Raises RunFailed if an execution would go past the end of an epoch: the first would see samples twice."""
+        asked, most = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
+        if asked > most:
+            detail = f"{asked} steps per execution are more than the {most} of an epoch of {len(self._plan.train)}"
+            raise RunFailed("benchmark", "too_many_steps", f"{detail} samples")
 
     def _train(
-        self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0
+        self,
+        plan: Plan,
+        model: Any,
+        trainer: Trainer,
+        *,
+        trial: int = 0,
+        done: int = 0,
+        spent_s: float = 0.0,
+        noise: HostNoise | None = None,
     ) -> tuple[list[Epoch], Callbacks]:
         callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
         steps = _steps_per_epoch(plan, trainer.batch_size)
@@ -386,7 +424,7 @@ class ModelTraining:
         epochs = Epochs(
             self._context, trainer, self._params.epochs, steps, tail=tail, trial=trial, trials=self._params.trials
         )
-        return epochs.train(callbacks, done, spent_s), callbacks
+        return epochs.train(callbacks, done, spent_s, noise), callbacks
 
     def _further_trial(self, index: int) -> Trial:
         """Train as a job with that seed would, with a separate model and step."""
@@ -394,8 +432,10 @@ class ModelTraining:
         self._context.framework.seed(seed)
         plan = self._with_validation(seed)
         model, trainer = self._new(plan, seed)
-        epochs, _ = self._train(plan, model, trainer, trial=index)
-        found = trial_result(seed, epochs, plan.judge(model, trainer).training)
+        losses, began_s = self._new_losses(), time.perf_counter()
+        losses.add(finite(trainer.steps(1), f"in the first step of trial {index + 1}"), 1)
+        epochs, _ = self._train(plan, model, trainer, trial=index, done=1, spent_s=time.perf_counter() - began_s)
+        found = trial_result(seed, epochs, plan.judge(model, trainer).training, losses.start)
         del model, trainer
         gc.collect()  # graphs contain reference cycles and keep the data on the device
         return found

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.interface import JitCompile, divisible_size
 from dyno.models.spec import FrameworkName, WeightsRef
@@ -46,6 +47,9 @@ _ONLY_TRAINING = (
     "trials",
     "export",
 )
+
+
+ONE_BY_ONE = "{} makes each step in a separate call on a CPU, so steps_per_execution must be 1"
 
 
 class TrainingParams(Params):
@@ -102,6 +106,17 @@ class TrainingParams(Params):
         return [FieldError(f"/{name}", "needs-validation", detail) for name, is_given in given.items() if is_given]
 
     @property
+    def available_samples(self) -> int | None:
+        """The maximum number of samples without a limit by the params; None if it is unknown or irrelevant."""
+        return None
+
+    @property
+    def epoch_steps(self) -> int | None:
+        """The maximum number of steps in an epoch; None if unknown."""
+        most = self._largest_batch(1)
+        return None if most is None else most // self.batch_size
+
+    @property
     def draws_batches(self) -> bool:
         """Whether batches are drawn from the training samples."""
         return True
@@ -117,6 +132,9 @@ class TrainingParams(Params):
         if not found and most is not None and 0 < most < self.batch_size:
             detail = f"a batch of {self.batch_size} is larger than the training set; at most {most}"
             found.append(FieldError("/batch_size", "batch-too-large", detail))
+        if not found and (steps := self.epoch_steps) is not None and 0 < steps < self.steps_per_execution:
+            detail = f"an epoch has no more than {steps} steps on full batches, so one call makes at most {steps}"
+            found.append(FieldError("/steps_per_execution", "too-many-steps", detail))
         if self.export is not None and framework != "tensorflow":
             detail = f"only TensorFlow exports a SavedModel, not {framework}"
             found.append(FieldError("/export", "export-unsupported", detail))
@@ -124,6 +142,11 @@ class TrainingParams(Params):
             detail = "TensorFlow's XLA can't compile a step over several replicas: use false or \"auto\""
             found.append(FieldError("/jit_compile", "jit-over-replicas", detail))
         return found
+
+    def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
+        if self.steps_per_execution == 1 or framework != "jax" or device.driven_as != "cpu":
+            return []
+        return [FieldError("/steps_per_execution", "steps-unsupported", ONE_BY_ONE.format(framework))]
 
     def _too_few(self, least: int, detail: str) -> list[FieldError]:
         """A field error if fewer than `least` samples are left for training."""
@@ -138,7 +161,8 @@ class TrainingParams(Params):
         return samples - held_out_count(samples, self.validation_share)
 
     def _largest_batch(self, replicas: int) -> int | None:
-        """The largest batch that the requested samples allow; None if their number is unknown."""
-        if self.samples_asked_for is None or not self.draws_batches:
+        """The largest batch that the requested or available samples allow; None if their number is unknown."""
+        most = self.available_samples if self.samples_asked_for is None else self.samples_asked_for[1]
+        if most is None or not self.draws_batches:
             return None
-        return divisible_size(self._left_of(self.samples_asked_for[1]), replicas)
+        return divisible_size(self._left_of(most), replicas)

@@ -57,6 +57,39 @@ class StepCounter:
         return f"none of the {self.asked} timed steps changed a weight"
 
 
+class StepLosses:
+    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with another job's weights.
+
+    `start`: the loss before the first step, unless the first call made several or that loss can't tell. A batch of a
+    trained model can't: a few wrong samples make most of the loss.
+    """
+
+    def __init__(self, batch_size: int, *, trained: bool = False) -> None:
+        self.start: float | None = None
+        self._telling, self._calls = batch_size >= result_checks.LEAST_STARTING and not trained, 0
+        self._highest, self._nonfinite = -math.inf, 0.0
+
+    def add(self, loss: float, steps: int) -> None:
+        if self._calls == 0 and steps == 1 and self._telling:
+            self.start = loss
+        self._calls += 1
+        if math.isfinite(loss):
+            self._highest = max(self._highest, loss)
+        else:
+            self._nonfinite = loss
+
+    def restart(self) -> None:
+        """Forget all losses but `start`: the epochs have their own."""
+        self._highest, self._nonfinite = -math.inf, 0.0
+
+    def warnings(self) -> list[ResultWarning]:
+        """LOSS_NONFINITE, or else LOSS_RISING, if the steps diverged."""
+        if (raised := result_checks.loss_nonfinite(self._nonfinite)) is not None:
+            return [raised]
+        known = self._highest if math.isfinite(self._highest) else 0.0
+        return [each for each in (result_checks.loss_diverged(self.start, known),) if each is not None]
+
+
 def fingerprints(model: Any) -> list[bytes]:
     """The hash of each trainable weight array, in the model's order."""
     return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]
@@ -196,13 +229,17 @@ _SIDE = 128  # side of the product that reveals the precision
 
 @dataclass
 class CheckedTraining:
-    """`verified`: the codes that were checked, raised or not. `unchecked`: why other codes weren't checked."""
+    """`verified`: the codes that were checked, raised or not. `unchecked`: why other codes weren't checked.
+
+    `tuned`: see `BuildContext.tuned`.
+    """
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: set[str] = field(default_factory=set)
     unchecked: dict[str, str] = field(default_factory=dict)
     precision: Precision | None = None
     details: dict[str, JsonValue] = field(default_factory=dict)
+    tuned: dict[str, JsonValue] = field(default_factory=dict)
 
 
 def check_training(
@@ -228,8 +265,7 @@ def check_training(
         found.unchecked["RESULT_INCORRECT"] = why
     elif step is not None:
         _compare_with_plain_step(context, step, requested, found)
-    if context.device is not None and context.device.driven_as == "cpu":
-        found.precision = _observed_precision(context, _computed_in(model, requested), requested)
+    _observe_precision(context, model, requested, found)
     return found
 
 
@@ -255,16 +291,45 @@ def _computed_in(model: Any, requested: str) -> str:
     return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
 
 
-def _observed_precision(context: BuildContext, dtype: str, requested: str) -> Precision:
-    """The precision of one Keras product in the layers' `dtype`. A CPU rounds each dtype in one way.
+def _observe_precision(context: BuildContext, model: Any, requested: str, found: CheckedTraining) -> None:
+    """The precision of the coarser of two Keras operations: a product and, if the model has them, a convolution.
 
-    A GPU may round convolutions and products differently, so this check runs on CPUs only.
+    They run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
+    a TPU bfloat16. Later runs execute the same kernels, so they take the errors of the first.
     """
+    dtype = _computed_in(model, requested)
+    known = context.tuned.get(_ERRORS)
+    errors: dict[str, float] = dict(known) if isinstance(known, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
+    names = {kind: correctness.precision_fingerprint(error, requested=dtype) for kind, error in errors.items()}
+    coarsest = max(errors, key=lambda kind: errors[kind])
+    found.precision = Precision(requested=requested, observed=names[coarsest], rel_error=errors[coarsest])
+    found.details["precision_by_operation"] = dict[str, JsonValue](names)
+    found.tuned[_ERRORS] = dict[str, JsonValue](errors)
+
+
+_ERRORS = "precision_errors"
+_KERNEL, _CHANNELS = 2, 32  # a convolution of 2 x 2 has no fast algorithm that adds errors of its own (Winograd)
+
+
+def _rounding_errors(context: BuildContext, model: Any, dtype: str) -> dict[str, float]:
+    """The relative error of each kind of operation against float64."""
     framework, random = context.framework, np.random.default_rng(context.seed)
+    ops = framework.keras.ops
     a, b = (framework.array(random.standard_normal((_SIDE, _SIDE), np.float32), dtype) for _ in range(2))
-    product = framework.numpy(framework.keras.ops.matmul(a, b))
-    rel_error = correctness.freivalds(
-        framework.numpy(a), framework.numpy(b), product, dtype=dtype, seed=context.seed
-    ).rel_error
-    observed = correctness.precision_fingerprint(rel_error, requested=dtype)
-    return Precision(requested=requested, observed=observed, rel_error=float(rel_error))
+    product = framework.numpy(ops.matmul(a, b))
+    errors = {"product": _rel_error(context, framework.numpy(a), framework.numpy(b), product, dtype)}
+    if not any("Conv" in type(layer).__name__ for layer in model._flatten_layers()):
+        return errors
+    side = _SIDE // 8 + _KERNEL - 1
+    image = framework.array(random.standard_normal((1, side, side, _CHANNELS), np.float32), dtype)
+    kernel = framework.array(random.standard_normal((_KERNEL, _KERNEL, _CHANNELS, _CHANNELS), np.float32), dtype)
+    convolved = ops.conv(image, kernel, padding="valid", data_format="channels_last")
+    found = framework.numpy(convolved).reshape(-1, _CHANNELS)
+    windows = np.lib.stride_tricks.sliding_window_view(framework.numpy(image)[0], (_KERNEL, _KERNEL), axis=(0, 1))
+    patches = windows.transpose(0, 1, 3, 4, 2).reshape(len(found), -1)  # (place, row x column x channel of the kernel)
+    filters = framework.numpy(kernel).reshape(-1, _CHANNELS)
+    return errors | {"convolution": _rel_error(context, patches, filters, found, dtype)}
+
+
+def _rel_error(context: BuildContext, a: Any, b: Any, product: Any, dtype: str) -> float:
+    return float(correctness.freivalds(a, b, product, dtype=dtype, seed=context.seed).rel_error)

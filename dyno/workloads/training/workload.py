@@ -23,9 +23,8 @@ TRAINING_METRICS = (
 )
 
 
-def step_details(trainer: Trainer, framework: str, requested: int, steps_per_epoch: int) -> dict[str, JsonValue]:
-    """Details of a step. `steps_per_execution_reason` explains why an execution has fewer than `requested` steps."""
-    found: dict[str, JsonValue] = {
+def step_details(trainer: Trainer) -> dict[str, JsonValue]:
+    return {
         "execution": _in_words(trainer),
         "batch_size": trainer.batch_size,
         "batch_size_per_replica": trainer.batch_size // trainer.replicas,
@@ -33,11 +32,6 @@ def step_details(trainer: Trainer, framework: str, requested: int, steps_per_epo
         "steps_per_execution": trainer.steps_per_execution,
         "jit_compile": trainer.jit_compile,
     }
-    if trainer.steps_per_execution < requested:
-        fewer = trainer.steps_per_execution < min(requested, steps_per_epoch)
-        why = f"{framework} runs each step in a separate call on this device" if fewer else "an epoch has no more steps"
-        found["steps_per_execution_reason"] = f"requested {requested}; {why}"
-    return found
 
 
 def model_details(model: Any) -> dict[str, JsonValue]:

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from dyno.models.job import Job
-from dyno.models.result import Verdict
+from dyno.models.result import Precision, Verdict
 from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
 from dyno.store.records import ResultSummary
@@ -98,6 +98,27 @@ def test_both_variants_of_a_job_have_rows(http: httpx.Client, submitted: Callabl
     found = [*rows_of(job.model_copy(update={"spec": spec}), arm.model_copy(update={"arms": [arm, arm]}))]
     assert [(row["arm"], row["param.n"]) for row in found] == [("first", 64), ("second", 128), ("control", 64)]
     assert found[1]["param.sizes"] == "[1, 2]"
+
+
+def test_a_row_has_the_params_that_ran(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
+    summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], params={"n": 32})
+    (row,) = rows_of(job, summary)
+    assert row["precision"] is None
+    assert (job.spec.params["n"], row["param.n"], row["param.sizes"]) == (64, 32, None)
+
+
+@pytest.mark.parametrize(
+    ("observed", "shown"),
+    [("float32", "float32"), ("tf32", "float32 (tf32)"), (None, "float32 (not observed)")],
+)
+def test_a_row_has_the_precision_that_ran(
+    http: httpx.Client, submitted: Callable[..., str], observed: str | None, shown: str
+) -> None:
+    job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
+    precision = Precision(requested="float32", observed=observed)
+    summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], precision=precision)
+    assert [row["precision"] for row in rows_of(job, summary)] == [shown]
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"from": "soon"}, {"format": "xml"}, {"since": 1}])

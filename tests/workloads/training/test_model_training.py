@@ -15,6 +15,7 @@ import pytest
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure import result_checks
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext
@@ -121,22 +122,26 @@ def test_the_learning_rate_is_reported_without_validation_too(context: Context) 
     assert [epoch.validation_loss for epoch in epochs] == [None, None]
 
 
-@pytest.mark.parametrize(("several", "whole"), [(1, 1), (3, 3), (8, 4)])
-def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
-    context: Context, several: int, whole: int
-) -> None:
+@pytest.mark.parametrize("several", [1, 3, 4])
+def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(context: Context, several: int) -> None:
     judge = Judge()
     given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
     ready = context()
     training = ModelTraining(given, _plan(ready, judge), ready)
-    assert training.work == 10 * whole
+    assert training.work == 10 * several
     training.compile()
     training.execute(1)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
-    details, reasons = training.verify().details, {8: "requested 8; an epoch has no more steps"}
-    assert details["steps_per_execution"] == whole
-    assert details.get("steps_per_execution_reason") == reasons.get(several)
+    assert training.verify().details["steps_per_execution"] == several
+
+
+def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(context: Context) -> None:
+    with pytest.raises(
+        RunFailed, match="5 steps per execution are more than the 4 of an epoch of 40 samples"
+    ) as failed:
+        _trained(context(), Judge(), steps_per_execution=5)
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_many_steps")
 
 
 def test_the_held_out_share_is_used_for_validation_only(context: Context) -> None:
@@ -282,6 +287,75 @@ def test_a_training_run_fails_with_a_nonfinite_loss(context: Context) -> None:
     assert failed.value.reason == "nonfinite_loss"
 
 
+def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> ModelTraining:
+    """A network of two layers, on random data: a learning rate of 10 makes the loss explode, but not overflow."""
+    random, keras = np.random.default_rng(2), context.framework.keras
+
+    def make(jit_compile: JitCompile) -> Any:
+        layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(4, activation="softmax")]
+        model = keras.Sequential([keras.Input((6,)), *layers])
+        model.compile(keras.optimizers.Adam(learning_rate), "sparse_categorical_crossentropy", jit_compile=jit_compile)
+        return model
+
+    samples = Dataset(random.standard_normal((256, 6), np.float32), random.integers(0, 4, 256, np.int32))
+    plan = Plan(make, samples, ORIGIN, lambda model, trainer: TrainingOutcome())
+    given = TrainingParams.model_validate({"batch_size": 64, "jit_compile": False} | params)
+    return ModelTraining(given, plan, context)
+
+
+@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.provokes("LOSS_RISING")
+@pytest.mark.silent("LOSS_RISING")
+def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context: Context, run: int) -> None:
+    def raised(learning_rate: float) -> list[str]:
+        training = _diverging(context(run=run), learning_rate)
+        training.compile()
+        training.execute(1)
+        if run == 0:
+            training._model.optimizer.learning_rate = 0.0
+            training.complete(0.0, 0.0)
+            training._model.optimizer.learning_rate = learning_rate
+        training.execute(20)
+        return [each.code for each in training.verify().warnings]
+
+    assert raised(1e-6) == []
+    assert raised(10.0) == ["LOSS_RISING"]
+
+
+def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Context) -> None:
+    training = _diverging(context(), 1e-6, trials=2)
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.0, 0.0)
+    starts = [trial.start_loss for trial in found.trials]
+    assert starts[0] == found.start_loss
+    assert starts == pytest.approx([trial.loss for trial in found.trials], rel=0.5)
+    assert [trial.highest_loss for trial in found.trials] == [trial.loss for trial in found.trials]
+
+
+def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(
+    context: Context, tmp_path: Path
+) -> None:
+    first = _diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16)
+    first.compile()
+    first.execute(1)
+    assert first.complete(0.0, 0.0).start_loss is None
+    second = _diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6)
+    second.compile()
+    second.execute(1)
+    assert second.complete(0.0, 0.0).start_loss is None
+
+
+def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(context: Context) -> None:
+    beyond = Dataset(np.full((4, 1), 1e30, np.float32), np.full((4, 1), np.inf, np.float32))
+    training = _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
+    assert (training.epochs[0].validation_loss, training.epochs[0].validation_s is None) == (None, False)
+    raised = result_checks.loss_rising(training)
+    assert raised is not None
+    assert (raised.code, raised.evidence) == ("LOSS_RISING", {"epochs": [0]})
+    assert result_checks.loss_rising(_trained(context(), Judge(), {"validation": AWAY}, validation_share=0.1)) is None
+
+
 class StepByStep(TensorFlow):
     """The real framework with one step per call, like JAX on a CPU."""
 
@@ -295,11 +369,10 @@ class StepByStep(TensorFlow):
         return super().trainer(model, samples, batch_size, seed, 1)
 
 
-def test_steps_in_separate_calls_are_reported_with_the_reason(tensorflow: TensorFlow, context: Context) -> None:
-    details = _exploding(context(StepByStep(tensorflow)), steps_per_execution=3).verify().details
-    assert details["steps_per_execution"] == 1
-    why = "requested 3; tensorflow runs each step in a separate call on this device"
-    assert details["steps_per_execution_reason"] == why
+def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow: TensorFlow, context: Context) -> None:
+    with pytest.raises(RunFailed, match="tensorflow makes each step in a separate call") as failed:
+        _exploding(context(StepByStep(tensorflow)), steps_per_execution=3)
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "steps_unsupported")
 
 
 @pytest.mark.parametrize(
@@ -315,9 +388,6 @@ def test_only_steps_made_count_as_work(
 ) -> None:
     small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}
     asked = validate_params(workload(name), params | small)
-    in_turn, one_by_one = (
-        workload(name).build(asked, context(framework)) for framework in (tensorflow, StepByStep(tensorflow))
-    )
-    assert (in_turn.work, one_by_one.work) == (30, 10)
+    in_turn = workload(name).build(asked, context(tensorflow))
+    assert in_turn.work == 30
     assert in_turn.verify().flops == workload(name).flops(asked)
-    assert one_by_one.verify().flops == pytest.approx(workload(name).flops(asked) / 3)

@@ -14,7 +14,9 @@ import pytest
 
 from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.models.result import DataOrigin, ResultWarning
+from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Verification
+from dyno.workloads.matmul import as_tf32
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import TrainingParams
 from dyno.workloads.training.step_checks import CheckedTraining, StepCounter, check_training
@@ -113,6 +115,56 @@ def test_the_layers_precision_is_compared_with_the_requested_one(
     found = _verified(_training(context(run=1), policy, dtype=asked))
     assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == (asked, observed)
+
+
+class Rounding:
+    """Keras' operations on a device that rounds the operands of some of them to TF32, 11 significant bits."""
+
+    def __init__(self, ops: Any, *names: str) -> None:
+        self._ops, self._names = ops, names
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._ops, name)
+        if name not in self._names:
+            return operation
+        return lambda a, b, **options: operation(as_tf32(np.asarray(a)), as_tf32(np.asarray(b)), **options)
+
+
+@pytest.mark.parametrize(
+    ("rounded", "by_operation"),
+    [
+        ([], {"product": "float32", "convolution": "float32"}),
+        (["conv"], {"product": "float32", "convolution": "tf32"}),
+        (["matmul", "conv"], {"product": "tf32", "convolution": "tf32"}),
+    ],
+)
+def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_convolutions(
+    context: Context, monkeypatch: pytest.MonkeyPatch, rounded: list[str], by_operation: dict[str, str]
+) -> None:
+    ready = context(run=1)
+    gpu = ready.device.model_copy(update={"kind": "gpu"}) if ready.device else None
+    ready = replace(ready, device=gpu)
+    mnist = workload("mnist_cnn")
+    asked = {"data": "sample", "train_samples": 64, "test_samples": 8, "batch_size": 32, "jit_compile": False}
+    built = mnist.build(validate_params(mnist, asked), ready)
+    built.compile()
+    built.execute(1)
+    monkeypatch.setattr(ready.framework.keras, "ops", Rounding(ready.framework.keras.ops, *rounded))
+    found = built.verify()
+    assert found.details["precision_by_operation"] == by_operation
+    assert found.precision is not None
+    assert found.precision.in_words == ("float32 (tf32)" if rounded else "float32")
+
+
+def test_later_runs_take_the_precision_that_the_first_observed(context: Context) -> None:
+    first = _verified(_training(context(run=1)))
+    errors = first.tuned["precision_errors"]
+    assert first.precision is not None
+    assert errors == {"product": first.precision.rel_error}
+    later = replace(context(run=1), tuned={"jit_compile": False, "precision_errors": {"product": 2.9e-4}})
+    found = _verified(_training(later))
+    assert found.precision is not None
+    assert (found.precision.observed, found.precision.rel_error) == ("tf32", 2.9e-4)
 
 
 @pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])

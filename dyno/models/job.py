@@ -115,7 +115,8 @@ class Failure(Stored, serialize_by_alias=True, validate_by_name=True):
 class Progress(Stored):
     """The progress of a running job, or the last progress of a done one. `fraction` is 0 to 1 over all runs.
 
-    `eta_s` is null below 5 %, and for a failed or canceled job. A succeeded job has `fraction` 1 and `eta_s` 0.
+    `eta_s` is null below 5 %. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say how far
+    it came.
     """
 
     phase: str

@@ -2,8 +2,8 @@
 
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
-the order in which devices will claim them. All requests share one forecast for a second, so its cost doesn't grow with
-their number. Forecasts are optional: if one can't be made, it is empty.
+the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that it
+doesn't know, so its cost doesn't grow with their number. Forecasts are optional: if one can't be made, it is empty.
 """
 
 import asyncio
@@ -144,11 +144,12 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device."""
+    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device. `running_ids`: of all of them."""
 
     jobs: Sequence[QueuedJob]
     longer: Collection[str]
     running: Mapping[str, RunningJob]
+    running_ids: Collection[str]
 
 
 async def read_queue_snapshot(
@@ -175,7 +176,8 @@ async def read_queue_snapshot(
     jobs = [QueuedJob(job, queue, spec) for (_, job, queue), spec in zip(line[:most], specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
-    return QueueSnapshot(jobs, longer, dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6)))
+    found = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
+    return QueueSnapshot(jobs, longer, found, frozenset(running))
 
 
 async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> list[str]:
@@ -205,13 +207,19 @@ class Forecast:
     """When waiting jobs are likely to be claimed; see `dyno.store.eta`. Empty if no forecast could be made.
 
     `starts_s`: seconds until the start of each job in the snapshot, by job id. `line`: these jobs in claim order, by
-    queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot.
+    queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot. `running`:
+    the jobs that ran.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
     line: Mapping[str, Sequence[str]] = field(default_factory=dict)
     serving: Mapping[str, Sequence[ServingDevice]] = field(default_factory=dict)
     longer: Collection[str] = ()
+    running: Collection[str] = frozenset()
+
+    def knows(self, running: Collection[str]) -> bool:
+        """Whether the forecast accounts for all jobs that run now."""
+        return all(job_id in self.running or job_id in self.starts_s for job_id in running)
 
     @cached_property
     def _turns_s(self) -> Mapping[str, Sequence[float | None]]:
@@ -225,8 +233,15 @@ class Forecast:
 
         A job queued after the forecast gets the start of the forecast's job at its position, not counting jobs that are
         `running` now. Behind the last job of its queue, it starts when the first device is free. If the snapshot
-        doesn't hold the whole queue, the time grows in proportion to the position.
+        doesn't hold the whole queue, the time grows in proportion to the position. A device that was free may have been
+        taken since by a running job that the forecast doesn't know: then the time is unknown.
         """
+        eta_s = self._eta_s(job_id, queue, position, running, fits)
+        return None if eta_s == 0 and not self.knows(running) else eta_s
+
+    def _eta_s(
+        self, job_id: str, queue: str, position: int | None, running: Collection[str], fits: str
+    ) -> float | None:
         if job_id in self.starts_s:
             return self.starts_s[job_id]
         takers = [each for each in self.serving.get(queue, ()) if f"{each.profile}-" not in fits]
@@ -243,10 +258,10 @@ class Forecast:
         return None if last_s is None else last_s * (position + 1) / len(turns_s)
 
 
-GetForecast = Callable[[], Awaitable[Forecast]]
+GetForecast = Callable[[Collection[str]], Awaitable[Forecast]]  # given the ids of the jobs that run now
 
 
-async def no_forecast() -> Forecast:
+async def no_forecast(running: Collection[str]) -> Forecast:
     return Forecast()
 
 
@@ -263,7 +278,7 @@ async def queue_states(
 ) -> list[QueueState]:
     """The queue state of each record, from the reply of read.lua. Costs the round trips of `foresee` if a job waits."""
     waits = [record.get("status") == Status.QUEUED and {"id", "queue"} <= record.keys() for record in records]
-    forecast = await foresee() if any(waits) else Forecast()
+    forecast = await foresee(running) if any(waits) else Forecast()
     return [
         QueueState(place.rank, _is_passed(place), _eta_s(forecast, record, place.rank, running))
         if is_waiting
@@ -278,7 +293,7 @@ async def new_queue_state(
     """Queue state of a job that was just queued at `position`; None if it doesn't wait."""
     if position is None:
         return QueueState()
-    return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
+    return QueueState(position, eta_s=_eta_s(await foresee(running), record, position, running))
 
 
 def _eta_s(
@@ -295,6 +310,7 @@ FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
 FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
+_REST = 9  # times the duration of a forecast, before a claim leads to the next one: at most a tenth of the time
 
 # The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
@@ -323,18 +339,28 @@ class Forecasts:
         self._client, self._settings, self._keys = client, settings, Keys(settings.namespace)
         self._estimate, self._clock = estimate, clock
         self._needs: dict[tuple[str, str], _Need | None] = {}  # by spec and device, of the last look
-        self._latest, self._looked_s, self._failing = Forecast(), -math.inf, False
+        self._latest, self._looked_s, self._took_s, self._failing = Forecast(), -math.inf, 0.0, False
         self._looking = asyncio.Lock()
 
-    async def latest(self) -> Forecast:
-        """A forecast at most FORECAST_FRESH_S old; empty if it can't be made."""
-        if self._clock() - self._looked_s <= FORECAST_FRESH_S:
+    async def latest(self, running: Collection[str] = ()) -> Forecast:
+        """A forecast at most FORECAST_FRESH_S old, which knows the jobs that are `running`; empty if it can't be made.
+
+        If forecasts take long, one may be returned that doesn't know them all: see `Forecast.eta_s`.
+        """
+        if self._is_fresh(running):
             return self._latest
         async with self._looking:
-            if self._clock() - self._looked_s > FORECAST_FRESH_S:
+            if not self._is_fresh(running):
+                began_s = self._clock()
                 self._latest = await self._attempted()
                 self._looked_s = self._clock()
+                self._took_s = self._looked_s - began_s
         return self._latest
+
+    def _is_fresh(self, running: Collection[str]) -> bool:
+        age_s = self._clock() - self._looked_s
+        rests = age_s < min(_REST * self._took_s, FORECAST_FRESH_S)
+        return rests or (age_s <= FORECAST_FRESH_S and self._latest.knows(running))
 
     async def _attempted(self) -> Forecast:
         try:
@@ -374,7 +400,7 @@ class Forecasts:
         starts_s, free_s = simulate_claims(waiting, rests)
         of_devices = {name: ServingDevice(profile(device), free_s[name]) for name, device in devices.items()}
         by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
-        return Forecast(starts_s, _by_queue(line), by_queue, line.longer)
+        return Forecast(starts_s, _by_queue(line), by_queue, line.longer, line.running_ids)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
         """The needs of each pair; estimates of the previous forecast are reused."""

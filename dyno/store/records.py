@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import redis.asyncio
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
-from dyno.models.job import DONE, Holder, Job, QueuePlace, Status, Stored, Urls
+from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Stored, Urls
 from dyno.models.result import Metric, Verdict
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
@@ -28,7 +28,7 @@ from dyno.store.redis import JOB_ID, Keys, store_errors
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_JSON_FIELDS = ("failure", "progress", "worker", "warnings")
+_JSON_FIELDS = ("failure", "worker", "warnings")
 _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_requested_at")
 
 
@@ -69,9 +69,9 @@ def _unreadable(what: str, error: Exception) -> RecordUnreadable:
 
 def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
     job_id, status = record["id"], Status(record["status"])
+    spec = _with_webhook(read_spec(record["spec"]), record.get("webhook"))
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
-    if status in DONE and "progress" in fields:
-        fields["progress"] |= {"fraction": 1.0, "eta_s": 0.0} if status is Status.SUCCEEDED else {"eta_s": None}
+    fields["progress"] = progress_shown(record.get("progress"), status, spec.most_runs)
     fields |= {name: to_datetime(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(
@@ -80,11 +80,25 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
         done=status in DONE,
         attempt=int(record["attempt"]),
         version=int(record["version"]),
-        spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
+        spec=spec,
         queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **queue_state._asdict()),
         urls=_urls(job_id),
         **fields,
     )
+
+
+def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
+    """The progress of a record, as any version stored it. A done job has no work left, however it ended.
+
+    A job that succeeded before its first heartbeat has stored none; it made its `runs`.
+    """
+    if stored is not None:
+        found = Progress.model_validate_json(stored)
+    elif status is Status.SUCCEEDED:
+        found = Progress(phase="done", run=runs, runs=runs)
+    else:
+        return None
+    return found.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else found
 
 
 def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:

@@ -50,7 +50,40 @@ async def test_a_document_is_that_of_the_model_in_each_state(
     leases.finish(attempt, end, failure=FAILURE if end == "fail" else None, status_reason="because")
     ended = await _same(jobs, job_id)
     assert ended["done"]
-    assert ended["progress"]["eta_s"] == (0 if end == "succeed" else None)
+    assert (ended["progress"]["fraction"], ended["progress"]["eta_s"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("end", "runs"), [("succeed", 5), ("fail", None), ("stop", None)])
+async def test_a_job_that_succeeded_before_its_first_heartbeat_has_made_all_its_runs(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], end: Any, runs: int | None
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    leases.finish(claim(), end, failure=FAILURE if end == "fail" else None)
+    progress = (await _same(jobs, job_id))["progress"]
+    if runs is None:
+        assert progress is None
+    else:
+        assert (progress["run"], progress["runs"], progress["fraction"], progress["eta_s"]) == (runs, runs, 1, 0)
+
+
+@pytest.mark.parametrize("shape", ["other", SHAPE])
+async def test_the_progress_of_a_done_job_of_an_older_version_is_complete(
+    jobs: Jobs,
+    leases: Leases,
+    a_spec: Callable[..., Spec],
+    claim: Callable[..., Any],
+    client: redis.Redis,
+    keys: Keys,
+    shape: str,
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    leases.finish(claim(), "fail", failure=FAILURE)
+    older = {"phase": "verify", "run": 2, "runs": 5, "completed": 0, "total": None, "unit": "samples"}
+    stored = json.dumps(older | {"fraction": 0.3, "eta_s": 42.0})
+    client.hset(keys.job(job_id), mapping={"progress": stored, "shape": shape})
+    progress = json.loads((await jobs.read(job_id)).document)["progress"]
+    assert older.items() <= progress.items()
+    assert (progress["fraction"], progress["eta_s"]) == (1, 0)
 
 
 async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(

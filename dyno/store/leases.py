@@ -153,7 +153,12 @@ class Leases:
         """Queues to wake after a claim that found nothing for `device`; see `dyno.store.fleet`."""
         return queues_to_notify(self._client, self._settings, device)
 
-    def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> HeartbeatReply:
+    def heartbeat(
+        self,
+        claim: Claim,
+        progress: Progress | None,
+        piece: LogPiece | None = None,
+    ) -> HeartbeatReply:
         """Extend the lease, record the progress and store the piece of log.
 
         Revives an expired lease that wasn't taken.
@@ -232,6 +237,10 @@ class Leases:
         unregistered jobs are never deleted."""
         note_files(self._client, self._settings, claim.job_id)
 
+    def likely_duration_s(self, expected: eta.ExpectedDuration) -> float | None:
+        """The likely duration of an attempt, by earlier jobs; see `dyno.store.eta`."""
+        return eta.read_likely_duration_s(self._client, self._keys, expected)
+
     def artifacts(self, job_id: str) -> list[Artifact] | None:
         """The files that a succeeded job's result lists; None if the store has no such result."""
         with store_errors():
@@ -294,7 +303,7 @@ class Leases:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
         known = headline_arguments(headline) if headline else []
-        expected = [pace.series, pace.expected_s] if pace else ["", ""]
+        expected = [pace.series, pace.reading] if pace else ["", ""]
         reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, *known])
         return bool(reply[0] != "superseded")
 

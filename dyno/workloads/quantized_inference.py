@@ -325,6 +325,7 @@ NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
 _CONVERSION_S = 10.0
 _CASES = 4
 _CASE_S = 4.0  # default budget of one case with short calls
+_CALL_S = 0.001
 
 
 class QuantizedInferenceParams(ImageParams):
@@ -381,7 +382,7 @@ def estimate(
     """The training, if any, and four cases with short calls."""
     trained = params.network.estimate(params, device, replicas, framework)
     train_s = trained.train_s if params.weights is None else 0.0
-    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s)
+    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s, _CASES * (_CALL_S,))
 
 
 def lint(params: QuantizedInferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:

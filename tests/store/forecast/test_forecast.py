@@ -95,6 +95,23 @@ async def test_the_eta_of_an_overlong_run_comes_from_its_progress(
     assert await etas(waiting) == [7.5]
 
 
+async def test_the_progress_of_a_running_job_counts_more_than_earlier_jobs(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    await submit()
+    held = take(ONE, elapsed_s=1000)
+    waiting = await submit()
+    reported = Progress(phase="sampling", run=1, runs=1, fraction=0.5, eta_s=500.0, elapsed_s=900.0)
+    leases.heartbeat(held, reported)
+    [eta_s] = await etas(waiting)
+    assert 300 < eta_s <= 400
+    leases.heartbeat(held, reported.model_copy(update={"eta_s": 50.0}))
+    [overdue_s] = await etas(waiting)
+    assert 0 < overdue_s < 1
+
+
 async def test_a_device_used_by_another_process_gives_no_eta(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable
 ) -> None:

@@ -132,6 +132,8 @@ class JobAttempt:
             assert ended.record is not None
             variant.records.append(ended.record)
             self._heartbeat.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
+            if not all(each.enough for each in variants):  # else the result follows at once
+                self._heartbeat.send_metrics(variant.metrics_so_far())
         return self._succeeded(variants, expected)
 
     def _succeeded(self, variants: Sequence[Variant], expected: ExpectedDuration) -> Succeeded:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from dyno.errors import StoreUnavailable
 from dyno.models.job import Progress
-from dyno.models.result import Phases
+from dyno.models.result import PartialMetrics, Phases
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
 from workers import log, monitor
@@ -239,6 +239,13 @@ class Heartbeat:
         """Note the end of a run for the progress: the first run of a spec trains, chooses and checks."""
         first_only_s = (phases.build_s or 0.0) + (phases.overhead_s or 0.0) if is_first else 0.0
         self.progress.run_ended(self.clock() - self._claimed_s, phases.training_s or 0.0, first_only_s)
+
+    def send_metrics(self, metrics: PartialMetrics) -> None:
+        """Send the figures of the runs so far. They are lost if Redis is unreachable: the next run's replace them."""
+        try:
+            self._leases.heartbeat(self._claim, None, so_far=metrics)
+        except StoreUnavailable as error:
+            log.event("metrics-not-sent", logging.WARNING, job=self._claim.job_id, why=error.detail)
 
     def send_log(self) -> None:
         """Send the last output, before the ending is written.

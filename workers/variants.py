@@ -10,7 +10,7 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
 from dyno.measure import result_metrics, stopping_rule
 from dyno.measure.assemble import assemble
-from dyno.models.result import Result, RunSamples, VariantName
+from dyno.models.result import PartialMetrics, Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 from dyno.workloads import contract, resolve
@@ -56,6 +56,12 @@ class Variant(contract.ResolvedSpec):
 
     def result(self, job_id: str, device: Device) -> Result:
         return assemble(job_id, self, device, self.records)
+
+    def metrics_so_far(self) -> PartialMetrics:
+        """The figures of the runs that have ended."""
+        specs = self.workload.metrics_for(self.params)
+        found = [each for each in result_metrics.all_metrics(specs, self.records) if each.value is not None]
+        return PartialMetrics(run=len(self.records), runs=self.spec.measure.processes.max, arm=self.name, metrics=found)
 
     def samples(self) -> list[RunSamples]:
         return [each.model_copy(update={"arm": self.name}) for each in result_metrics.raw_samples(self.records)]

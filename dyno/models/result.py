@@ -344,6 +344,15 @@ class Result(Stored):
 VariantName = Literal["first", "second", "control"]
 
 
+class PartialMetrics(Stored):
+    """The figures of a job after its first `run` runs; see `dyno.models.event.PartialMetricEvent`."""
+
+    run: int
+    runs: int
+    arm: VariantName | None = None
+    metrics: list[Metric]
+
+
 class RunSamples(Stored):
     """One run, or one case of it. Seconds per execution, in the order they were taken. No outliers are dropped."""
 

@@ -26,7 +26,7 @@ from dyno.models.job import (
     WorkerRef,
     new_token,
 )
-from dyno.models.result import Artifact, Headline, Peer, Result
+from dyno.models.result import Artifact, Headline, PartialMetrics, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
@@ -158,16 +158,18 @@ class Leases:
         claim: Claim,
         progress: Progress | None,
         piece: LogPiece | None = None,
+        so_far: PartialMetrics | None = None,
     ) -> HeartbeatReply:
-        """Extend the lease, record the progress and store the piece of log.
+        """Extend the lease, record the progress, and store the piece of log and the figures so far.
 
         Revives an expired lease that wasn't taken.
         """
         number, text = piece or ("", "")
+        figures = ["", ""] if so_far is None else [f"{so_far.run}{so_far.arm or ''}", _json(so_far)]
         reply = self._run(
             Script.HEARTBEAT,
             [self._keys.job(claim.job_id), self._keys.lease(claim.device)],
-            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text],
+            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text, *figures],
         )
         if reply[0] == "superseded":
             return HeartbeatReply(superseded=True, cancel_requested=False)

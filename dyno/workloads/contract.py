@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from dyno.errors import FieldError
+from dyno.measure.latency import PERCENTILES, Loop, metric_name
 from dyno.models.result import Precision, Reference, ResultWarning, Training
 from dyno.models.spec import FrameworkName, Measure, Model, Spec
 
@@ -92,6 +93,7 @@ class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
 
     `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
+    `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
     `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
     every run reports it there. `against` names another case; the metric is the run's own time divided by that case's
     time, for the same amount of work.
@@ -105,11 +107,26 @@ class MetricSpec:
     once: bool = False
     each_run: bool = False
     against: str | None = None
+    loop: Loop | None = None
 
     @property
     def sampled(self) -> bool:
         """Whether each sample of every case yields a value."""
-        return not (self.once or self.each_run or self.against)
+        return not (self.once or self.each_run or self.against or self.loop)
+
+
+_LOOPS: dict[Loop, str] = {
+    "closed": "one call after the other",
+    "open": "calls that arrive at random, at `rate_per_s`, from their arrival on",
+}
+# Metrics of workloads whose executions are calls that someone waits for. Their params may have a `rate_per_s`.
+LATENCIES = tuple(
+    MetricSpec(metric_name(loop, name), "s", "lower", f"Latency of a call, {name[1:]}th percentile: {how}", loop=loop)
+    for loop, how in _LOOPS.items()
+    for name in PERCENTILES
+)
+RATE = "Calls a second in the open loop of the latency; null: half of what the first run reaches one by one"
+RatePerS = Annotated[float, Field(gt=0, le=1e6)]
 
 
 @dataclass

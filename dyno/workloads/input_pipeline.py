@@ -477,7 +477,7 @@ WORKLOAD = contract.Workload(
     description="Cost of the input: the same training step fed by an image pipeline and from a resident batch",
     params=InputPipelineParams,
     metrics=(
-        contract.MetricSpec("throughput", "images/s", "higher", "Images trained on per second, fed by the pipeline"),
+        contract.MetricSpec("throughput", "samples/s", "higher", "Images trained on per second, fed by the pipeline"),
         contract.MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps"),
         contract.MetricSpec("step_time", "s", "lower", "Time of one step, its input included", amount="step"),
         contract.MetricSpec(

@@ -228,7 +228,7 @@ class Replay:
 async def replay(
     past: Sequence[PastJob], count: int, redis_url: str, namespace: str = "eta", seed: int = SEED
 ) -> Readings:
-    """Draw `count` jobs and replay them on the device that most of them ran on."""
+    """Draw `count` jobs and replay them on the device that the first of them ran on."""
     settings = Settings(redis_url=redis_url, namespace=namespace, lease_s=3600, device_ttl_s=3600)
     device = past[0].device
     seen = {"id": device.id, "host": device.host, "pid": 1, "device": device.full_id, "version": DYNO_VERSION}

@@ -116,8 +116,9 @@ class Progress(Stored):
     """The progress of a running job, or the last progress of a done one. `fraction` is 0 to 1 over all runs.
 
     `eta_s` is the remaining time, by earlier jobs of this kind and by the runs so far; null below 5 % if there are no
-    such jobs. `elapsed_s` is the time since a device took the job, as of this report. A done job has `fraction` 1 and
-    `eta_s` 0, however it ended; its other fields say how far it came.
+    such jobs. It goes down between two reports, without a new version. `elapsed_s` is the time since a device took the
+    job, as of the report. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say how far it
+    came.
     """
 
     phase: str

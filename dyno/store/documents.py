@@ -7,6 +7,7 @@ a poll costs 10 µs instead of 250. The document is that of the model, apart fro
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,7 +20,7 @@ from dyno.models.job import DONE, SCHEMA, Failure, Holder, Job, SpecWarning, Sta
 from dyno.models.result import Result
 from dyno.models.spec import Spec
 from dyno.store import compression
-from dyno.store.records import QueueState, parse_stored, progress_shown, to_datetime, to_job
+from dyno.store.records import QueueState, eta_now_s, parse_stored, progress_shown, to_datetime, to_job
 
 # Changes when a field of what `Jobs.submit` stores as JSON changes. Records have it in their field `shape`.
 SHAPE: Final = hashlib.sha256(
@@ -70,11 +71,15 @@ class StoredJob:
                     head, tail = _around_place(self.record)
                 else:
                     head, tail = _recent_around_place(tuple(self.record.items()))
-                return head + _place(self.queue) + tail
+                text = head + _place(self.queue) + tail
+                return text.replace(_ETA_NOW, _number(eta_now_s(self.record))) if _ETA_NOW in tail else text
         return self.job().model_dump_json(by_alias=True)
 
 
 _SCHEMA = str(SCHEMA)
+_ETA_NOW = (
+    "\0"  # in the document around its place, which is kept: it changes with each read. JSON has no such character
+)
 
 
 def _place(queue: QueueState) -> str:
@@ -192,4 +197,9 @@ def _shown(kind: type[BaseModel], stored: str | None) -> str:
 
 def _progress(stored: str | None, status: Status, runs: int) -> str:
     found = progress_shown(stored, status, runs)
-    return "null" if found is None else found.model_dump_json()
+    if found is None:
+        return "null"
+    text = found.model_dump_json()
+    if status is not Status.RUNNING or found.eta_s is None:
+        return text
+    return re.sub('"eta_s":[^,}]+', f'"eta_s":{_ETA_NOW}', text)

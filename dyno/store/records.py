@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -71,7 +72,10 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
     job_id, status = record["id"], Status(record["status"])
     spec = _with_webhook(read_spec(record["spec"]), record.get("webhook"))
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
-    fields["progress"] = progress_shown(record.get("progress"), status, spec.most_runs)
+    progress = progress_shown(record.get("progress"), status, spec.most_runs)
+    if progress is not None and status is Status.RUNNING:
+        progress = progress.model_copy(update={"eta_s": eta_now_s(record)})
+    fields["progress"] = progress
     fields |= {name: to_datetime(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(
@@ -99,6 +103,20 @@ def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | 
     else:
         return None
     return found.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else found
+
+
+_REPORTED_EVERY_S = 3.0  # a report is hardly older: more is a difference between two hosts' clocks
+_LEAST_ETA_S = 0.1
+
+
+def eta_now_s(record: Mapping[str, str]) -> float | None:
+    """The remaining time that the progress of a running job reports, less the time since; null if unknown."""
+    reported: dict[str, Any] = json.loads(record.get("progress", "{}"))
+    eta_s, elapsed_s = reported.get("eta_s"), reported.get("elapsed_s")
+    if eta_s is None or elapsed_s is None or "started_at" not in record:
+        return eta_s
+    age_s = time.time() - float(record["started_at"]) - elapsed_s
+    return max(eta_s - min(max(0.0, age_s), _REPORTED_EVERY_S), min(eta_s, _LEAST_ETA_S))
 
 
 def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,30 @@ async def test_a_document_is_that_of_the_model_in_each_state(
     ended = await _same(jobs, job_id)
     assert ended["done"]
     assert (ended["progress"]["fraction"], ended["progress"]["eta_s"]) == (1, 0)
+
+
+async def test_the_remaining_time_passes_between_two_reports(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], client: redis.Redis, keys: Keys
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    attempt = claim()
+    leases.heartbeat(attempt, PROGRESS.model_copy(update={"eta_s": 900.0, "elapsed_s": 50.0}))
+
+    async def told(age_s: float) -> list[float]:
+        """By the document, the list and the model, so long after the report."""
+        client.hset(keys.job(job_id), "started_at", time.time() - 50 - age_s)
+        stored = await jobs.read(job_id)
+        [listed] = [each for each in (await jobs.browse()).data if each.id == job_id]
+        documents = [json.loads(each.document) for each in (stored, listed)]
+        return [*(each["progress"]["eta_s"] for each in documents), stored.job().progress.eta_s]
+
+    assert await told(1.0) == pytest.approx([899.0] * 3, abs=0.9)
+    assert await told(-1000.0) == [900.0] * 3  # another host's clock
+    assert await told(1000.0) == [897.0] * 3
+    version = (await jobs.read(job_id)).version
+    leases.heartbeat(attempt, PROGRESS.model_copy(update={"eta_s": 0.7, "elapsed_s": 52.0}))
+    assert await told(60.0) == [0.1] * 3
+    assert (await jobs.read(job_id)).version == version + 1
 
 
 @pytest.mark.parametrize(("end", "runs"), [("succeed", 5), ("fail", None), ("stop", None)])

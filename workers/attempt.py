@@ -24,18 +24,18 @@ from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
-from dyno.store.eta import ExpectedDuration, duration_series
+from dyno.store.eta import ExpectedDuration, duration_series, work_digest
 from dyno.store.leases import Claim, Leases
 from dyno.workloads.contract import ResolvedSpec, Workload
 from workers.artifact_upload import JobFiles, UploadedArtifacts
-from workers.heartbeat import AttemptEnded, Heartbeat, background_call
+from workers.heartbeat import AttemptEnded, Heartbeat, JobProgress, background_call
 from workers.launcher import Launcher
 from workers.limits import RunnerLimits
 from workers.log import LOG, event
 from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded, failure_of, lost_device
 from workers.tracing import note_run, run_span
-from workers.variants import Variant, run_order, variants_of
+from workers.variants import Variant, planned_times, run_order, variants_of
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
@@ -125,6 +125,9 @@ class JobAttempt:
 
     def _measure(self, variants: Sequence[Variant]) -> Ending:
         deadline_s = self._deadline_s(variants)
+        expected = self._pace(variants)
+        planned = planned_times(variants, self._context.device)
+        self._heartbeat.progress = JobProgress(planned, self._likely_duration_s(expected))
         for number, variant in enumerate(run_order(variants)):
             limits = self._limits(variant, deadline_s)
             ended = self._run_once(variant, number, limits)
@@ -132,9 +135,12 @@ class JobAttempt:
                 return ending
             assert ended.record is not None
             variant.records.append(ended.record)
-        return self._succeeded(variants)
+            self._heartbeat.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
+            if not all(each.enough for each in variants):  # else the result follows at once
+                self._heartbeat.send_metrics(variant.metrics_so_far())
+        return self._succeeded(variants, expected)
 
-    def _succeeded(self, variants: Sequence[Variant]) -> Succeeded:
+    def _succeeded(self, variants: Sequence[Variant], expected: ExpectedDuration) -> Succeeded:
         """Assemble the result.
 
         Files are stored for single specs only: those of A/B variants would have the same names.
@@ -149,14 +155,22 @@ class JobAttempt:
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
             [sample for variant in variants for sample in variant.samples()],
             own_headline,
-            self._pace(variants),
+            expected,
         )
+
+    def _likely_duration_s(self, expected: ExpectedDuration) -> float | None:
+        """The duration of the attempt, by earlier jobs; None if unknown, or if the store can't be read now."""
+        try:
+            return self._context.leases.likely_duration_s(expected)
+        except (StoreUnavailable, redis.RedisError) as error:
+            event("durations-not-read", logging.WARNING, job=self._claim.job_id, why=str(error))
+            return None
 
     def _pace(self, variants: Sequence[Variant]) -> ExpectedDuration:
         """The estimated duration of the attempt; the store records it with the actual one."""
         device = self._context.device
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
-        return ExpectedDuration(duration_series(self._spec, device), expected_s)
+        return ExpectedDuration(duration_series(self._spec, device), expected_s, work_digest(self._spec))
 
     def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending | None:
         """The ending if this run ends the job, else None."""

@@ -10,12 +10,14 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
 from dyno.measure import result_metrics, stopping_rule
 from dyno.measure.assemble import assemble
-from dyno.models.result import Result, RunSamples, VariantName
+from dyno.models.result import PartialMetrics, Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 from dyno.workloads import contract, resolve
+from workers import heartbeat
 from workers.artifact_upload import JobFiles
 
+_LEAST_RUN_S = 0.01  # times are divided by it
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 
@@ -47,8 +49,19 @@ class Variant(contract.ResolvedSpec):
         one, measure = self.estimate(device), self.spec.measure
         return measure.processes.max * (one.time_s + measure.max_s) + one.train_s
 
+    def times(self, device: Device) -> heartbeat.RunTimes:
+        """The expected times of this variant's first run."""
+        one = self.estimate(device)
+        return heartbeat.RunTimes(max(one.run_s(self.spec.measure), _LEAST_RUN_S), one.train_s)
+
     def result(self, job_id: str, device: Device) -> Result:
         return assemble(job_id, self, device, self.records)
+
+    def metrics_so_far(self) -> PartialMetrics:
+        """The figures of the runs that have ended."""
+        specs = self.workload.metrics_for(self.params)
+        found = [each for each in result_metrics.all_metrics(specs, self.records) if each.value is not None]
+        return PartialMetrics(run=len(self.records), runs=self.spec.measure.processes.max, arm=self.name, metrics=found)
 
     def samples(self) -> list[RunSamples]:
         return [each.model_copy(update={"arm": self.name}) for each in result_metrics.raw_samples(self.records)]
@@ -70,6 +83,16 @@ def variants_of(
         repeats = variants[0] if name == "control" else None
         variants.append(Variant(found.spec, found.workload, found.params, name, new_files(), repeats=repeats))
     return variants
+
+
+def planned_times(variants: Sequence[Variant], device: Device) -> list[heartbeat.RunTimes]:
+    """The expected times of all runs, in the order of `run_order`, if each variant makes as many as it may."""
+    found: list[heartbeat.RunTimes] = []
+    for number in range(max(each.spec.measure.processes.max for each in variants)):
+        waiting = [each.times(device) for each in variants if number < each.spec.measure.processes.max]
+        times = waiting if number == 0 else [each._replace(train_s=0.0) for each in waiting]
+        found += reversed(times) if number % 2 else times
+    return found
 
 
 def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:

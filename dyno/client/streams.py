@@ -20,7 +20,7 @@ from dyno.models.event import EVENT, AnyEvent, StatusEvent
 from dyno.models.job import Job
 from dyno.models.result import Artifact
 
-_EVENT_KINDS = frozenset({"status", "progress", "metric", "log", "gap"})
+_EVENT_KINDS = frozenset({"status", "progress", "partial_metric", "metric", "log", "gap"})
 
 
 class SseMessage(NamedTuple):

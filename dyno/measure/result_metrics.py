@@ -58,6 +58,7 @@ def all_metrics(
         found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
     for case, of_case in by_case(records).items():
         found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
+        found += [_of_calls(replace(spec, name=f"{spec.name}_{case}"), records) for spec in specs if spec.loop]
     return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
 
 
@@ -74,6 +75,8 @@ def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
         return _from_first_run(spec, records[0])
     if spec.each_run:
         return _from_each_run(spec, records)
+    if spec.loop:
+        return _of_calls(spec, records)
     return _sampled(spec, records) if spec.against is None else _against(spec, spec.against, records)
 
 
@@ -148,6 +151,20 @@ def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     return _metric(spec, figures, samples=len(figures))
 
 
+def _of_calls(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    """The mean of the runs' percentiles. The interval of a single run is that of its order statistics."""
+    found = [record.calls[spec.name] for record in records if spec.name in record.calls]
+    figures = [each.value for each in found if each.value is not None]
+    if len(figures) < len(records):
+        return _absent(spec, next((each.reason for each in found if each.reason), "a run didn't measure it"))
+    metric = _metric(spec, figures, samples=sum(each.calls for each in found))
+    if len(found) > 1:
+        return metric
+    [only] = found
+    reason = only.reason or "over one run's calls: it says nothing about further runs"
+    return metric.model_copy(update={"low": only.low, "high": only.high, "reason": reason})
+
+
 def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
     """The ratio of the two medians in each run, which cancels disturbances of a whole run."""
     others = by_case(records).get(case, [])
@@ -171,7 +188,7 @@ _OPERATIONS = ("FLOP/s", "OP/s")
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
     """The energy of a job; null with a reason unless every run reports its energy.
 
-    `rate_unit` is the unit of the throughput ("FLOP/s", "images/s"); a record's `work` is in the same unit. `flops` is
+    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"); a record's `work` is in the same unit. `flops` is
     per execution.
     """
     windows = [record.summary.sensors for record in records]

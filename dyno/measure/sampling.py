@@ -262,13 +262,18 @@ class _Sampler:
         return abs(median(after) - median(before)) > share * self._rule.steady_rel_ci * median(before)
 
     def _expected(self) -> int:
-        """The expected number of samples at this scatter: an interval narrows with the root of their number."""
+        """The expected number of samples at this scatter: an interval narrows with the root of their number.
+
+        No more are expected than fit into `max_s`.
+        """
         count, rule = len(self._taken), self._rule
+        each_s = max(self._window_s() / count, 1e-9)
         width = median_interval(self._times()).rel_half_width or 0.0
         wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets
         for_target = math.ceil(count * wider**2)
-        for_time = math.ceil(rule.min_s / max(self._window_s() / count, 1e-9))
-        return max(count, min(rule.max_samples, max(rule.min_samples, for_target, for_time)))
+        for_time = math.ceil(rule.min_s / each_s)
+        most = min(rule.max_samples, count + math.ceil(max(0.0, rule.max_s - self._elapsed_s()) / each_s))
+        return max(count, min(most, max(rule.min_samples, for_target, for_time)))
 
     def _take(self) -> None:
         executions = self._taken[-1].executions

@@ -4,6 +4,7 @@ Outliers are never dropped. Figures that need more values are None, never zero.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -68,6 +69,23 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
         return Interval(centre, reason=f"{len(values)} values are too few for a {confidence:.0%} interval of a median")
     ordered = sorted(values)
     return Interval(centre, ordered[rank - 1], ordered[-rank])
+
+
+def quantile_interval(values: Sequence[float], share: float, confidence: float = CONFIDENCE) -> Interval:
+    """A quantile with the interval of order statistics, which assumes no distribution but needs independent values.
+
+    [X(l), X(u)] with P(Bin(n, share) < l) and P(Bin(n, share) >= u) at most (1 - confidence) / 2 each. David &
+    Nagaraja, Order Statistics (3rd ed. 2003), 7.1. For 95 %, the median needs 6 values, the 99th percentile 368.
+    """
+    from scipy.special import bdtr  # a local import, as below
+
+    count, tail = len(values), (1 - confidence) / 2
+    below = bisect_right(range(count), tail, key=lambda most: float(bdtr(most, count, share)))
+    above = bisect_left(range(count), 1 - tail, key=lambda most: float(bdtr(most, count, share)))
+    value, ordered = quantile(values, share), sorted(values)
+    if below == 0 or above == count:
+        return Interval(value, reason=f"{count} values are too few for a {confidence:.0%} interval of p{share * 100:g}")
+    return Interval(value, ordered[below - 1], ordered[above])
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:

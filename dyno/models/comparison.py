@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, field_validator
 
 from dyno.models.job import SCHEMA, Failure, Progress, Stored, new_ulid
-from dyno.models.result import ResultWarning, Verdict
+from dyno.models.result import ResultWarning, Unit, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Confidence, Margin, MetricName, Model, Pairs
 
 PAIRS = 10
@@ -137,7 +137,7 @@ class Comparison(Stored):
     created_at: AwareDatetime
     workload: str
     metric: str
-    unit: str
+    unit: Unit
     better: Literal["higher", "lower"]
     confidence: float
     margin: float

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from dyno.models.job import Holder, Progress, Status, Stored, WorkerRef
-from dyno.models.result import Metric, Verdict
+from dyno.models.result import Metric, VariantName, Verdict
 
 
 class _EventOfJob(Stored):
@@ -48,6 +48,20 @@ class MetricEvent(_EventOfJob):
     metric: Metric
 
 
+class PartialMetricEvent(_EventOfJob):
+    """A figure of the first `run` runs, sent after each run but the last. The result's own figure follows as `metric`.
+
+    `runs`: the maximum number of runs. Of two specs that run in turns, `arm` is the one that the figure is of. Once the
+    job is done, these events are no longer sent.
+    """
+
+    kind: Annotated[Literal["partial_metric"], Field(exclude=True)] = "partial_metric"
+    run: int
+    runs: int
+    arm: VariantName | None = None
+    metric: Metric
+
+
 class LogEvent(_EventOfJob):
     """The runner's output since the last log event; null if it is no longer stored."""
 
@@ -64,6 +78,6 @@ class GapEvent(Stored):
     oldest: str
 
 
-JobEvent = StatusEvent | ProgressEvent | MetricEvent | LogEvent
+JobEvent = StatusEvent | ProgressEvent | PartialMetricEvent | MetricEvent | LogEvent
 AnyEvent = JobEvent | GapEvent
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="kind")])

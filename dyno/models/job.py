@@ -115,7 +115,10 @@ class Failure(Stored, serialize_by_alias=True, validate_by_name=True):
 class Progress(Stored):
     """The progress of a running job, or the last progress of a done one. `fraction` is 0 to 1 over all runs.
 
-    `eta_s` is null below 5 %, and for a failed or canceled job. A succeeded job has `fraction` 1 and `eta_s` 0.
+    `eta_s` is the remaining time, by earlier jobs of this kind and by the runs so far; null below 5 % if there are no
+    such jobs. It goes down between two reports, without a new version. `elapsed_s` is the time since a device took the
+    job, as of the report. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say how far it
+    came.
     """
 
     phase: str
@@ -126,6 +129,7 @@ class Progress(Stored):
     unit: str = "samples"
     fraction: float | None = None
     eta_s: float | None = None
+    elapsed_s: float | None = None
 
 
 class WorkerRef(Stored):
@@ -167,9 +171,9 @@ class QueuePlace(Stored):
     eta_s: float | None = Field(
         None,
         description="Estimated seconds until a device takes the job, at most one second old. The estimate uses the "
-        "times of earlier jobs of the same workload on such devices, for the running jobs and all jobs ahead in the "
-        "queues that these devices serve. Null if fewer than 3 such jobs have succeeded, if no device takes the job "
-        "now, or once it runs.",
+        "progress of the running jobs, and the times of earlier jobs on such devices for all jobs ahead in the queues "
+        "that these devices serve: jobs of equal params and settings, or else of the same workload. Null if no equal "
+        "job and fewer than 3 of the workload have succeeded, if no device takes the job now, or once it runs.",
     )
     held_by: Holder | None = None
 

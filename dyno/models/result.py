@@ -9,9 +9,9 @@ results of the same work with `Peer`, the headline figure of an earlier one.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel
 
 from dyno.models.job import Stored
 
@@ -142,15 +142,19 @@ class PerCycle(Stored):
     high: float | None = None
 
 
+Unit = Annotated[str, BeforeValidator(lambda unit: "samples/s" if unit == "images/s" else unit)]  # as in older results
+
+
 class Metric(Stored):
     """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
     That interval describes the stretch of time of these runs; `repeat` predicts the next result. A single run gives no
-    interval: `low` and `high` are null, and `reason` says so.
+    interval: `low` and `high` are null, and `reason` says so. Only the percentiles of the latency then have one, of
+    order statistics. Rates of images were in `images/s` in older versions; all are in `samples/s`.
     """
 
     name: str
-    unit: str
+    unit: Unit
     value: float | None
     low: float | None = None
     high: float | None = None
@@ -174,8 +178,8 @@ class Phases(Stored):
 
     `training_s` is the full training, in the first run only. `cases_s` is the time of all cases but the first: their
     first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,
-    checks, the clock, records and exit. All phases together are the run's time from the request of its process to its
-    exit. Results of older versions have none of these three.
+    checks, latencies of calls, the clock, records and exit. All phases together are the run's time from the request of
+    its process to its exit. Results of older versions have none of these three.
     """
 
     import_s: float | None = None
@@ -365,7 +369,7 @@ class Reference(Stored):
     hardware: str
     metric: str
     value: float | None = Field(description="Null if the article has no figure. `doubt` says why")
-    unit: str
+    unit: Unit
     doubt: str | None = None
 
 
@@ -410,6 +414,15 @@ class Result(Stored):
 
 
 VariantName = Literal["first", "second", "control"]
+
+
+class PartialMetrics(Stored):
+    """The figures of a job after its first `run` runs; see `dyno.models.event.PartialMetricEvent`."""
+
+    run: int
+    runs: int
+    arm: VariantName | None = None
+    metrics: list[Metric]
 
 
 class RunSamples(Stored):

@@ -42,6 +42,16 @@ class CaseRecord(Stored):
     sample_cpu_s: list[tuple[float, float]] = []
 
 
+class CallQuantile(Stored):
+    """A percentile of one run's calls, in seconds, with the interval of its order statistics."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    calls: int
+    reason: str | None = None
+
+
 class RunRecord(Stored):
     """All that one run measured. Sample times are seconds per execution, in the order they were taken.
 
@@ -66,6 +76,7 @@ class RunRecord(Stored):
     flops: float | None = None  # of one execution, if the params alone don't determine it
     params: dict[str, JsonValue] = {}  # values that ran, for params that left them open
     figures: dict[str, float] = {}  # by metric name, figures that aren't sampled: for MetricSpec.once and each_run
+    calls: dict[str, CallQuantile] = {}  # by metric name: for MetricSpec.loop
     cases: list[CaseRecord] = []
     peak: dict[str, PeakFigure] = {}  # measured again, since a figure exceeded the device's peak
 

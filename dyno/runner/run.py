@@ -22,17 +22,18 @@ from dyno.devices.environment import environment
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frameworks import framework as framework_named
 from dyno.frameworks.interface import Framework
+from dyno.measure import latency
 from dyno.measure.sampling import summarise
 from dyno.measure.warnings import warning
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.models.result import Memory, Phases, ResultWarning, RunSummary, Training
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, RunRecord, RunRequest, StartedFrame
-from dyno.runner.case_sampling import CaseSamples, SampledCase, case_records, sample_cases
+from dyno.runner.case_sampling import CaseSamples, SampledCase, case_records, sample_cases, without_gc
 from dyno.runner.checks import CheckedCase, CheckFindings, checked_cases, remeasured_peaks, run_checks
 from dyno.runner.frame_writer import FrameWriter, failure_frame
 from dyno.settings import Settings
 from dyno.workloads import resolve
-from dyno.workloads.contract import BuildContext, Built, ResolvedSpec, Verification
+from dyno.workloads.contract import BuildContext, Built, HasCases, ResolvedSpec, Verification
 
 # The variables for the compilation caches of CUDA's driver, JAX, Triton, PyTorch's compiler and Numba.
 _CACHE_FOLDERS = (
@@ -154,6 +155,7 @@ class _Measured:
     memory_peak: Memory
     peak: dict[str, PeakFigure]
     findings: CheckFindings
+    calls: latency.CallReadings
 
 
 class Run:
@@ -189,12 +191,14 @@ class Run:
             )
         clock_hz = self._clock_hz(own)
         memory_peak = peak_memory(self._framework, self._device.driven_as)  # before the checks allocate memory
+        calls = self._calls(resolved, built)
         self._frames.report("verify")
         found = built.verify()
         examined = self._cases_to_check(resolved, built, own, cases, found.flops)
         peak, findings = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
-            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings)
+            built.work,
+            _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings, calls),
         )
 
     def _start_device(self) -> float:
@@ -248,6 +252,23 @@ class Run:
         self._training_sensors = None
         return training and training.model_copy(update={"sensors": watched.over(0)})
 
+    def _calls(self, resolved: ResolvedSpec, built: Built) -> latency.CallReadings:
+        """The latency of single calls, if the workload has metrics of it."""
+        if not any(spec.loop for spec in resolved.workload.metrics_for(resolved.params)):
+            return latency.CallReadings()
+        cases = {case.name: case.execute for case in built.cases} if isinstance(built, HasCases) else {}
+        known = self._request.tuned.get(latency.RATES)
+        with without_gc():
+            return latency.measure_calls(
+                cases or {"": built.execute},
+                getattr(resolved.params, "rate_per_s", None),
+                known if isinstance(known, dict) else {},
+                self._request.spec.seed + self._request.run,
+                min(latency.MOST_S, resolved.spec.measure.max_s),
+                latency.HostCallClock(),
+                lambda: self._frames.report("latency"),
+            )
+
     @staticmethod
     def _cases_to_check(
         resolved: ResolvedSpec, built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float | None
@@ -288,10 +309,11 @@ class Run:
             training=measured.training,
             memory=measured.memory_peak,
             environment=environment(self._device.driven_as) | {"framework": self._framework.name},
-            details=found.details,
+            details=found.details | ({"latency": measured.calls.details} if measured.calls.details else {}),
             amounts=found.amounts,
             figures=found.figures,
-            tuned=found.tuned,
+            tuned=found.tuned | ({latency.RATES: measured.calls.rates_per_s} if measured.calls.details else {}),
+            calls=measured.calls.quantiles,
             flops=found.flops,
             params=found.params,
             peak=measured.peak,

@@ -59,11 +59,12 @@ local function is_progress(entry)
   for index = 1, #entry[2], 2 do
     fields[entry[2][index]] = entry[2][index + 1]
   end
-  return fields.event == 'heartbeat' and not fields.log
+  return fields.event == 'heartbeat' and not fields.log and not fields.partial
 end
 
 -- Removes the progress of a job that ends from its own stream: it is most of the events, and no longer of interest.
--- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. What stays is written
+-- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. So do entries of
+-- figures so far, which then hold no events: a reader's position may be within one. What stays is written
 -- again if it is little, because deleted entries leave gaps in their nodes.
 -- pcall: a user that may not read and delete entries, as in older versions' users.acl, must still end jobs.
 local function drop_progress(id)
@@ -138,7 +139,7 @@ end
 -- All keys of one job; indexes are not included.
 local function keys_of(id)
   local names = { key('job', id) }
-  for _, part in ipairs({ 'events', 'result', 'samples', 'log', 'webhook' }) do
+  for _, part in ipairs({ 'events', 'result', 'samples', 'log', 'partial', 'webhook' }) do
     names[#names + 1] = key('job', id, part)
   end
   return names
@@ -281,6 +282,9 @@ local function change(id, event, before, fields, detail, more)
     end
   end
   append_event(id, event, after, version, detail, more)
+  if before == 'running' and after ~= before then
+    redis.call('DEL', key('job', id, 'partial')) -- the figures of its runs so far
+  end
   if done and before == 'running' then
     drop_progress(id) -- after the last event, whose id must be higher than those of dropped ones
   end

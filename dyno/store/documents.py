@@ -7,19 +7,20 @@ a poll costs 10 µs instead of 250. The document is that of the model, apart fro
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 
-from dyno.models.job import DONE, SCHEMA, Failure, Holder, Job, Progress, SpecWarning, Status, WorkerRef
+from dyno.models.job import DONE, SCHEMA, Failure, Holder, Job, SpecWarning, Status, WorkerRef
 from dyno.models.result import Result
 from dyno.models.spec import Spec
 from dyno.store import compression
-from dyno.store.records import QueueState, parse_stored, to_datetime, to_job
+from dyno.store.records import QueueState, eta_now_s, parse_stored, progress_shown, to_datetime, to_job
 
 # Changes when a field of what `Jobs.submit` stores as JSON changes. Records have it in their field `shape`.
 SHAPE: Final = hashlib.sha256(
@@ -70,11 +71,15 @@ class StoredJob:
                     head, tail = _around_place(self.record)
                 else:
                     head, tail = _recent_around_place(tuple(self.record.items()))
-                return head + _place(self.queue) + tail
+                text = head + _place(self.queue) + tail
+                return text.replace(_ETA_NOW, _number(eta_now_s(self.record))) if _ETA_NOW in tail else text
         return self.job().model_dump_json(by_alias=True)
 
 
 _SCHEMA = str(SCHEMA)
+_ETA_NOW = (
+    "\0"  # in the document around its place, which is kept: it changes with each read. JSON has no such character
+)
 
 
 def _place(queue: QueueState) -> str:
@@ -116,7 +121,8 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
     """The document of a record before and after its place in the queue."""
     get, job_id, status = record.get, record["id"], Status(record["status"])
     spec, warnings = record["spec"], get("warnings", "[]")
-    from_json(spec), from_json(warnings)  # damaged text would make the whole page unreadable
+    runs = from_json(spec)["measure"]["processes"]["max"]
+    from_json(warnings)  # damaged text would make the whole page unreadable
     done = "true" if status in DONE else "false"
     webhook = f'{{"url":{_encode(url)}}}' if (url := get("webhook")) else "null"
     held_by = _shown(Holder, get("held_by")) if status is Status.QUEUED else "null"
@@ -126,7 +132,7 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
         f'"done":{done},"attempt":{int(record["attempt"])},'
         f'"spec":{spec[:-1]},"webhook":{webhook}}},"warnings":{warnings},'
         f'"queue":{{"name":{_text(record["queue"])},"held_by":{held_by},',
-        f'}},"progress":{_progress(get("progress"), status)},"worker":{_shown(WorkerRef, get("worker"))},'
+        f'}},"progress":{_progress(get("progress"), status, runs)},"worker":{_shown(WorkerRef, get("worker"))},'
         f'"created_at":{_time(record["created_at"])},"queued_at":{_time(record["queued_at"])},'
         f'"started_at":{_time(get("started_at"))},"finished_at":{_time(get("finished_at"))},'
         f'"cancel_requested_at":{_time(get("cancel_requested_at"))},"failure":{_shown(Failure, get("failure"))},'
@@ -189,10 +195,11 @@ def _shown(kind: type[BaseModel], stored: str | None) -> str:
     return "null" if stored is None else kind.model_validate_json(stored).model_dump_json()
 
 
-def _progress(stored: str | None, status: Status) -> str:
-    if stored is None or status not in DONE:
-        return _shown(Progress, stored)
-    ended: dict[str, Any] = {"eta_s": None}
-    if status is Status.SUCCEEDED:
-        ended = {"fraction": 1.0, "eta_s": 0.0}
-    return Progress.model_validate_json(stored).model_copy(update=ended).model_dump_json()
+def _progress(stored: str | None, status: Status, runs: int) -> str:
+    found = progress_shown(stored, status, runs)
+    if found is None:
+        return "null"
+    text = found.model_dump_json()
+    if status is not Status.RUNNING or found.eta_s is None:
+        return text
+    return re.sub('"eta_s":[^,}]+', f'"eta_s":{_ETA_NOW}', text)

@@ -2,11 +2,12 @@
 
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
-the order in which devices will claim them. All requests share one forecast for a second, so its cost doesn't grow with
-their number. Forecasts are optional: if one can't be made, it is empty.
+the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that it
+doesn't know, so its cost doesn't grow with their number. Forecasts are optional: if one can't be made, it is empty.
 """
 
 import asyncio
+import hashlib
 import logging
 import math
 import time
@@ -18,7 +19,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import redis.asyncio
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from dyno.devices.device import Device
 from dyno.models.job import SCHEMA, Status
@@ -29,24 +30,38 @@ from dyno.store.placement import model_slug, profile, queues_served
 from dyno.store.records import QueueState, read_spec
 from dyno.store.redis import Keys, store_errors
 
-DURATIONS_KEPT = 20  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
+DURATIONS_KEPT = 60  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
 MIN_DURATIONS = 3  # readings that a median needs to withstand one outlier
-_SIMILAR_FACTOR = 2.0  # jobs are of similar size if their estimates are within this factor of each other
+_EQUAL_KEPT = 5  # newest readings of equal work
+_WORK_DIGITS = 12
+_OVERDUE_S = 0.5  # the rest of a running job that was expected to have ended
+_SIMILAR = math.log(2)  # jobs are of similar size if their estimates are within a factor of 2 of each other
 
 
 @dataclass(frozen=True)
 class ExpectedDuration:
-    """The series that a succeeded job's duration belongs to, and the workload's estimate of that duration."""
+    """The series that a job's duration belongs to, the workload's estimate of that duration, and a digest of the work:
+    see `work_digest`."""
 
     series: str
     expected_s: float
+    work: str = ""
+
+    @property
+    def reading(self) -> str:
+        """The start of the stored reading; `finish.lua` adds the actual duration."""
+        return f"{self.work} {self.expected_s}".lstrip()
 
 
 class DurationReading(NamedTuple):
-    """The estimated and actual duration of one job; the actual one is the time from its claim to its end."""
+    """The estimated and actual duration of one job; the actual one is the time from its claim to its end.
+
+    `work`: empty in readings of older versions.
+    """
 
     expected_s: float
     took_s: float
+    work: str = ""
 
 
 def duration_series(spec: Spec, device: Device) -> str:
@@ -56,33 +71,49 @@ def duration_series(spec: Spec, device: Device) -> str:
     return f"{spec.workload}:{spec.framework}:{device.kind}/{model_slug(device.model)}{cores}"
 
 
+def work_digest(spec: Spec) -> str:
+    """A digest of all that decides how long a job of a series takes: params, replicas and settings of each arm."""
+    arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items()), arm.measure) for arm in spec.arms]
+    return hashlib.sha256(to_json(arms)).hexdigest()[:_WORK_DIGITS]
+
+
 def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
     """Parse stored readings and skip invalid ones."""
     found = []
     for text in texts:
+        *work, expected, took = ["", *text.split(" ")]
         try:
-            expected_s, took_s = map(float, text.split(" "))
+            expected_s, took_s = float(expected), float(took)
         except ValueError:
             continue
-        if 0 < expected_s < math.inf and 0 <= took_s < math.inf:
-            found.append(DurationReading(expected_s, took_s))
+        if 0 < expected_s < math.inf and 0 <= took_s < math.inf and len(work) <= 2:
+            found.append(DurationReading(expected_s, took_s, "".join(work)))
     return found
 
 
-def likely_duration_s(readings: Sequence[DurationReading], expected_s: float) -> float | None:
-    """The likely duration of a job whose workload estimates `expected_s`; None below MIN_DURATIONS readings.
+def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, work: str = "") -> float | None:
+    """The likely duration of a job whose workload estimates `expected_s`; `readings` are in order, newest first.
 
-    It is the estimate times the median ratio of actual to estimated duration. The median is over the readings of
-    similar size if there are MIN_DURATIONS of them, since the startup weighs more in a small job; else over all
-    readings.
+    It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
+    median ratio of actual to estimated duration, over the readings of similar size, or those nearest in size if there
+    are fewer than MIN_DURATIONS: the startup weighs more in a small job. None if there are fewer in all.
     """
+    equal = [each.took_s for each in readings if work and each.work == work][:_EQUAL_KEPT]
+    if equal:
+        return median(equal)
     if len(readings) < MIN_DURATIONS:
         return None
-    alike = [
-        each for each in readings if expected_s / _SIMILAR_FACTOR <= each.expected_s <= expected_s * _SIMILAR_FACTOR
-    ]
-    chosen = alike if len(alike) >= MIN_DURATIONS else readings
-    return expected_s * median(each.took_s / each.expected_s for each in chosen)
+    apart = [(abs(math.log(each.expected_s / expected_s)), each.took_s / each.expected_s) for each in readings]
+    apart.sort(key=lambda each: each[0])
+    alike = sum(distance <= _SIMILAR for distance, _ in apart)
+    return expected_s * median(ratio for _, ratio in apart[: max(alike, MIN_DURATIONS)])
+
+
+def read_likely_duration_s(client: redis.Redis, keys: Keys, expected: ExpectedDuration) -> float | None:
+    """`likely_duration_s` for a worker. Raises StoreUnavailable or redis.ResponseError."""
+    with store_errors():
+        texts: Any = client.lrange(keys.paces(expected.series), 0, DURATIONS_KEPT - 1)
+    return likely_duration_s(parse_durations(texts), expected.expected_s, expected.work)
 
 
 @dataclass(frozen=True)
@@ -135,20 +166,32 @@ class QueuedJob(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """A job that has had its device for `elapsed_s` seconds. `eta_s`: the estimate that its progress reports."""
+    """A job that has had its device for `elapsed_s` seconds.
+
+    `eta_s`: the remaining time that its progress reported after `reported_s`; None for a worker of an older version.
+    """
 
     spec: str
     elapsed_s: float
     eta_s: float | None
+    reported_s: float | None = None
+
+    @property
+    def rest_s(self) -> float | None:
+        """The remaining time by its progress, now."""
+        if self.eta_s is None or self.reported_s is None:
+            return self.eta_s
+        return max(self.eta_s - (self.elapsed_s - self.reported_s), _OVERDUE_S)
 
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device."""
+    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device. `running_ids`: all of them."""
 
     jobs: Sequence[QueuedJob]
     longer: Collection[str]
     running: Mapping[str, RunningJob]
+    running_ids: Collection[str]
 
 
 async def read_queue_snapshot(
@@ -175,7 +218,8 @@ async def read_queue_snapshot(
     jobs = [QueuedJob(job, queue, spec) for (_, job, queue), spec in zip(line[:most], specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
-    return QueueSnapshot(jobs, longer, dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6)))
+    found = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
+    return QueueSnapshot(jobs, longer, found, frozenset(running))
 
 
 async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> list[str]:
@@ -190,7 +234,8 @@ def _running(records: Sequence[Any], now_s: float) -> Iterator[tuple[str, Runnin
     for device, spec, started_at, progress in records:
         if device and spec and started_at:  # else it has ended since
             reported = from_json(progress) if progress else {}
-            yield device, RunningJob(spec, max(0.0, now_s - float(started_at)), reported.get("eta_s"))
+            elapsed_s = max(0.0, now_s - float(started_at))
+            yield device, RunningJob(spec, elapsed_s, reported.get("eta_s"), reported.get("elapsed_s"))
 
 
 class ServingDevice(NamedTuple):
@@ -205,13 +250,19 @@ class Forecast:
     """When waiting jobs are likely to be claimed; see `dyno.store.eta`. Empty if no forecast could be made.
 
     `starts_s`: seconds until the start of each job in the snapshot, by job id. `line`: these jobs in claim order, by
-    queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot.
+    queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot. `running`:
+    the jobs that ran.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
     line: Mapping[str, Sequence[str]] = field(default_factory=dict)
     serving: Mapping[str, Sequence[ServingDevice]] = field(default_factory=dict)
     longer: Collection[str] = ()
+    running: Collection[str] = frozenset()
+
+    def knows(self, running: Collection[str]) -> bool:
+        """Whether the forecast accounts for all jobs that run now."""
+        return all(job_id in self.running or job_id in self.starts_s for job_id in running)
 
     @cached_property
     def _turns_s(self) -> Mapping[str, Sequence[float | None]]:
@@ -225,8 +276,15 @@ class Forecast:
 
         A job queued after the forecast gets the start of the forecast's job at its position, not counting jobs that are
         `running` now. Behind the last job of its queue, it starts when the first device is free. If the snapshot
-        doesn't hold the whole queue, the time grows in proportion to the position.
+        doesn't hold the whole queue, the time grows in proportion to the position. A device that was free may have been
+        taken since by a running job that the forecast doesn't know: then the time is unknown.
         """
+        eta_s = self._eta_s(job_id, queue, position, running, fits)
+        return None if eta_s == 0 and not self.knows(running) else eta_s
+
+    def _eta_s(
+        self, job_id: str, queue: str, position: int | None, running: Collection[str], fits: str
+    ) -> float | None:
         if job_id in self.starts_s:
             return self.starts_s[job_id]
         takers = [each for each in self.serving.get(queue, ()) if f"{each.profile}-" not in fits]
@@ -243,10 +301,10 @@ class Forecast:
         return None if last_s is None else last_s * (position + 1) / len(turns_s)
 
 
-GetForecast = Callable[[], Awaitable[Forecast]]
+GetForecast = Callable[[Collection[str]], Awaitable[Forecast]]  # given the ids of the jobs that run now
 
 
-async def no_forecast() -> Forecast:
+async def no_forecast(running: Collection[str]) -> Forecast:
     return Forecast()
 
 
@@ -263,7 +321,7 @@ async def queue_states(
 ) -> list[QueueState]:
     """The queue state of each record, from the reply of read.lua. Costs the round trips of `foresee` if a job waits."""
     waits = [record.get("status") == Status.QUEUED and {"id", "queue"} <= record.keys() for record in records]
-    forecast = await foresee() if any(waits) else Forecast()
+    forecast = await foresee(running) if any(waits) else Forecast()
     return [
         QueueState(place.rank, _is_passed(place), _eta_s(forecast, record, place.rank, running))
         if is_waiting
@@ -278,7 +336,7 @@ async def new_queue_state(
     """Queue state of a job that was just queued at `position`; None if it doesn't wait."""
     if position is None:
         return QueueState()
-    return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
+    return QueueState(position, eta_s=_eta_s(await foresee(running), record, position, running))
 
 
 def _eta_s(
@@ -295,19 +353,13 @@ FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
 FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
+_REST = 9  # times the duration of a forecast, before a claim leads to the next one: at most a tenth of the time
 
 # The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
 Pair = tuple[str, str]  # a stored spec, and the full id of a device
 
 log = logging.getLogger(__name__)
-
-
-class _Need(NamedTuple):
-    """A job's duration series and its workload's estimate, on one device."""
-
-    series: str
-    expected_s: float
 
 
 class Forecasts:
@@ -322,19 +374,29 @@ class Forecasts:
     ) -> None:
         self._client, self._settings, self._keys = client, settings, Keys(settings.namespace)
         self._estimate, self._clock = estimate, clock
-        self._needs: dict[tuple[str, str], _Need | None] = {}  # by spec and device, of the last look
-        self._latest, self._looked_s, self._failing = Forecast(), -math.inf, False
+        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the last look
+        self._latest, self._looked_s, self._took_s, self._failing = Forecast(), -math.inf, 0.0, False
         self._looking = asyncio.Lock()
 
-    async def latest(self) -> Forecast:
-        """A forecast at most FORECAST_FRESH_S old; empty if it can't be made."""
-        if self._clock() - self._looked_s <= FORECAST_FRESH_S:
+    async def latest(self, running: Collection[str] = ()) -> Forecast:
+        """A forecast at most FORECAST_FRESH_S old, which knows the jobs that are `running`; empty if it can't be made.
+
+        If forecasts take long, one may be returned that doesn't know them all: see `Forecast.eta_s`.
+        """
+        if self._is_fresh(running):
             return self._latest
         async with self._looking:
-            if self._clock() - self._looked_s > FORECAST_FRESH_S:
+            if not self._is_fresh(running):
+                began_s = self._clock()
                 self._latest = await self._attempted()
                 self._looked_s = self._clock()
+                self._took_s = self._looked_s - began_s
         return self._latest
+
+    def _is_fresh(self, running: Collection[str]) -> bool:
+        age_s = self._clock() - self._looked_s
+        rests = age_s < min(_REST * self._took_s, FORECAST_FRESH_S)
+        return rests or (age_s <= FORECAST_FRESH_S and self._latest.knows(running))
 
     async def _attempted(self) -> Forecast:
         try:
@@ -374,12 +436,12 @@ class Forecasts:
         starts_s, free_s = simulate_claims(waiting, rests)
         of_devices = {name: ServingDevice(profile(device), free_s[name]) for name, device in devices.items()}
         by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
-        return Forecast(starts_s, _by_queue(line), by_queue, line.longer)
+        return Forecast(starts_s, _by_queue(line), by_queue, line.longer, line.running_ids)
 
-    def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
+    def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, ExpectedDuration | None]:
         """The needs of each pair; estimates of the previous forecast are reused."""
         described = {name: device.model_dump_json(exclude={"id", "host"}) for name, device in devices.items()}
-        found: dict[tuple[str, str], _Need | None] = {}
+        found: dict[tuple[str, str], ExpectedDuration | None] = {}
         for spec, name in set(pairs):
             known = (spec, described[name])
             if known not in found:
@@ -387,16 +449,18 @@ class Forecasts:
         self._needs = found
         return {(spec, name): found[spec, described[name]] for spec, name in pairs}
 
-    def _need(self, text: str, device: Device) -> _Need | None:
+    def _need(self, text: str, device: Device) -> ExpectedDuration | None:
         try:
             spec = read_spec(text)
             expected_s = self._estimate(spec, device)
         except Exception as error:  # noqa: BLE001 - an unreadable spec, or a bug in its workload
             log.warning("can't estimate the duration of a queued job: %s: %s", type(error).__name__, error)
             return None
-        return None if expected_s is None else _Need(duration_series(spec, device), expected_s)
+        if expected_s is None:
+            return None
+        return ExpectedDuration(duration_series(spec, device), expected_s, work_digest(spec))
 
-    async def _learned(self, needs: Mapping[Pair, _Need | None]) -> dict[Pair, float | None]:
+    async def _learned(self, needs: Mapping[Pair, ExpectedDuration | None]) -> dict[Pair, float | None]:
         """The likely duration of each pair that can run; None if there are too few readings."""
         names = sorted({need.series for need in needs.values() if need})
         with store_errors():
@@ -407,13 +471,22 @@ class Forecasts:
         readings: dict[str, list[DurationReading]] = {
             name: parse_durations(t) for name, t in zip(names, texts, strict=True)
         }
-        return {pair: likely_duration_s(readings[need.series], need.expected_s) for pair, need in needs.items() if need}
+        return {
+            pair: likely_duration_s(readings[need.series], need.expected_s, need.work)
+            for pair, need in needs.items()
+            if need
+        }
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Seconds until the device is free. For a job that takes longer than its likely duration, its progress decides."""
+    """Seconds until the device is free: by the job's progress, which knows more than the past of such jobs.
+
+    The progress of a worker of an older version decides only for a job that takes longer than its likely duration.
+    """
     if running is None:
         return 0.0
+    if running.reported_s is not None and running.eta_s is not None:
+        return running.rest_s
     takes_s = takes.get((running.spec, device))
     if takes_s is not None and takes_s > running.elapsed_s:
         return takes_s - running.elapsed_s

@@ -20,8 +20,17 @@ from pydantic import ValidationError
 
 from dyno import asyncio_tasks, errors
 from dyno.models.api_key import EVERYBODY, Viewer
-from dyno.models.event import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.event import (
+    GapEvent,
+    JobEvent,
+    LogEvent,
+    MetricEvent,
+    PartialMetricEvent,
+    ProgressEvent,
+    StatusEvent,
+)
 from dyno.models.job import DONE, Event, Holder, Progress, Status, WorkerRef
+from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
 from dyno.store.compression import execute_raw
 from dyno.store.records import parse_result_summary, to_datetime
@@ -61,7 +70,7 @@ class EventPage(NamedTuple):
 
 
 class _Referenced(NamedTuple):
-    """Whether the record of an entry's job exists, and what the entry refers to: a piece of log, or a result."""
+    """Whether the record of an entry's job exists, and the piece of log, figures or result that the entry refers to."""
 
     is_there: bool
     value: Any
@@ -164,6 +173,8 @@ class EventReader:
         job_id = fields.get("job", "")
         if "log" in fields:
             pipeline.hget(self._keys.log(job_id), fields["log"])
+        elif "partial" in fields:
+            pipeline.hget(self._keys.partial(job_id), fields["partial"])
         elif fields.get("event") == Event.SUCCEED:
             execute_raw(pipeline, "GET", self._keys.result(job_id))
         else:
@@ -184,6 +195,8 @@ def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
         known: dict[str, Any] = origin | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
+            if "partial" in fields:
+                yield from _partial_metrics(known, value)
             if "log" in fields:
                 yield LogEvent(**known, text=value)
             if detail:
@@ -200,6 +213,14 @@ def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
         yield StatusEvent(**known, worker=worker, held_by=held_by)
     except (ValidationError, ValueError, KeyError) as error:  # written by another version, for example
         log.warning("skipping the unreadable event %s: %s: %s", entry, type(error).__name__, error)
+
+
+def _partial_metrics(known: Mapping[str, Any], value: str | None) -> Iterator[JobEvent]:
+    """The figures after a run; none once the attempt has ended."""
+    if value is not None:
+        found = PartialMetrics.model_validate_json(value)
+        for metric in found.metrics:
+            yield PartialMetricEvent(**known, run=found.run, runs=found.runs, arm=found.arm, metric=metric)
 
 
 def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[JobEvent]:

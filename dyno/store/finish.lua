@@ -10,12 +10,12 @@
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
 -- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result   ARGV[9]  samples; each "" for none
--- ARGV[10] series of durations, "" for none   ARGV[11] estimated duration of this job, s
+-- ARGV[10] series of durations, "" for none   ARGV[11] digest and estimated duration, s, of this job
 -- ARGV[12] the figure, JSON   ARGV[13] figures that a series keeps   ARGV[14] TTL of the series, ms; with KEYS[4] only
 --
 -- Returns {"finished"} or {"already"} (the same token has ended it with the same event) or {"superseded"}
 
-local PACES_KEPT = 20
+local PACES_KEPT = 60
 local PACES_LIVE_MS = 90 * DAY_MS
 
 -- Records the duration of the attempt. pcall: an error in a series must not prevent a result.

@@ -26,7 +26,7 @@ from dyno.models.job import (
     WorkerRef,
     new_token,
 )
-from dyno.models.result import Artifact, Headline, Peer, Result
+from dyno.models.result import Artifact, Headline, PartialMetrics, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
@@ -153,16 +153,23 @@ class Leases:
         """Queues to wake after a claim that found nothing for `device`; see `dyno.store.fleet`."""
         return queues_to_notify(self._client, self._settings, device)
 
-    def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> HeartbeatReply:
-        """Extend the lease, record the progress and store the piece of log.
+    def heartbeat(
+        self,
+        claim: Claim,
+        progress: Progress | None,
+        piece: LogPiece | None = None,
+        so_far: PartialMetrics | None = None,
+    ) -> HeartbeatReply:
+        """Extend the lease, record the progress, and store the piece of log and the figures so far.
 
         Revives an expired lease that wasn't taken.
         """
         number, text = piece or ("", "")
+        figures = ["", ""] if so_far is None else [f"{so_far.run}{so_far.arm or ''}", _json(so_far)]
         reply = self._run(
             Script.HEARTBEAT,
             [self._keys.job(claim.job_id), self._keys.lease(claim.device)],
-            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text],
+            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text, *figures],
         )
         if reply[0] == "superseded":
             return HeartbeatReply(superseded=True, cancel_requested=False)
@@ -232,6 +239,10 @@ class Leases:
         unregistered jobs are never deleted."""
         note_files(self._client, self._settings, claim.job_id)
 
+    def likely_duration_s(self, expected: eta.ExpectedDuration) -> float | None:
+        """The likely duration of an attempt, by earlier jobs; see `dyno.store.eta`."""
+        return eta.read_likely_duration_s(self._client, self._keys, expected)
+
     def artifacts(self, job_id: str) -> list[Artifact] | None:
         """The files that a succeeded job's result lists; None if the store has no such result."""
         with store_errors():
@@ -294,7 +305,7 @@ class Leases:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
         known = headline_arguments(headline) if headline else []
-        expected = [pace.series, pace.expected_s] if pace else ["", ""]
+        expected = [pace.series, pace.reading] if pace else ["", ""]
         reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, *known])
         return bool(reply[0] != "superseded")
 

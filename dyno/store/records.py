@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import redis.asyncio
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
-from dyno.models.job import DONE, Holder, Job, QueuePlace, Status, Stored, Urls
+from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Stored, Urls
 from dyno.models.result import Metric, Precision, Verdict
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
@@ -29,7 +30,7 @@ from dyno.store.redis import JOB_ID, Keys, store_errors
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_JSON_FIELDS = ("failure", "progress", "worker", "warnings")
+_JSON_FIELDS = ("failure", "worker", "warnings")
 _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_requested_at")
 
 
@@ -70,9 +71,12 @@ def _unreadable(what: str, error: Exception) -> RecordUnreadable:
 
 def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
     job_id, status = record["id"], Status(record["status"])
+    spec = _with_webhook(read_spec(record["spec"]), record.get("webhook"))
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
-    if status in DONE and "progress" in fields:
-        fields["progress"] |= {"fraction": 1.0, "eta_s": 0.0} if status is Status.SUCCEEDED else {"eta_s": None}
+    progress = progress_shown(record.get("progress"), status, spec.most_runs)
+    if progress is not None and status is Status.RUNNING:
+        progress = progress.model_copy(update={"eta_s": eta_now_s(record)})
+    fields["progress"] = progress
     fields |= {name: to_datetime(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(
@@ -81,11 +85,40 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
         done=status in DONE,
         attempt=int(record["attempt"]),
         version=int(record["version"]),
-        spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
+        spec=spec,
         queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **queue_state._asdict()),
         urls=_urls(job_id),
         **fields,
     )
+
+
+def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
+    """The progress of a record, as any version stored it. A done job has no work left, however it ended.
+
+    A job that succeeded before its first heartbeat has stored none; it made its `runs`.
+    """
+    if stored is not None:
+        found = Progress.model_validate_json(stored)
+    elif status is Status.SUCCEEDED:
+        found = Progress(phase="done", run=runs, runs=runs)
+    else:
+        return None
+    return found.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else found
+
+
+_REPORTED_EVERY_S = 3.0  # a report is hardly older: more is a difference between two hosts' clocks
+_LEAST_ETA_S = 0.1
+
+
+def eta_now_s(record: Mapping[str, str]) -> float | None:
+    """The remaining time that the progress of a running job reports, less the time since; null if unknown."""
+    reported: dict[str, Any] = json.loads(record.get("progress", "{}"))
+    eta_s: float | None = reported.get("eta_s")
+    elapsed_s: float | None = reported.get("elapsed_s")
+    if eta_s is None or elapsed_s is None or "started_at" not in record:
+        return eta_s
+    age_s = time.time() - float(record["started_at"]) - elapsed_s
+    return max(eta_s - min(max(0.0, age_s), _REPORTED_EVERY_S), min(eta_s, _LEAST_ETA_S))
 
 
 def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:

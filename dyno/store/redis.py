@@ -250,6 +250,9 @@ class Keys:
     def log(self, job_id: str) -> str:
         return self._key("job", job_id, "log")  # HASH: pieces by number, and the fields first, next, bytes, last
 
+    def partial(self, job_id: str) -> str:
+        return self._key("job", job_id, "partial")  # HASH: the figures after each run of the current attempt
+
     def job_events(self, job_id: str) -> str:
         return self._key("job", job_id, "events")  # STREAM
 

@@ -6,13 +6,15 @@ only a runner calls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from dyno.errors import FieldError
+from dyno.measure.latency import PERCENTILES, Loop, metric_name
 from dyno.models.result import Precision, Reference, ResultWarning, Training
 from dyno.models.spec import FrameworkName, Measure, Model, Spec
 
@@ -59,6 +61,17 @@ class Params(Model, strict=True):
         return True
 
 
+_WARMUP = 1.25  # time of warm-up and samples, to that of the samples
+_CALIBRATION_S = 1.0  # to find the length of a sample, and for the target
+_SAMPLE_S = 0.1  # the least length of a sample
+
+
+def sampling_s(execution_s: float, measure: Measure = Measure()) -> float:  # noqa: B008 - frozen
+    """Time of one run's warm-up and samples: by default 25 samples and at least 3 s; no sample starts after 60 s."""
+    samples_s = _WARMUP * measure.min_samples * max(execution_s, _SAMPLE_S)
+    return min(max(samples_s, measure.min_s + _CALIBRATION_S), measure.max_s + execution_s)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed."""
@@ -66,10 +79,17 @@ class Estimate:
     time_s: float  # one run from build to the end of its steady samples, without the framework's import
     memory_bytes: int  # peak, of host memory on a CPU and of device memory elsewhere
     train_s: float = 0.0  # additional time of the first run (a full training)
+    # Of each case: the time of one execution, whose sampling by default (`sampling_s`) is part of `time_s`.
+    executions_s: tuple[float, ...] = ()
+
+    def run_s(self, measure: Measure) -> float:
+        """One run, without its training, that samples for as long as `measure` allows."""
+        changes_s = (sampling_s(each, measure) - sampling_s(each) for each in self.executions_s)
+        return max(self.time_s + math.fsum(changes_s), measure.min_s)
 
     def in_all_s(self, measure: Measure) -> float:
-        """The minimum number of runs, each sampled for at least the minimum time."""
-        return measure.processes.min * max(self.time_s, measure.min_s) + self.train_s
+        """The minimum number of runs, and the training of the first."""
+        return measure.processes.min * self.run_s(measure) + self.train_s
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,7 @@ class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
 
     `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
+    `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
     `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
     every run reports it there. `against` names another case; the metric is the run's own time divided by that case's
     time, for the same amount of work.
@@ -90,11 +111,26 @@ class MetricSpec:
     once: bool = False
     each_run: bool = False
     against: str | None = None
+    loop: Loop | None = None
 
     @property
     def sampled(self) -> bool:
         """Whether each sample of every case yields a value."""
-        return not (self.once or self.each_run or self.against)
+        return not (self.once or self.each_run or self.against or self.loop)
+
+
+_LOOPS: dict[Loop, str] = {
+    "closed": "one call after the other",
+    "open": "calls that arrive at random, at `rate_per_s`, from their arrival on",
+}
+# Metrics of workloads whose executions are calls that someone waits for. Their params may have a `rate_per_s`.
+LATENCIES = tuple(
+    MetricSpec(metric_name(loop, name), "s", "lower", f"Latency of a call, {name[1:]}th percentile: {how}", loop=loop)
+    for loop, how in _LOOPS.items()
+    for name in PERCENTILES
+)
+RATE = "Calls a second in the open loop of the latency; null: half of what the first run reaches one by one"
+RatePerS = Annotated[float, Field(gt=0, le=1e6)]
 
 
 @dataclass

@@ -108,6 +108,7 @@ def _framework_rows(name: str, found: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 LISTING = "device.txt"
 _FACTS = "facts that the system reports about its devices can't be verified against another source"
+_READ_S = 0.01  # one execution
 _QUERY_S = 15.0  # for another framework, in a separate process
 
 
@@ -170,7 +171,7 @@ def estimate(
 ) -> contract.Estimate:
     """The default sampling budget, and the time to query the other frameworks."""
     queried = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
-    return contract.Estimate(4.0, estimates.runtime_bytes(device), queried * _QUERY_S)
+    return contract.Estimate(4.0, estimates.runtime_bytes(device), queried * _QUERY_S, (_READ_S,))
 
 
 def build(params: DeviceInfoParams, context: contract.BuildContext) -> contract.Built:

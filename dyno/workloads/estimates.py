@@ -46,11 +46,6 @@ def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping
     return assumed[kind] * (max(1, len(device.cores)) if kind == "cpu" else 1)
 
 
-def sampling_s(execution_s: float) -> float:
-    """The default budget: 25 samples and at least 3 s; no sample starts after 60 s."""
-    return min(max(25 * execution_s, 3.0), 60.0 + execution_s)
-
-
 def speed_up(device: Device, replicas: int) -> int:
     """Accelerators compute in parallel; virtual devices share one processor."""
     return 1 if device.driven_as == "cpu" else replicas

@@ -580,7 +580,8 @@ def estimate(
     """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
     each = [_of_one(size, device) for size in params.each]
     memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
-    return contract.Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes)
+    executions_s = tuple(seconds for one in each for seconds in one.executions_s)
+    return contract.Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes, executions_s=executions_s)
 
 
 def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
@@ -596,7 +597,8 @@ def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
     execution_s = flops(params) / estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
     if device.driven_as == "cpu":
         on_device += on_host
-    return contract.Estimate(2 * execution_s + estimates.sampling_s(execution_s) + pairs * operands * 2e-8, on_device)
+    time_s = 2 * execution_s + contract.sampling_s(execution_s) + pairs * operands * 2e-8
+    return contract.Estimate(time_s, on_device, executions_s=(execution_s,))
 
 
 def _share(params: MatmulParams, device: Device) -> float:

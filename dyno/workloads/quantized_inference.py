@@ -1,8 +1,8 @@
 """A trained network in float32 and in int8: file size, latency, throughput and accuracy of both.
 
 The run trains the network or loads another job's weights, converts it, and times four cases: each format in batches
-and image by image. The engine decides which layers are int8; the result lists them and their share of the
-multiplications.
+and image by image. It also times single calls (`dyno.measure.latency`). The engine decides which layers are int8; the
+result lists them and their share of the multiplications.
 
 `litert`: the framework's own format for serving. All layers are int8 (weights, activations and arithmetic),
 calibrated on training images; only the inputs and outputs stay float32. `keras`: Keras' own quantisation, which
@@ -31,7 +31,19 @@ from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 from dyno.workloads import estimates, references
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import BuildContext, Built, Case, Estimate, MetricSpec, Smoke, Verification, Workload
+from dyno.workloads.contract import (
+    LATENCIES,
+    RATE,
+    BuildContext,
+    Built,
+    Case,
+    Estimate,
+    MetricSpec,
+    RatePerS,
+    Smoke,
+    Verification,
+    Workload,
+)
 from dyno.workloads.mnist_cnn import DIGITS
 from dyno.workloads.training.checkpoints import load_weights
 from dyno.workloads.training.images import ImageParams, Network, check_recognise, judge_images, recognise_image
@@ -327,9 +339,11 @@ NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
 _CONVERSION_S = 10.0
 _CASES = 4
 _CASE_S = 4.0  # default budget of one case with short calls
+_CALL_S = 0.001
 
 
 class QuantizedInferenceParams(ImageParams):
+    untimed: ClassVar[frozenset[str]] = ImageParams.untimed | {"rate_per_s"}
     how: ClassVar[frozenset[str]] = ImageParams.how | {"engine"}
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
@@ -342,6 +356,8 @@ class QuantizedInferenceParams(ImageParams):
         None,
         description="litert: all layers int8; keras: dense layers; null: litert on a CPU with TensorFlow, else keras",
     )
+
+    rate_per_s: RatePerS | None = Field(None, description=RATE)
 
     def conflicts(self) -> list[FieldError]:
         found = []
@@ -387,7 +403,7 @@ def estimate(
     """The training, if any, and four cases with short calls."""
     trained = params.network.estimate(params, device, replicas, framework)
     train_s = trained.train_s if params.weights is None else 0.0
-    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s)
+    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s, _CASES * (_CALL_S,))
 
 
 def lint(params: QuantizedInferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
@@ -414,8 +430,14 @@ WORKLOAD = Workload(
     description="A trained network in float32 and in int8: size, latency, throughput and accuracy of both",
     params=QuantizedInferenceParams,
     metrics=(
-        MetricSpec("throughput", "images/s", "higher", "Images recognised per second in int8, in full batches"),
-        MetricSpec("latency", "s", "lower", "Time of one call", amount="call"),
+        MetricSpec("throughput", "samples/s", "higher", "Images recognised per second in int8, in full batches"),
+        MetricSpec(
+            *("latency", "s", "lower"),
+            "Mean time of a call where calls follow each other without a wait for the answer: the inverse of the "
+            "throughput. For the time until an answer, see `latency_closed_p50`",
+            amount="call",
+        ),
+        *LATENCIES,
         MetricSpec("size_float32", "bytes", "lower", "Size of the float32 model's file", once=True),
         MetricSpec("size_int8", "bytes", "lower", "Size of the int8 model's file", once=True),
         MetricSpec("accuracy_float32", "1", "higher", "Share of the test images recognised in float32", once=True),

@@ -11,7 +11,7 @@ device, so the workload measures neither accuracy nor an input pipeline.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,9 +235,15 @@ class Resnet50Params(TrainingParams):
     images: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         None, description="Number of random images; null: two batches"
     )
+    rate_per_s: contract.RatePerS | None = Field(None, description=f"{contract.RATE}. For inference")
+    untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"rate_per_s"}
 
     def conflicts(self) -> list[FieldError]:
-        return super().conflicts() if self.mode == "train" else self.only_training('mode is "inference"')
+        if self.mode == "inference":
+            return self.only_training('mode is "inference"')
+        detail = 'mode is "train", so nobody waits for calls: leave this field out'
+        wrong = [] if self.rate_per_s is None else [FieldError("/rate_per_s", "no-calls", detail)]
+        return [*wrong, *super().conflicts()]
 
     @property
     def replicable(self) -> bool:
@@ -341,24 +347,27 @@ def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1
 _AMP = "Of version 1.5 (`version`), in mixed precision, with a different batch size and input pipeline."
 _BOARD = "The article quotes another one, without a throughput, a batch size or a precision."
 
+_METRICS = (
+    contract.MetricSpec("throughput", "samples/s", "higher", "Images trained on or recognised per second"),
+    contract.MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
+    contract.MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
+)
+
 WORKLOAD = contract.Workload(
     name="resnet50",
     description="ResNet-50 trained or run forward on random images: images per second",
     params=Resnet50Params,
-    metrics=(
-        contract.MetricSpec("throughput", "images/s", "higher", "Images trained on or recognised per second"),
-        contract.MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
-        contract.MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
-    ),
+    metrics=(*_METRICS, *contract.LATENCIES),
+    metrics_of=lambda params: (*_METRICS, *contract.LATENCIES) if params.mode == "inference" else _METRICS,
     flops=flops,
     estimate=estimate,
     build=build,
     lint=lint,
     references=(
-        references.ELSEWHERE.figure("A100", "throughput", 2470.0, "images/s", _AMP),
-        references.ELSEWHERE.figure("V100", "throughput", 1200.0, "images/s", _AMP),
+        references.ELSEWHERE.figure("A100", "throughput", 2470.0, "samples/s", _AMP),
+        references.ELSEWHERE.figure("V100", "throughput", 1200.0, "samples/s", _AMP),
         references.ELSEWHERE.figure(
-            "TPU v2 board", "throughput", 3186.0, "images/s", "Batch size and precision aren't stated."
+            "TPU v2 board", "throughput", 3186.0, "samples/s", "Batch size and precision aren't stated."
         ),
         references.LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
     ),

@@ -57,7 +57,10 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
     summary="Follow a job",
     response_class=Response,
     responses={
-        200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
+        200: {
+            "description": "`status`, `progress`, `partial_metric`, `metric`, `log`; the last has `done`",
+            "content": _STREAM,
+        },
         204: {"description": "The job is done, and no event follows the given one: don't reconnect"},
         **problems.documented("job-not-found", "record-unreadable", *_CODES),
     },
@@ -69,8 +72,9 @@ async def of_job(
     """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
     About the last thousand events are kept; a client that missed more gets a `gap` event. All events of one change of
-    the job, such as log and progress, have the same `version`; the next change has the next one. Past progress is left
-    out once the job is done.
+    the job, such as log and progress, have the same `version`; the next change has the next one. `partial_metric` has a
+    figure of the runs so far, after each run but the last, whose figures follow as `metric`. Past progress and partial
+    metrics are left out once the job is done.
     """
     done = (await state.jobs.get(job_id)).done  # read first: if it is done, the page has all events
     if done and not (await state.feed.page(job_id, behind or EventPosition())).events:

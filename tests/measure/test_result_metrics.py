@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.measure.result_metrics import energy
+from dyno.measure.result_metrics import all_metrics, energy
 from dyno.models.result import DataOrigin, Metric, Result, Sensors, Training
-from dyno.models.runner_protocol import RunRecord
+from dyno.models.runner_protocol import CallQuantile, RunRecord
+from dyno.workloads import registry
+from dyno.workloads.contract import LATENCIES
 
 MakeRecord = Callable[..., RunRecord]
 DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
@@ -17,6 +19,34 @@ TRAINING = Training(epochs=[], seed=0, data=DATA)
 
 def metric(result: Result, name: str) -> Metric:
     return next(each for each in result.metrics if each.name == name)
+
+
+def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_one(record: MakeRecord) -> None:
+    spec, name = LATENCIES[0], LATENCIES[0].name
+
+    def run(value: float | None, reason: str | None = None) -> RunRecord:
+        calls = CallQuantile(value=value, low=0.5, high=9.0, calls=700, reason=reason)
+        return record([1.0] * 20).model_copy(update={"calls": {name: calls}})
+
+    [alone] = all_metrics([spec], [run(2.0)])
+    assert (alone.value, alone.low, alone.high, alone.samples) == (2.0, 0.5, 9.0, 700)
+    assert alone.reason == "over one run's calls: it says nothing about further runs"
+    [over] = all_metrics([spec], [run(2.0), run(3.0), run(4.0)])
+    assert (over.value, over.runs, over.samples, over.by_run) == (3.0, 3, 2100, [2.0, 3.0, 4.0])
+    assert over.low == pytest.approx(3 - 4.302653 / 3**0.5)
+    [absent] = all_metrics([spec], [run(2.0), run(None, "the line grows for ever")])
+    assert (absent.value, absent.reason) == (None, "the line grows for ever")
+
+
+def test_rates_of_images_of_older_results_are_read_as_samples() -> None:
+    known = {"name": "throughput", "value": 1.0, "better": "higher", "runs": 1, "samples": 1}
+    assert Metric.model_validate({**known, "unit": "images/s"}).unit == "samples/s"
+    assert Metric.model_validate({**known, "unit": "FLOP/s"}).unit == "FLOP/s"
+
+
+def test_all_workloads_count_their_work_in_operations_or_samples() -> None:
+    rates = {spec.unit for each in registry().values() for spec in each.metrics if spec.unit.endswith("/s")}
+    assert rates == {"FLOP/s", "samples/s"}
 
 
 def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[..., Result]) -> None:

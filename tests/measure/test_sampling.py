@@ -161,6 +161,15 @@ def test_expected_samples_grow_with_the_scatter() -> None:
     assert MAX_SAMPLES in seen[:40]
 
 
+def test_no_more_samples_are_expected_than_fit_into_the_longest_time() -> None:
+    bench = Bench(alternating(4.0, 5.0))
+    seen: list[tuple[int, int | None]] = []
+    sample(bench.execute, StoppingRule(), bench, lambda *told: seen.append(told))
+    taken, expected = seen[-1]
+    assert taken == expected < 20
+    assert [total for done, total in seen if done and total and total > taken + 1] == []
+
+
 def test_sampling_empty_work_ends() -> None:
     bench = Bench(repeat(0.0))
     rule = StoppingRule(min_samples=3, max_samples=3, min_s=0.0, max_s=1.0)

@@ -14,6 +14,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure.result_metrics import all_metrics
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, Frame, ProgressFrame, RunRequest, StartedFrame
 from dyno.models.spec import Measure, Spec
@@ -36,6 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
         "batch_size": 64,
         "jit_compile": False,
     },
+    "quantized_inference": dict(workload("quantized_inference").smoke.params),
 }
 
 
@@ -134,6 +136,32 @@ def test_a_further_run_does_not_train_again() -> None:
     record = record_of(in_process(_request("mnist_cnn", run=1)))
     assert record.training is None
     assert len(record.samples) >= 3
+
+
+def test_a_run_of_an_inference_workload_times_single_calls_of_each_case() -> None:
+    inference = workload("quantized_inference")
+    request = _request("quantized_inference")
+    brief = request.spec.measure.model_copy(update={"max_s": 0.3})
+    request = request.model_copy(update={"spec": request.spec.model_copy(update={"measure": brief})})
+    first = record_of(in_process(request))
+    further = record_of(in_process(request.model_copy(update={"run": 1, "tuned": first.tuned})))
+    cases = [case.name for case in first.cases]
+    for suffix in ("", *(f"_{case}" for case in cases)):
+        for loop in ("closed", "open"):
+            named = [first.calls[f"latency_{loop}_{name}{suffix}"] for name in ("p50", "p90", "p99")]
+            values = [each.value for each in named if each.value is not None]
+            assert values == sorted(values), suffix
+            assert len(values) == 3 or all(each.reason for each in named)
+    assert set(first.details["latency"]) == set(cases)
+    rates = [
+        {case: found["open_rate_per_s"] for case, found in each.details["latency"].items()} for each in (first, further)
+    ]
+    assert rates[0] == rates[1] == first.tuned["call_rates_per_s"]
+    found = {each.name: each for each in all_metrics(inference.metrics, [first, further])}
+    closed = found["latency_closed_p50_int8_batch_1"]
+    assert (closed.unit, closed.runs) == ("s", 2)
+    assert closed.value is not None
+    assert 0.02 < closed.value * rates[0]["int8_batch_1"] < 2  # 0.5 on a quiet host, whose median is its mean
 
 
 def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,64 @@ async def test_a_document_is_that_of_the_model_in_each_state(
     leases.finish(attempt, end, failure=FAILURE if end == "fail" else None, status_reason="because")
     ended = await _same(jobs, job_id)
     assert ended["done"]
-    assert ended["progress"]["eta_s"] == (0 if end == "succeed" else None)
+    assert (ended["progress"]["fraction"], ended["progress"]["eta_s"]) == (1, 0)
+
+
+async def test_the_remaining_time_passes_between_two_reports(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], client: redis.Redis, keys: Keys
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    attempt = claim()
+    leases.heartbeat(attempt, PROGRESS.model_copy(update={"eta_s": 900.0, "elapsed_s": 50.0}))
+
+    async def told(age_s: float) -> list[float]:
+        """By the document, the list and the model, so long after the report."""
+        client.hset(keys.job(job_id), "started_at", time.time() - 50 - age_s)
+        stored = await jobs.read(job_id)
+        [listed] = [each for each in (await jobs.browse()).data if each.id == job_id]
+        documents = [json.loads(each.document) for each in (stored, listed)]
+        return [*(each["progress"]["eta_s"] for each in documents), stored.job().progress.eta_s]
+
+    assert await told(1.0) == pytest.approx([899.0] * 3, abs=0.9)
+    assert await told(-1000.0) == [900.0] * 3  # another host's clock
+    assert await told(1000.0) == [897.0] * 3
+    version = (await jobs.read(job_id)).version
+    leases.heartbeat(attempt, PROGRESS.model_copy(update={"eta_s": 0.7, "elapsed_s": 52.0}))
+    assert await told(60.0) == [0.1] * 3
+    assert (await jobs.read(job_id)).version == version + 1
+
+
+@pytest.mark.parametrize(("end", "runs"), [("succeed", 5), ("fail", None), ("stop", None)])
+async def test_a_job_that_succeeded_before_its_first_heartbeat_has_made_all_its_runs(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], end: Any, runs: int | None
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    leases.finish(claim(), end, failure=FAILURE if end == "fail" else None)
+    progress = (await _same(jobs, job_id))["progress"]
+    if runs is None:
+        assert progress is None
+    else:
+        assert (progress["run"], progress["runs"], progress["fraction"], progress["eta_s"]) == (runs, runs, 1, 0)
+
+
+@pytest.mark.parametrize("shape", ["other", SHAPE])
+async def test_the_progress_of_a_done_job_of_an_older_version_is_complete(
+    jobs: Jobs,
+    leases: Leases,
+    a_spec: Callable[..., Spec],
+    claim: Callable[..., Any],
+    client: redis.Redis,
+    keys: Keys,
+    shape: str,
+) -> None:
+    job_id = (await jobs.submit(a_spec())).stored.id
+    leases.finish(claim(), "fail", failure=FAILURE)
+    older = {"phase": "verify", "run": 2, "runs": 5, "completed": 0, "total": None, "unit": "samples"}
+    stored = json.dumps(older | {"fraction": 0.3, "eta_s": 42.0})
+    client.hset(keys.job(job_id), mapping={"progress": stored, "shape": shape})
+    progress = json.loads((await jobs.read(job_id)).document)["progress"]
+    assert older.items() <= progress.items()
+    assert (progress["fraction"], progress["eta_s"]) == (1, 0)
 
 
 async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(

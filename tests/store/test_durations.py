@@ -17,6 +17,7 @@ from dyno.store.eta import (
     duration_series,
     likely_duration_s,
     parse_durations,
+    work_digest,
 )
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
@@ -53,9 +54,12 @@ async def test_a_succeeded_job_records_its_estimated_and_actual_duration(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     held = await ran(30)
-    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 12.5))
+    expected = ExpectedDuration(SERIES, 12.5, "0123456789ab")
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=expected)
+    assert leases.likely_duration_s(expected) == pytest.approx(30, abs=20)
+    assert leases.likely_duration_s(ExpectedDuration(SERIES, 12.5, "of another")) is None
     (reading,) = learned(client, keys)
-    assert reading.expected_s == 12.5
+    assert (reading.expected_s, reading.work) == (12.5, "0123456789ab")
     assert 30 <= reading.took_s < 300  # with a margin for slow hosts
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
 
@@ -106,9 +110,26 @@ async def test_a_damaged_series_of_durations_does_not_prevent_a_finish(
 
 
 def test_readings_that_cannot_be_read_are_left_out() -> None:
-    assert parse_durations(["1 2", "one two", "1", "", "1 2 3", "0 1", "nan 1", "1 inf", "-1 1"]) == [
-        DurationReading(1, 2)
-    ]
+    texts = ["1 2", "one two", "1", "", "work 1 2", "a b 1 2", "0 1", "nan 1", "1 inf", "-1 1"]
+    assert parse_durations(texts) == [DurationReading(1, 2), DurationReading(1, 2, "work")]
+
+
+def test_the_last_jobs_of_equal_work_tell_the_duration_even_one_of_them() -> None:
+    others = readings((10, 20), (10, 20), (10, 20))
+    assert likely_duration_s([DurationReading(10, 7, "work"), *others], 10, "work") == 7
+    assert likely_duration_s([DurationReading(10, 7, "work")], 10, "work") == 7
+    assert likely_duration_s(others, 10, "work") == 20
+    newest_first = [DurationReading(10, took_s, "work") for took_s in (5, 6, 7, 6, 5, 90, 90, 90, 90, 90, 90)]
+    assert likely_duration_s(newest_first, 10, "work") == 6
+
+
+def test_equal_work_has_equal_params_replicas_and_settings() -> None:
+    def digest(**fields: object) -> str:
+        return work_digest(Spec.model_validate({"workload": "matmul", "params": {"n": 64}} | fields))
+
+    assert digest(seed=3, labels={"commit": "abc"}, priority="low", device="cpu:0") == digest()
+    others = [digest(params={"n": 65}), digest(replicas=2), digest(measure={"max_s": 5}), digest(workload="mnist_cnn")]
+    assert len({digest(), *others}) == 5
 
 
 def readings(*pairs: tuple[float, float]) -> list[DurationReading]:
@@ -128,9 +149,8 @@ def test_jobs_of_similar_size_count_if_there_are_enough_of_them() -> None:
     small, large = [(1.0, 5.0)] * 4, [(100.0, 110.0)] * 4
     assert likely_duration_s(readings(*small, *large), 1.5) == pytest.approx(7.5)
     assert likely_duration_s(readings(*small, *large), 150) == pytest.approx(165)
-    assert likely_duration_s(readings(*small[:2], *large), 1.5) == pytest.approx(
-        1.5 * 1.1
-    )  # two are too few, so all count
+    assert likely_duration_s(readings(*small[:2], *large), 1.5) == pytest.approx(1.5 * 5)  # and the next in size
+    assert likely_duration_s(readings(small[0], *large), 1.5) == pytest.approx(1.5 * 1.1)
 
 
 def test_a_series_is_of_one_workload_framework_model_and_number_of_cores() -> None:

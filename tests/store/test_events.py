@@ -10,13 +10,22 @@ import redis
 import redis.asyncio
 
 from dyno.models.api_key import Viewer
-from dyno.models.event import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.event import (
+    AnyEvent,
+    GapEvent,
+    LogEvent,
+    MetricEvent,
+    PartialMetricEvent,
+    ProgressEvent,
+    StatusEvent,
+)
 from dyno.models.job import Progress, WorkerRef
+from dyno.models.result import PartialMetrics
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.events import EventPage, EventPosition, EventReader, parse_event_position
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases, LogPiece
+from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric, of_metrics
 
@@ -62,6 +71,8 @@ def words(event: AnyEvent) -> str:
             return f"{event.event} {event.status}"
         case ProgressEvent():
             return event.progress.phase
+        case PartialMetricEvent():
+            return f"{event.metric.name} after {event.run} of {event.runs}{event.arm or ''}"
         case MetricEvent():
             return event.metric.name
         case LogEvent():
@@ -130,6 +141,54 @@ async def test_texts_of_events_that_a_viewer_may_not_see_are_not_read(
     assert read() == [calls + 1 for calls in before]  # for the other who asked
     own = await feed.page(ended, EventPosition(), stranger)
     assert [words(each) for each in own.events] == KEPT
+
+
+@pytest.fixture
+async def halfway(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> Claim:
+    """A job of a key's that has ended two runs; the figures of the second were sent twice."""
+    await jobs.seen_by(Viewer("key_a")).submit(a_spec())
+    attempt: Claim = claim()
+    for run, arm in ((1, "first"), (1, "second"), (1, "second")):
+        leases.heartbeat(attempt, None, so_far=PartialMetrics(run=run, runs=5, arm=arm, metrics=METRICS))
+    return attempt
+
+
+SO_FAR = [f"{each.name} after 1 of 5{arm}" for arm in ("first", "second") for each in METRICS]
+
+
+async def test_the_figures_of_the_runs_so_far_are_sent_until_the_job_is_done(
+    feed: EventReader, halfway: Claim, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    page = await feed.page(halfway.job_id, BEGINNING)
+    assert [words(event) for event in page.events] == [*LIFE[:2], *SO_FAR]
+    assert [words(event) async for event in everything(feed, halfway.job_id)] == [*LIFE[:2], *SO_FAR]
+    within = page.events[2].id
+    leases.finish(halfway, "succeed", result=of_metrics(METRICS).model_copy(update={"job": halfway.job_id}))
+    assert client.exists(keys.partial(halfway.job_id)) == 0
+    for stream in (halfway.job_id, None):
+        assert [words(event) async for event in everything(feed, stream)] == [*LIFE[:2], *LIFE[-3:]]
+        rest = await feed.page(stream, parse_event_position(within) or BEGINNING)
+        assert [words(event) for event in rest.events] == LIFE[-3:]
+
+
+async def test_the_figures_of_an_attempt_that_was_handed_back_are_gone(
+    feed: EventReader, halfway: Claim, leases: Leases, claim: Callable
+) -> None:
+    leases.requeue(halfway, reason="worker_shutdown", counts_attempt=False)
+    again = claim()
+    leases.heartbeat(again, None, so_far=PartialMetrics(run=1, runs=5, metrics=METRICS))
+    told = [words(event) async for event in everything(feed, halfway.job_id)]
+    assert told == [*LIFE[:2], "requeue queued", "claim running", *(f"{each.name} after 1 of 5" for each in METRICS)]
+
+
+async def test_figures_that_a_viewer_may_not_see_are_not_read(
+    feed: EventReader, halfway: Claim, client: redis.Redis
+) -> None:
+    stranger, owner = Viewer("key_b", sees_all=False), Viewer("key_a", sees_all=False)
+    before = client.info("commandstats").get("cmdstat_hget", {}).get("calls", 0)  # type: ignore[union-attr]
+    assert (await feed.page(None, BEGINNING, stranger)).events == []
+    assert client.info("commandstats").get("cmdstat_hget", {}).get("calls", 0) == before  # type: ignore[union-attr]
+    assert [words(event) for event in (await feed.page(None, BEGINNING, owner)).events] == [*LIFE[:2], *SO_FAR]
 
 
 async def test_a_page_is_bounded_and_the_next_one_continues(

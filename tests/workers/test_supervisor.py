@@ -18,6 +18,7 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.logging import current_job_id
 from dyno.models.job import DEVICE_BUSY, Holder, Status
+from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.waiting import eventually
@@ -46,6 +47,25 @@ def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(
     assert store.job(job_id).status is Status.SUCCEEDED
     assert len({run.pid for run in result.runs}) == 3
     assert {run.process_start for run in result.runs} == {"forked"}
+
+
+def test_the_figures_so_far_are_sent_after_each_run_but_the_last(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    client: redis.Redis,
+) -> None:
+    job_id, seen = store.submit(tiny(measure={"processes": 3})), dict[str, str]()
+    with ThreadPoolExecutor() as pool:
+        serving = pool.submit(supervisor_of(quick, forking).serve)
+        while not serving.done():
+            seen |= client.hgetall(Keys(quick.namespace).partial(job_id))
+    first, second = (PartialMetrics.model_validate_json(seen[name]) for name in sorted(seen))
+    assert [(each.run, each.runs, each.arm) for each in (first, second)] == [(1, 3, None), (2, 3, None)]
+    by_run = store.result(job_id).metrics[0].by_run
+    assert [each.metrics[0].by_run for each in (first, second)] == [by_run[:1], by_run[:2]]
+    assert (first.metrics[0].low is None, second.metrics[0].low is None) == (True, False)
 
 
 def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_does_not(

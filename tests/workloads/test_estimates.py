@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.workloads import workload
-from dyno.workloads.contract import Estimate
-from dyno.workloads.estimates import rate_flop_per_s, sampling_s
+from dyno.models.spec import Measure
+from dyno.workloads import registry, workload
+from dyno.workloads.contract import Estimate, sampling_s
+from dyno.workloads.estimates import rate_flop_per_s
 
 ASSUMED = {"cpu": 1.0, "gpu": 100.0, "tpu": 1000.0}
 
@@ -35,6 +36,36 @@ def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_acceler
 @pytest.mark.parametrize(("execution_s", "seconds"), [(0.001, 3.0), (1.0, 25.0), (100.0, 160.0)])
 def test_samples_take_the_default_budget(execution_s: float, seconds: float) -> None:
     assert sampling_s(execution_s) == seconds
+
+
+@pytest.mark.parametrize(
+    ("measure", "seconds"),
+    [
+        ({"max_s": 5}, (3.0, 6.0, 105.0)),
+        ({"max_s": 0.3}, (0.301, 1.3, 100.3)),
+        ({"min_s": 30}, (31.0, 31.0, 160.0)),
+        ({"min_samples": 4, "min_s": 0}, (1.0, 5.0, 160.0)),
+    ],
+)
+def test_samples_take_what_the_measure_allows(measure: dict[str, Any], seconds: tuple[float, ...]) -> None:
+    found = Measure.model_validate(measure)
+    assert [sampling_s(execution_s, found) for execution_s in (0.001, 1.0, 100.0)] == pytest.approx(seconds)
+
+
+def test_a_run_takes_as_long_as_the_samples_of_its_cases() -> None:
+    measure = Measure.model_validate({"max_s": 1, "processes": 2})
+    found = Estimate(40.0, 1, train_s=50.0, executions_s=(0.001, 1.0))
+    assert found.run_s(Measure()) == 40
+    assert found.run_s(measure) == pytest.approx(40 - 3 - 25 + 1.001 + 2)
+    assert found.in_all_s(measure) == 2 * found.run_s(measure) + 50
+    assert Estimate(1.0, 1).run_s(Measure(min_s=3)) == 3
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_a_workload_s_estimate_follows_the_longest_sampling(device: Device, name: str) -> None:
+    found = _estimated(name, device, 1)
+    short, long = (Measure.model_validate({"max_s": max_s, "min_s": max_s / 2}) for max_s in (0.2, 100))
+    assert found.run_s(long) - found.run_s(short) > 40
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.contract import LATENCIES, BuildContext, Built
 from dyno.workloads.resnet50 import (
     Inference,
     Resnet50Params,
@@ -166,6 +166,15 @@ def test_inference_refuses_training_fields(ignored: dict[str, Any]) -> None:
     assert [(error.pointer, error.code) for error in invalid.value.errors] == [
         (f"/params/{next(iter(ignored))}", "nothing-trained")
     ]
+
+
+def test_only_inference_has_calls_and_their_latency() -> None:
+    with pytest.raises(InvalidSpec) as invalid:
+        _params(mode="train", rate_per_s=10)
+    assert [(error.pointer, error.code) for error in invalid.value.errors] == [("/params/rate_per_s", "no-calls")]
+    found = RESNET
+    named = [{spec.name for spec in found.metrics_for(_params(mode=mode))} for mode in ("train", "inference")]
+    assert named[1] - named[0] == {spec.name for spec in LATENCIES}
 
 
 @pytest.mark.parametrize(("asked", "ran"), [("auto", False), (True, True)])

@@ -182,9 +182,10 @@ class RecurrentTraining:
         return contract.Estimate(
             time_s=build_s(cost, device, replicas, params.recurrence)
             + 2 * execution_s
-            + estimates.sampling_s(execution_s),
+            + contract.sampling_s(execution_s),
             memory_bytes=memory_bytes(cost, device, replicas, framework),
             train_s=steps * step_s + params.trials * self.after_s(params, device),
+            executions_s=(execution_s,),
         )
 
     def lint(self, params: RecurrentParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:

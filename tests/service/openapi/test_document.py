@@ -135,7 +135,7 @@ def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:
     for path in ("/v1/events", "/v1/jobs/{job_id}/events"):
         stream = document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
         kinds = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
-        assert kinds == {"status", "progress", "metric", "log", "gap"}
+        assert kinds == {"status", "progress", "partial_metric", "metric", "log", "gap"}
 
 
 def test_webhook_payloads_are_described_with_examples(document: dict[str, Any]) -> None:

@@ -23,8 +23,9 @@ from fastapi import FastAPI, Request
 from dyno.client import Client, Refused
 from dyno.client import streams as client_streams
 from dyno.devices.device import Device
-from dyno.models.event import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.event import AnyEvent, LogEvent, MetricEvent, PartialMetricEvent, ProgressEvent, StatusEvent
 from dyno.models.job import Holder, Progress
+from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.placement import queues_served
@@ -74,6 +75,17 @@ def test_events_name_the_process_that_uses_the_awaited_device(
         "device_busy",
         held_by,
     )
+
+
+def test_figures_of_the_runs_so_far_are_events_of_their_own(http: httpx.Client, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    metrics = [a_metric(), a_metric("loss")]
+    leases.heartbeat(claim, None, so_far=PartialMetrics(run=2, runs=5, metrics=metrics))
+    with Client(str(http.base_url)) as caller:
+        *_, first, second = itertools.islice(caller.events(claim.job_id), 4)
+    for told, metric in zip((first, second), metrics, strict=True):
+        assert isinstance(told, PartialMetricEvent)
+        assert (told.run, told.runs, told.arm, told.metric) == (2, 5, None, metric)
 
 
 def test_a_done_jobs_events_are_sent_once(http: httpx.Client, claimed: Claimed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.placement import profile
 from dyno.store.redis import Keys
-from tests.store.forecast.conftest import ONE, TWO, device
+from tests.store.forecast.conftest import ONE, TWO, device, estimate
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +93,23 @@ async def test_the_eta_of_an_overlong_run_comes_from_its_progress(
     assert await etas(waiting) == [None]
     leases.heartbeat(held, Progress(phase="sampling", run=1, runs=1, eta_s=7.5))
     assert await etas(waiting) == [7.5]
+
+
+async def test_the_progress_of_a_running_job_counts_more_than_earlier_jobs(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    await submit()
+    held = take(ONE, elapsed_s=1000)
+    waiting = await submit()
+    reported = Progress(phase="sampling", run=1, runs=1, fraction=0.5, eta_s=500.0, elapsed_s=900.0)
+    leases.heartbeat(held, reported)
+    [eta_s] = await etas(waiting)
+    assert 300 < eta_s <= 400
+    leases.heartbeat(held, reported.model_copy(update={"eta_s": 50.0}))
+    [overdue_s] = await etas(waiting)
+    assert 0 < overdue_s < 1
 
 
 async def test_a_device_used_by_another_process_gives_no_eta(
@@ -190,6 +208,56 @@ async def test_a_job_queued_after_the_forecast_waits_for_those_claimed_since(
     assert [job.queue.eta_s for job in (third, urgent)] == [20, 20]
     assert [(await jobs.get(job.id)).queue.eta_s for job in (second, urgent)] == [20, 20]
     assert min(job.queue.eta_s for job in (await jobs.list(status=Status.QUEUED)).data) == 20
+
+
+async def test_a_job_behind_one_that_was_queued_and_claimed_after_the_forecast_waits_for_it(
+    offer: Callable,
+    learn: Callable,
+    take: Callable,
+    jobs: Jobs,
+    leases: Leases,
+    a_spec: Callable[..., Spec],
+    now: list[float],
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    now[0] += 60
+
+    async def submitted() -> Job:
+        return (await jobs.submit(a_spec(device="gpu"))).job
+
+    assert (await submitted()).queue.eta_s == 0  # this is the forecast of the next second
+    leases.finish(take(ONE), "succeed")
+    await submitted()
+    take(ONE)
+    behind = await submitted()
+    assert behind.queue.eta_s == pytest.approx(20, abs=15)
+    assert (await jobs.get(behind.id)).queue.eta_s == behind.queue.eta_s
+
+
+async def test_a_forecast_that_took_long_is_not_repeated_at_once_and_then_says_nothing_of_a_device_taken_since(
+    offer: Callable,
+    learn: Callable,
+    take: Callable,
+    leases: Leases,
+    submit: Callable,
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    ticks = itertools.count(0.0, 0.01)  # each look at the clock takes 10 ms, so a forecast takes 20
+    forecasts = eta.Forecasts(async_redis, settings, estimate, lambda: next(ticks))
+    first = await forecasts.latest()
+    job = await submit()
+    held = take(ONE)
+    assert await forecasts.latest([held.job_id]) is first
+    assert first.eta_s("job_new", "gpu", 0, [held.job_id]) is None
+    assert first.eta_s("job_new", "gpu", 0, []) == 0
+    for _ in range(20):
+        found = await forecasts.latest([held.job_id])
+    assert found is not first
+    assert found.knows([job.id])
 
 
 async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(

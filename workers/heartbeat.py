@@ -77,16 +77,17 @@ class JobProgress:
             self._note_training(frame, elapsed_s)
         made_s = _all_s(self._plan[:run]) + within * self._plan[run].all_s
         fraction = min(made_s / _all_s(self._plan), _MOST_FRACTION)
-        return Progress(
+        eta_s = self._eta_s(within, run, fraction, elapsed_s)
+        return Progress(  # rounded: streams keep thousands of them
             phase=frame.phase,
             run=run + 1,
             runs=len(self._plan),
             completed=frame.completed,
             total=frame.total,
             unit=frame.unit,
-            fraction=fraction,
-            eta_s=self._eta_s(within, run, fraction, elapsed_s),
-            elapsed_s=elapsed_s,
+            fraction=round(fraction, 4),
+            eta_s=None if eta_s is None else round(eta_s, 3),
+            elapsed_s=round(elapsed_s, 3),
         )
 
     def _note_training(self, frame: ProgressFrame, elapsed_s: float) -> None:

@@ -112,9 +112,8 @@ _LEAST_ETA_S = 0.1
 
 def eta_now_s(record: Mapping[str, str]) -> float | None:
     """The remaining time that the progress of a running job reports, less the time since; null if unknown."""
-    reported: dict[str, Any] = json.loads(record.get("progress", "{}"))
-    eta_s: float | None = reported.get("eta_s")
-    elapsed_s: float | None = reported.get("elapsed_s")
+    reported: dict[str, float | None] = json.loads(record.get("progress", "{}"))
+    eta_s, elapsed_s = reported.get("eta_s"), reported.get("elapsed_s")
     if eta_s is None or elapsed_s is None or "started_at" not in record:
         return eta_s
     age_s = time.time() - float(record["started_at"]) - elapsed_s

@@ -156,8 +156,9 @@ def epochs_disagree(
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
     samples. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
 
-    Steps need the same processor time on the same cores. If it differs as much as the times, the cores were slower: a
-    lower clock, or work on their sibling hyperthreads. If it doesn't, threads waited: for cores, or for each other.
+    Steps need about the same processor time on the same cores. If it differs as much as the times, the cores were
+    slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it doesn't,
+    threads slept while they waited: for cores, or for each other.
     """
     trained = [epoch.time_s for epoch in epochs[1:]]
     if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:

@@ -374,10 +374,11 @@ _ROWS = (
         the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
         other. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
         do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
-        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need the same
-        processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were slower
-        (clock, sibling hyperthreads). If it is near 1, threads waited for cores or for each other, and
-        `sampled_cores_busy` differs from `trained_cores_busy`. Repeat the job, on a quiet machine.""",
+        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about
+        the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were
+        slower (clock, sibling hyperthreads), or threads spun while they waited. If it is near 1, threads slept while
+        they waited for cores or for each other, and `sampled_cores_busy` differs from `trained_cores_busy`. Repeat the
+        job, on a quiet machine.""",
     ),
     WarningCode(
         "METRIC_OUT_OF_BAND",

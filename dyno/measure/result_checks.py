@@ -20,9 +20,8 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
-DOUBLED = (
-    2.0  # times the loss before the first step; the first steps of RMSprop at 1e-2 reached 1.2 (`shakespeare_lstm`)
-)
+# Times the loss before the first step. The first steps of RMSprop at 1e-2 reached 1.2 (`shakespeare_lstm`).
+DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch isn't the mean of all
 LEAST_STARTING = 32  # samples in a batch whose loss tells where a training starts
 # Below this share of the peak, starting the work outweighs the work.

@@ -136,6 +136,7 @@ class JobAttempt:
             assert ended.record is not None
             variant.records.append(ended.record)
             self._heartbeat.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
+            self._heartbeat.progress.replan(planned_times(variants, self._context.device))
             if not all(each.enough for each in variants):  # else the result follows at once
                 self._heartbeat.send_metrics(variant.metrics_so_far())
         return self._succeeded(variants, expected)

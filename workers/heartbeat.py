@@ -55,6 +55,10 @@ class JobProgress:
         self._trained_from: tuple[float, float] | None = None  # first time in the current run's training, and its share
         self._training_s = self._training_ends_s = 0.0  # of the current run, by its steps so far; 0 if unknown
 
+    def replan(self, plan: Sequence[RunTimes]) -> None:
+        """Replace the plan by a shorter or equal one, which begins alike."""
+        self._plan = plan
+
     def run_ended(self, elapsed_s: float, training_s: float = 0.0, first_only_s: float = 0.0) -> None:
         """Note that a run has ended `elapsed_s` after the claim. Its full training took `training_s`.
 

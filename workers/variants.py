@@ -39,6 +39,14 @@ class Variant(contract.ResolvedSpec):
         return bool(self.records) and stopping_rule.enough_runs(self.spec.measure, self.records)
 
     @property
+    def most_runs(self) -> int:
+        """How many runs there may be: as many as the first set requires, as soon as it has ended."""
+        measure = self.spec.measure
+        first = self.records[: stopping_rule.first_set(measure)]
+        is_fixed = len(first) == stopping_rule.first_set(measure)
+        return stopping_rule.required_runs(measure, first) if is_fixed else measure.processes.max
+
+    @property
     def tuned(self) -> dict[str, JsonValue]:
         """The parameters tuned by the first run of this variant, or of the variant that it repeats."""
         records = (self.repeats or self).records
@@ -61,7 +69,7 @@ class Variant(contract.ResolvedSpec):
         """The figures of the runs that have ended."""
         specs = self.workload.metrics_for(self.params)
         found = [each for each in result_metrics.all_metrics(specs, self.records) if each.value is not None]
-        return PartialMetrics(run=len(self.records), runs=self.spec.measure.processes.max, arm=self.name, metrics=found)
+        return PartialMetrics(run=len(self.records), runs=self.most_runs, arm=self.name, metrics=found)
 
     def samples(self) -> list[RunSamples]:
         return [each.model_copy(update={"arm": self.name}) for each in result_metrics.raw_samples(self.records)]
@@ -88,8 +96,8 @@ def variants_of(
 def planned_times(variants: Sequence[Variant], device: Device) -> list[heartbeat.RunTimes]:
     """The expected times of all runs, in the order of `run_order`, if each variant makes as many as it may."""
     found: list[heartbeat.RunTimes] = []
-    for number in range(max(each.spec.measure.processes.max for each in variants)):
-        waiting = [each.times(device) for each in variants if number < each.spec.measure.processes.max]
+    for number in range(max(each.most_runs for each in variants)):
+        waiting = [each.times(device) for each in variants if number < each.most_runs]
         times = waiting if number == 0 else [each._replace(train_s=0.0) for each in waiting]
         found += reversed(times) if number % 2 else times
     return found

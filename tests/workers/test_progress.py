@@ -81,6 +81,17 @@ def test_the_training_of_the_first_run_does_not_lengthen_the_others() -> None:
     assert told(job, None, 1, 105.0).eta_s == pytest.approx(20)
 
 
+def test_a_first_set_that_requires_fewer_runs_shortens_the_plan() -> None:
+    job = JobProgress([RunTimes(10.0)] * 20)
+    for run in range(5):
+        job.run_ended(20.0 * (run + 1))
+    before = told(job, None, 5, 100.0)
+    job.replan([RunTimes(10.0)] * 8)
+    after = told(job, None, 5, 100.0)
+    assert (before.runs, before.fraction, before.eta_s) == (20, 0.25, 300)
+    assert (after.runs, after.fraction, after.eta_s) == (8, 0.625, 60)
+
+
 def test_what_only_the_first_run_does_does_not_lengthen_the_others() -> None:
     job = JobProgress([RunTimes(10.0)] * 4)
     job.run_ended(30.0, first_only_s=15.0)

@@ -28,7 +28,7 @@ from tests.workers.looking import device_is_free, runner_of
 from workers.artifact_upload import JobFiles
 from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
-from workers.variants import variants_of
+from workers.variants import planned_times, variants_of
 
 ONE, TWO = tiny(params={"n": 64, "repeats": 1}), tiny(params={"n": 64, "repeats": 2})
 BOTH = in_turns(ONE, TWO)
@@ -77,6 +77,16 @@ def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_fo
     for arm, chosen in ((first, True), (second, False), (control, False)):
         arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))
     assert [arm.tuned["jit_compile"] for arm in (first, second, control)] == [True, False, True]
+
+
+def test_the_first_runs_fix_how_many_are_planned(here: Device) -> None:
+    spec = tiny(measure={"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.5, "min_s": 0, "max_s": 1})
+    [only] = variants_of(spec, here, registry(), lambda: cast(JobFiles, None))
+    planned = []
+    for time_s in (1.0, 1.02):
+        planned.append(len(planned_times([only], here)))
+        only.records.append(make_record([time_s] * 20))
+    assert [*planned, len(planned_times([only], here))] == [9, 9, 2]
 
 
 def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(

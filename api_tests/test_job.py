@@ -56,6 +56,7 @@ RESULT_FIELDS = {
     "warnings",
     "unchecked",
     "method_version",
+    "params",
     "metrics",
     "phases",
     "runs",

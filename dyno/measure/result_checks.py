@@ -126,7 +126,8 @@ def loss_rising(training: Training) -> ResultWarning | None:
     half's. For all trials see `loss_diverged`; a trial without a highest loss is of an older version.
     """
     losses = [epoch.loss for epoch in training.epochs]
-    diverged = loss_diverged(training.start_loss, max(losses), losses[-1] if len(losses) > 1 else None)
+    last = losses[-1] if len(losses) > 1 else None
+    diverged = loss_diverged(training.start_loss, max(losses, default=0.0), last)
     if diverged is not None:
         return diverged
     unknown = [

@@ -33,8 +33,8 @@ FEWER = {"mnist_cnn to 1 %": 8, "matmul, 5 to 30 processes": 5}
 AIM = {"A": 0.0, "B": 0.05}
 HOLDING_AIM, WIDTH_AIM = 0.8, 0.02
 _OF = {severity: {code for code, row in CODES.items() if row.severity == severity} for severity in "ABC"}
-# The interval says the first two, the host's own counters the third.
-_TRUE = {"NOISY", "TARGET_MISSED", "NOISY_NEIGHBOUR"}
+# The interval says the first, the host's own counters the second.
+_TRUE = {"TARGET_MISSED", "NOISY_NEIGHBOUR"}
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - _TRUE, "any of C": _OF["C"]}
 
 Taken = Mapping[str, Sequence[Answer]]  # by case, in the order in which they ran
@@ -69,7 +69,7 @@ def alarm_lines(taken: Taken) -> list[str]:
     text = f"""Jobs of five processes each, again and again the same work on an otherwise idle machine. Dyno accepts
         ±1 %, but ±2 % of `mnist_cnn`, which asks for it: it scatters by more than 1 % from second to second here, as
         the third row shows. A warning of class A or B is then a false alarm, unless the machine did disturb: the
-        evidence is in the results. *Other of B* leaves out NOISY and TARGET_MISSED, which say no more than the
+        evidence is in the results. *Other of B* leaves out TARGET_MISSED, which says no more than the
         interval, and NOISY_NEIGHBOUR, which the kernel counted. Counted are jobs, not runs; intervals are Wilson's,
         95 %. *Quiet*: of those alone whose runs' measured clocks lie within {QUIET:.0%} of each other. Aim: class A
         {AIM["A"]:.0%}, class B at most {AIM["B"]:.0%} of the jobs. Class C is true of this work and no alarm."""

@@ -30,7 +30,7 @@ def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
 def test_the_loosest_target_is_named_where_targets_are_set() -> None:
     assert f"uses {LOOSEST_REL_CI:g} to decide" in " ".join(str(Measure.model_json_schema()["description"]).split())
     method = " ".join((ROOT / "docs" / "method.md").read_text().split())
-    assert f"A target looser than {100 * LOOSEST_REL_CI:g} % doesn't improve the verdict" in method
+    assert f"With a target looser than {100 * LOOSEST_REL_CI:g} %, the check for steadiness" in method
 
 
 def test_the_page_of_settings_lists_every_setting_and_no_other() -> None:

@@ -137,7 +137,7 @@ def result(console: Console, answer: Result) -> None:
     for warning in answer.warnings:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     if answer.unchecked:
-        console.print(f"  unchecked, so the verdict is at most indicative: {', '.join(answer.unchecked)}", style="dim")
+        console.print(f"  unchecked: {', '.join(answer.unchecked)}", style="dim")
 
 
 def comparison(console: Console, answer: Comparison) -> None:

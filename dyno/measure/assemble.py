@@ -12,7 +12,7 @@ from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
 from dyno.measure import host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
-from dyno.measure.stopping_rule import LOOSEST_REL_CI, effective_rel_ci, first_set, on_target, time_interval
+from dyno.measure.stopping_rule import first_set, time_interval
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
@@ -48,9 +48,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         job=job_id,
         workload=workload.name,
         params={**params.model_dump(mode="json"), **records[0].params},
-        verdict=verdict(
-            warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records, first)
-        ),
+        verdict=verdict(warnings, set(missing) - stability.IMPOSSIBLE[device.driven_as], len(records)),
         warnings=warnings,
         unchecked=missing,
         metrics=result_metrics.all_metrics(specs, records, first),
@@ -128,7 +126,6 @@ def _warnings(
 ) -> list[ResultWarning]:
     """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
     target, first = spec.measure.target_of_runs, first_set(spec.measure)
-    too_wide = effective_rel_ci(None) if target is None else LOOSEST_REL_CI
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
@@ -147,8 +144,7 @@ def _warnings(
             [statistics.median(record.samples) for record in records],
         ),
         stability.cpu_quota(_quota_cores(records), device),
-        _first((case, stability.target_missed(time_interval(runs, first), runs, target)) for case, runs in cases)
-        or _first((case, stability.noisy(time_interval(runs, first), runs, too_wide)) for case, runs in cases),
+        _first((case, stability.target_missed(time_interval(runs, first), runs, target)) for case, runs in cases),
         _first(
             (case, stability.multimodal([statistics.median(record.samples) for record in runs])) for case, runs in cases
         ),

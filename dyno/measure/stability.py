@@ -62,22 +62,13 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
     return warning("NO_STEADY_STATE", samples=len(record.samples), warmup_samples=len(record.warmup))
 
 
-def noisy(over_runs: statistics.Interval, records: Sequence[RunRecord], limit: float) -> ResultWarning | None:
-    """Raised if the interval is wider than `limit`: over the runs, or over the samples of a single run.
-
-    Silent without an interval, which INSUFFICIENT_SAMPLES covers.
-    """
-    width, of = _width(over_runs, records)
-    if width is None or width <= limit:
-        return None
-    message = f"The interval over {of} is ±{width:.2%}, more than ±{limit:.2%}."
-    return warning("NOISY", message, rel_half_width=width, target_rel_ci=limit, over=of)
-
-
 def target_missed(
     over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float | None
 ) -> ResultWarning | None:
-    """Raised if the interval, as for `noisy`, is wider than the target. Silent without a target."""
+    """Raised if the interval is wider than the target: over the runs, or over the samples of a single run.
+
+    Silent without a target, and without an interval, which INSUFFICIENT_SAMPLES covers.
+    """
     width, of = _width(over_runs, records)
     if target_rel_ci is None or width is None or width <= target_rel_ci:
         return None
@@ -238,8 +229,16 @@ def _explained(as_is: float, left: float, runs: int) -> bool:
     return runs >= MIN_EXPLAINED_RUNS and (left <= EXPLAINED_SHARE * as_is or half_width <= EFFECT)
 
 
+# Checks that no device of a kind allows: nothing reports a TPU's clock.
+IMPOSSIBLE: dict[DeviceKind, frozenset[str]] = {
+    "cpu": frozenset(),
+    "gpu": frozenset(),
+    "tpu": frozenset({"THROTTLED", "CLOCK_DRIFT"}),
+}
+
+
 def unchecked_by_sensors(device: Device, records: Sequence[RunRecord]) -> set[str]:
-    """The codes of this module that no sensor could check in these runs."""
+    """The codes of this module, and NOISY_NEIGHBOUR, that no sensor could check in these runs."""
     seen = [record.summary.sensors or Sensors() for record in records]
     clocked = len(records) > 1 and all(record.summary.clock_hz is not None for record in records)
     reported = all(each.throttle_reasons is not None or each.throttle_events is not None for each in seen)
@@ -248,4 +247,6 @@ def unchecked_by_sensors(device: Device, records: Sequence[RunRecord]) -> set[st
         missing.add("THROTTLED")
     if device.driven_as == "gpu" and any(each.other_processes is None for each in seen):
         missing.add("DEVICE_SHARED")
+    if device.cores and any(record.summary.core_shares is None for record in records):
+        missing.add("NOISY_NEIGHBOUR")
     return missing

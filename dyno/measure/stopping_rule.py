@@ -26,7 +26,7 @@ FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
 def effective_rel_ci(target_rel_ci: float | None) -> float:
-    """The limit for steadiness and `trusted`: the caller's target, at most 2 %; without one 1 %."""
+    """The limit for steadiness: the caller's target, at most 2 %; without one 1 %."""
     return min(target_rel_ci or TARGET_REL_CI, LOOSEST_REL_CI)
 
 
@@ -96,17 +96,9 @@ def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     return min(max(len(first), math.ceil(len(first) * within**2)), measure.processes.max)
 
 
-def on_target(target_rel_ci: float, records: Sequence[RunRecord], first: int | None = None) -> bool:
-    """Whether the interval over the runs' medians reaches the target in every case; a single run never does.
-
-    `first`: see `time_interval`.
-    """
-    return all(width is not None and width <= target_rel_ci for width in _widths(records, first))
-
-
-def _widths(records: Sequence[RunRecord], first: int | None = None) -> list[float | None]:
+def _widths(records: Sequence[RunRecord]) -> list[float | None]:
     """The relative half-widths over the runs: of the job, and of every case."""
-    return [time_interval(each, first).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
+    return [time_interval(each).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
 
 
 def time_interval(records: Sequence[RunRecord], first: int | None = None) -> statistics.Interval:

@@ -212,8 +212,8 @@ _ROWS = (
         reason in a reading between samples. On a CPU, Linux counted throttling of the cores. If a GPU reports no
         reasons, the code is in `unchecked`. Most virtual machines lack the
         CPU's counter; there, other checks detect a lower clock. If the clock falls during a run, its samples show
-        warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, their figures scatter (NOISY,
-        MULTIMODAL), and usually so does the clock measured after the samples of each run (CLOCK_DRIFT). If the load
+        warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, so does usually the clock
+        measured after the samples of each run (CLOCK_DRIFT). If the load
         lowers the clock equally in all samples of all runs, Dyno can't detect it, since it measures the clock on one
         core in the 10 to 40 ms after the load. Such a figure repeats as long as the load does, like that of a slower
         device.
@@ -277,17 +277,6 @@ _ROWS = (
         exceeds `processes.max`, or if later runs scatter more than the first ones.""",
         do="""Request more runs (`"processes": {"min": 5, "max": 50}`), stop other work on the machine, or set a looser
         target. The figure and its interval remain valid.""",
-    ),
-    WarningCode(
-        "NOISY",
-        "B",
-        "The figure's interval is wide.",
-        means="The interval is wider than Dyno accepts for a trusted result.",
-        found="""Half of the interval over the runs is more than {models.spec.TARGET_REL_CI:%} of the value. With a
-        requested target that was reached, more than {measure.stopping_rule.LOOSEST_REL_CI:%}. For a single run, Dyno
-        uses the interval of its own median.""",
-        do="""Request more runs (`"processes": {"min": 5, "max": 50}` with a `target_rel_ci`), or stop other work on
-        the machine. A target above {measure.stopping_rule.LOOSEST_REL_CI:%} doesn't avoid the warning.""",
     ),
     WarningCode(
         "MULTIMODAL",

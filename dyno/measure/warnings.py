@@ -40,16 +40,16 @@ def unchecked_codes(
     return [code for code in CODES if code in missing]
 
 
-def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int, target_reached: bool) -> Verdict:
-    """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and the target reached.
+def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int) -> Verdict:
+    """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
 
-    A result with a `missing` check (see `unchecked_codes`) is never trusted. Forked and spawned runs count the same,
-    because they scatter alike (docs/decisions/0007).
+    `missing`: the checks that this kind of device allows and that weren't made. The interval's width doesn't count.
+    Forked and spawned runs count the same, because they scatter alike (docs/decisions/0007).
     """
     severities = {raised.severity for raised in warnings}
     if "A" in severities:
         return Verdict.UNTRUSTED
-    if "B" in severities or missing or runs < MIN_PROCESSES or not target_reached:
+    if "B" in severities or missing or runs < MIN_PROCESSES:
         return Verdict.INDICATIVE
     return Verdict.TRUSTED
 

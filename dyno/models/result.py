@@ -386,7 +386,8 @@ class Result(Stored):
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that weren't possible. With any, the verdict is at most indicative.",
+        description="Checks of class A and B that weren't made. With any that this kind of device allows, the verdict "
+        "is at most indicative.",
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]

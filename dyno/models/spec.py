@@ -121,8 +121,7 @@ class Measure(Model):
     `min_s` is 2 by default, or `max_s` if that is less. Without `target_rel_ci`, Dyno makes `processes.min` runs, and
     their interval is the answer. With it, the first `processes.min` runs show how much runs scatter. That fixes the
     number of runs, at most `processes.max`. A range of processes without a target has the target 0.01. The samples of a
-    run also end at the target, without one at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness, NOISY and
-    `trusted`.
+    run also end at the target, without one at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness.
     """
 
     processes: Processes = Processes()

@@ -15,7 +15,7 @@ from dyno.measure.compare_results import compare
 from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job
-from dyno.models.result import BasedOn, DataOrigin, Repeat, Training, Trial
+from dyno.models.result import BasedOn, DataOrigin, Repeat, Result, Training, Trial
 from tests.comparisons import a_metric, an_entry, times
 
 HEADINGS = ("job", "what there is to say of it", "state")
@@ -153,6 +153,15 @@ def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) 
 def test_a_result_names_its_job(width: int) -> None:
     found = an_entry().result
     assert f"job: {found.job}" in in_terminal(width, lambda console: result(console, found))
+
+
+def test_a_code_that_this_version_no_longer_has_is_shown_as_it_was_stored() -> None:
+    stored = an_entry(times(2)).result.model_dump(mode="json")
+    wide = {"code": "NOISY", "severity": "B", "message": "The interval over runs is ±7.27%.", "evidence": {}}
+    read = Result.model_validate(stored | {"warnings": [wide], "unchecked": ["NOISY"]})
+    text = in_terminal(80, lambda console: result(console, read))
+    assert "B NOISY: The interval over runs is ±7.27%." in text
+    assert "unchecked: NOISY" in text
 
 
 def test_a_result_predicts_the_next_one() -> None:

@@ -11,12 +11,13 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.measure.assemble import assemble
 from dyno.measure.sampling import SamplingResult, summarise
 from dyno.measure.warnings import OUTPUT_CODES
-from dyno.models.result import Phases, Reference, Result, Sensors
+from dyno.models.result import CoreShares, Phases, Reference, Result, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Estimate, MetricSpec, Params, ResolvedSpec, Workload
 
 MakeRecord = Callable[..., RunRecord]
+QUIET = CoreShares(others=0.0, stolen=0.0, beside=0.0, waited=0.0)
 
 
 def make_record(
@@ -29,6 +30,7 @@ def make_record(
     first_execution_s: float | None = 0.5,
     clock_hz: float | None = 3e9,
     sensors: Sensors | None = None,
+    core_shares: CoreShares | None = QUIET,
     **fields: Any,
 ) -> RunRecord:
     wall_s = sum(samples) * executions_per_sample
@@ -47,7 +49,14 @@ def make_record(
     )
     phases = Phases(compile_s=0.25, first_execution_s=first_execution_s)
     summary = summarise(
-        taken, process_start="forked", pid=1, phases=phases, started_at_s=0.0, clock_hz=clock_hz, sensors=sensors
+        taken,
+        process_start="forked",
+        pid=1,
+        phases=phases,
+        started_at_s=0.0,
+        clock_hz=clock_hz,
+        sensors=sensors,
+        core_shares=core_shares,
     )
     fields.setdefault("verified", [] if fields.get("precision") is None else sorted(OUTPUT_CODES))
     return RunRecord(summary=summary, warmup=taken.warmup, samples=taken.samples, work=work, **fields)

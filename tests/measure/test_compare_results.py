@@ -255,11 +255,11 @@ def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confide
 
 
 def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
-    wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("NOISY")])
+    wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("TARGET_MISSED")])
     found = between(an_entry(verdict=Verdict.TRUSTED), wrong)
     assert found.verdict is Verdict.UNTRUSTED
     assert ratio(found).verdict is Comparative.FASTER
-    assert found.results[1].warnings == ["ABOVE_PEAK", "NOISY"]
+    assert found.results[1].warnings == ["ABOVE_PEAK", "TARGET_MISSED"]
     assert f"{wrong.job.id} is untrusted (ABOVE_PEAK)" in found.notes[0]
     assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
 

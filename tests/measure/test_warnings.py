@@ -22,7 +22,7 @@ from dyno.measure.warnings import (
 from dyno.models.result import Peak, Precision, Verdict
 
 A = warning("RESULT_INCORRECT")
-B = warning("NOISY", "too wide", rel_half_width=0.2)
+B = warning("TARGET_MISSED", "too wide", rel_half_width=0.2)
 C = warning("POW2_ONLY")
 
 
@@ -58,7 +58,7 @@ def test_every_check_is_called_outside_the_tests() -> None:
         for node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     }
-    assert {"above_peak", "noisy", "noisy_neighbour", "multimodal"} <= checks
+    assert {"above_peak", "noisy_neighbour", "multimodal"} <= checks
     assert checks <= called
 
 
@@ -70,12 +70,12 @@ def test_a_warning_has_the_class_and_sentence_of_its_code_and_keeps_its_evidence
 
 
 def test_any_warning_of_class_a_makes_a_result_untrusted() -> None:
-    assert verdict([C, B, A], [], 5, True) is Verdict.UNTRUSTED
+    assert verdict([C, B, A], [], 5) is Verdict.UNTRUSTED
 
 
 @pytest.mark.parametrize("code", ["RESULT_INCORRECT", "ABOVE_PEAK", "THROTTLED"])
 def test_nothing_is_better_than_indicative_while_a_check_is_missing(code: str) -> None:
-    assert verdict([], [code], 5, True) is Verdict.INDICATIVE
+    assert verdict([], [code], 5) is Verdict.INDICATIVE
 
 
 SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
@@ -100,29 +100,25 @@ def test_codes_that_a_result_could_not_check_are_unchecked_too(
 
 
 @pytest.mark.parametrize(
-    ("raised", "runs", "target_reached", "expected"),
+    ("raised", "runs", "expected"),
     [
-        ([], 5, True, Verdict.TRUSTED),
-        ([C], 9, True, Verdict.TRUSTED),
-        ([], 4, True, Verdict.INDICATIVE),
-        ([], 5, False, Verdict.INDICATIVE),
-        ([B, C], 5, True, Verdict.INDICATIVE),
-        ([A], 5, True, Verdict.UNTRUSTED),
+        ([], 5, Verdict.TRUSTED),
+        ([C], 9, Verdict.TRUSTED),
+        ([], 4, Verdict.INDICATIVE),
+        ([B, C], 5, Verdict.INDICATIVE),
+        ([A], 5, Verdict.UNTRUSTED),
     ],
 )
-def test_a_fully_checked_result_needs_five_runs_the_target_and_no_class_a_or_b_warning(
-    raised: list[object],
-    runs: int,
-    target_reached: bool,
-    expected: Verdict,
+def test_a_fully_checked_result_needs_five_runs_and_no_class_a_or_b_warning(
+    raised: list[object], runs: int, expected: Verdict
 ) -> None:
-    assert verdict(raised, [], runs, target_reached) is expected  # type: ignore[arg-type]
+    assert verdict(raised, [], runs) is expected  # type: ignore[arg-type]
 
 
 def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> None:
-    other = warning("NOISY", "also", rel_half_width=0.3)
+    other = warning("TARGET_MISSED", "also", rel_half_width=0.3)
     found = merged_warnings([[C, B], [], [other, A]])
-    assert [each.code for each in found] == ["RESULT_INCORRECT", "NOISY", "POW2_ONLY"]
+    assert [each.code for each in found] == ["RESULT_INCORRECT", "TARGET_MISSED", "POW2_ONLY"]
     assert found[1].evidence == {"rel_half_width": 0.2, "runs": [0, 2]}
     assert found[0].evidence["runs"] == [2]
 

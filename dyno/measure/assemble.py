@@ -134,7 +134,8 @@ def _warnings(
         _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
         _first((case, result_checks.overhead_bound(reached)) for case, reached in peaks),
         result_checks.synthetic_data(training.data if training else None),
-        *(_of_training(training, records) if training else ()),
+        *_of_conditions(cases, len(device.cores)),
+        *(_of_training(training, records, device) if training else ()),
         result_checks.cache_resident(working_set, device.last_cache_bytes)
         if (working_set := _working_set(records))
         else None,
@@ -156,7 +157,20 @@ def _warnings(
     return sorted_warnings(found)
 
 
-def _of_training(training: Training, records: Sequence[RunRecord]) -> list[ResultWarning | None]:
+def _of_conditions(cases: _Cases[Sequence[RunRecord]], cores: int) -> list[ResultWarning | None]:
+    widths = [time_interval(runs).rel_half_width for _, runs in cases]
+    return [
+        _first(
+            (case, stability.no_steady_state(runs, width)) for (case, runs), width in zip(cases, widths, strict=True)
+        ),
+        _first(
+            (case, host_noise.runs_disturbed([run.summary.core_shares for run in runs], cores, width))
+            for (case, runs), width in zip(cases, widths, strict=True)
+        ),
+    ]
+
+
+def _of_training(training: Training, records: Sequence[RunRecord], device: Device) -> list[ResultWarning | None]:
     """Where the samples raise the same code, their warning counts."""
     epochs, watched = training.epochs, training.sensors
     of_sensors = (stability.throttled(watched), stability.device_shared(watched))
@@ -165,7 +179,7 @@ def _of_training(training: Training, records: Sequence[RunRecord]) -> list[Resul
         None
         if (sampled_s := _sampled_epoch_s(records)) is None
         else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records)),
-        host_noise.training_disturbed(epochs),
+        host_noise.training_disturbed(epochs, len(device.cores)),
         *(each and each.model_copy(update={"evidence": {**each.evidence, "phase": "training"}}) for each in of_sensors),
     ]
 
@@ -191,7 +205,6 @@ def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
     own = (
         mismatch,
         _first((case, stability.insufficient_samples(part, device.kind)) for case, part in cases),
-        _first((case, stability.no_steady_state(part)) for case, part in cases),
         _first((case, stability.throttled(part.summary.sensors)) for case, part in cases),
         _first((case, stability.device_shared(part.summary.sensors)) for case, part in cases),
     )

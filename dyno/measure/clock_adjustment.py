@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from dyno.models.result import Peer, Result
 
@@ -67,17 +68,28 @@ def factor(from_hz: float | None, to_hz: float | None, by: float | None) -> floa
     return (to_hz / from_hz) ** by if from_hz and to_hz and by is not None else 1.0
 
 
-def residual_scatter(clocks_hz: Sequence[float], times_s: Sequence[float]) -> tuple[float, float]:
-    """The deviation of the runs' times (logarithms): as they are, and at one clock.
+class Fit(NamedTuple):
+    """The deviation of runs' times (logarithms) as they are and at one clock, and how far the clock moved the times.
 
-    The elasticity is that of least squares, between 0 and -1.
+    `moved`: the largest distance from the mean that a run's clock explains. `clock_moved`: that of the clock itself,
+    the most that any elasticity could explain.
     """
+
+    as_is: float
+    left: float
+    moved: float
+    clock_moved: float
+
+
+def fit_runs(clocks_hz: Sequence[float], times_s: Sequence[float]) -> Fit:
+    """Adjust runs to one clock. The elasticity is that of least squares, between 0 and -1."""
     clocks, times = _centred(clocks_hz), _centred(times_s)
     squares = math.fsum(clock**2 for clock in clocks)
     products = math.fsum(clock * time for clock, time in zip(clocks, times, strict=True))
     slope = min(max(products / squares, -1.0), 0.0) if squares > 0 else 0.0
     left = [time - slope * clock for clock, time in zip(clocks, times, strict=True)]
-    return _deviation(times), _deviation(left)
+    clock_moved = max(abs(clock) for clock in clocks)
+    return Fit(_deviation(times), _deviation(left), -slope * clock_moved, clock_moved)
 
 
 def _centred(values: Sequence[float]) -> list[float]:

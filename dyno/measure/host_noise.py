@@ -2,9 +2,12 @@
 
 Three shares count. Steal: time in which the hypervisor ran another virtual machine (/proc/stat). Siblings: time in
 which the other hyperthreads of these cores were busy; the run doesn't use them, but they share the cores' pipes and
-caches. Others: time that the cores spent on other processes. This last share counts only if threads of this process had
-to wait meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone
+caches. Others: time that the cores spent on other processes. This last share counts only as far as threads of this
+process had to wait (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone
 isn't evidence: a framework with more threads than cores waits for itself.
+
+Beside a process that used one of two cores, a product ran at 81 instead of 181 GFLOP/s: the process took a third of the
+cores' time, and the product lost more than half of its speed.
 """
 
 import math
@@ -13,18 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from dyno.devices.cpu import TOPOLOGY, siblings
+from dyno.measure import effects
 from dyno.measure.sampling import Clock
 from dyno.measure.warnings import warning
 from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
 
-# Shares of the cores' time. /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %.
-STEAL_LIMIT = 0.01
-OTHERS_LIMIT = 0.02
-WAIT_LIMIT = 0.01
-_LEAST_S = 2.0
+_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -79,12 +81,10 @@ def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares |
     )
 
 
-def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
-    """Raised above 1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited over 1 %."""
-    if seen is None:
-        return None
-    disturbed = seen.others > OTHERS_LIMIT and (seen.waited is None or seen.waited > WAIT_LIMIT)
-    if seen.stolen <= STEAL_LIMIT and seen.beside <= OTHERS_LIMIT and not disturbed:
+def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
+    """Raised if others could have moved a figure whose interval is `rel_half_width`. `cores`: how many were watched."""
+    moved = _moved(seen, cores)
+    if moved <= effects.least_effect(rel_half_width):
         return None
     return warning(
         "NOISY_NEIGHBOUR",
@@ -94,17 +94,42 @@ def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
         steal_share=seen.stolen,
         siblings_share=seen.beside,
         run_delay_share=seen.waited,
+        moved=moved,
     )
 
 
-def training_disturbed(epochs: Sequence[Epoch]) -> ResultWarning | None:
+def _moved(seen: CoreShares, cores: int) -> float:
+    """The share of the time that the work may have lost.
+
+    Parallel work waits for its slowest thread, so a core that others use for 1 % of the time can delay all by 1 %.
+    """
+    others = seen.others if seen.waited is None else min(seen.others, seen.waited)
+    return min(1.0, cores * (others + seen.stolen + seen.beside))
+
+
+def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width: float | None) -> ResultWarning | None:
+    """As `noisy_neighbour`, for the mean of the runs, as the figure is. `evidence.runs` lists the affected ones."""
+    known = [(run, shares) for run, shares in enumerate(seen) if shares is not None]
+    if (
+        not known
+        or (raised := noisy_neighbour(_pooled([(1.0, shares) for _, shares in known]), cores, rel_half_width)) is None
+    ):
+        return None
+    runs: list[JsonValue] = [run for run, shares in known if _moved(shares, cores) > effects.EFFECT]
+    return raised.model_copy(update={"evidence": {**raised.evidence, "runs": runs}})
+
+
+def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | None:
     """As `noisy_neighbour`, for the first epoch, or for the further ones together. `evidence.phase` names them.
 
-    Shorter ones aren't judged, because /proc/stat counts in ticks.
+    Shorter ones aren't judged, because /proc/stat counts in ticks. A training is timed once, so its figures have no
+    interval, and the limit is that for a wide one.
     """
     for phase, part in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
         seen = [(epoch.time_s, epoch.core_shares) for epoch in part if epoch.core_shares is not None]
-        if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (raised := noisy_neighbour(_pooled(seen))):
+        if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (
+            raised := noisy_neighbour(_pooled(seen), cores, effects.EXCUSED)
+        ):
             return raised.model_copy(update={"evidence": {**raised.evidence, "phase": phase}})
     return None
 

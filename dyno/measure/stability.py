@@ -24,11 +24,12 @@ sample remains undetected; its figure repeats, so class B doesn't apply. NOISY_N
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure import clock_adjustment, statistics, stopping_rule
+from dyno.measure import clock_adjustment, effects, statistics, stopping_rule
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
@@ -56,10 +57,29 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind) -> ResultWarning |
     )
 
 
-def no_steady_state(record: RunRecord) -> ResultWarning | None:
-    if record.summary.steady:
+def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
+    """Raised if runs without a steady state could have moved the figure, whose interval is `rel_half_width`."""
+    unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
+    moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
+    if moved <= effects.least_effect(rel_half_width):
         return None
-    return warning("NO_STEADY_STATE", samples=len(record.samples), warmup_samples=len(record.warmup))
+    first = records[unsteady[0]]
+    return warning(
+        "NO_STEADY_STATE",
+        samples=len(first.samples),
+        warmup_samples=len(first.warmup),
+        moved=moved,
+        runs=[*unsteady],
+    )
+
+
+def _drift(samples: Sequence[float]) -> float:
+    """How far the quarters of a run's samples lie apart; 1 if there are too few to tell."""
+    if len(samples) < stopping_rule.FLOOR_SAMPLES:
+        return 1.0
+    bounds = [len(samples) * quarter // 4 for quarter in range(5)]
+    medians = [statistics.median(samples[start:end]) for start, end in pairwise(bounds)]
+    return (max(medians) - min(medians)) / statistics.median(samples)
 
 
 def target_missed(
@@ -157,13 +177,6 @@ def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
     return between / within if within > 0 else math.inf
 
 
-# Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
-DRIFT_LIMIT = 0.03
-# The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
-EXPLAINED_SHARE, EFFECT = 0.5, 0.01
-MIN_EXPLAINED_RUNS = 3  # a slope fits any two
-
-
 # A clock that is lowered for this share of the window changes the figure by less than that.
 THROTTLED_SHARE = 0.01
 
@@ -197,10 +210,20 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
-def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
-    """Raised if the known clocks of the runs lie more than 3 % apart, unless they explain how `times_s` differ.
+# Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
+DRIFT_LIMIT = 0.03
+# A change from one run to the next is a step if it is this many times the usual one, or above STEP_LIMIT.
+STEP_TIMES, STEP_LIMIT = 4, 0.05
+# The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
+EXPLAINED_SHARE = 0.5
+MIN_EXPLAINED_RUNS = 3  # a slope fits any two
 
-    `times_s`: the runs' medians.
+
+def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
+    """Raised if the known clocks of the runs lie more than 3 % apart and could have moved the figure.
+
+    `times_s`: the runs' medians. A clock that wanders and explains how they differ is no warning. A step is one: a
+    throttled device, or a host that gave others more.
     """
     known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:
@@ -209,8 +232,13 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
     spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
     if spread <= DRIFT_LIMIT:
         return None
-    as_is, left = clock_adjustment.residual_scatter(clocks, [time_s for _, time_s in known])
-    if _explained(as_is, left, len(known)):
+    fit, stepped = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known]), _stepped(clocks)
+    explained = len(known) >= MIN_EXPLAINED_RUNS and (
+        fit.left <= EXPLAINED_SHARE * fit.as_is or _half_width(fit.left, len(known)) <= effects.EFFECT
+    )
+    moved = fit.moved if explained else fit.clock_moved
+    half_width = _half_width(fit.left if explained else fit.as_is, len(known))
+    if (explained and not stepped) or moved <= effects.least_effect(half_width):
         return None
     return warning(
         "CLOCK_DRIFT",
@@ -218,15 +246,23 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         clocks_hz=list(clocks_hz),
         spread=spread,
         limit=DRIFT_LIMIT,
-        scatter=as_is,
-        adjusted_scatter=left,
+        step=stepped,
+        moved=moved,
+        rel_half_width=half_width,
+        scatter=fit.as_is,
+        adjusted_scatter=fit.left,
     )
 
 
-def _explained(as_is: float, left: float, runs: int) -> bool:
-    """Whether the clock explains runs of this scatter, given what is `left` of it after the adjustment."""
-    half_width = statistics.student_t(runs - 1) * left / math.sqrt(runs)
-    return runs >= MIN_EXPLAINED_RUNS and (left <= EXPLAINED_SHARE * as_is or half_width <= EFFECT)
+def _half_width(deviation: float, runs: int) -> float:
+    return statistics.student_t(runs - 1) * deviation / math.sqrt(runs)
+
+
+def _stepped(clocks: Sequence[float]) -> bool:
+    """Whether the clock changed at once between two runs, instead of a little from each run to the next."""
+    changes = sorted(abs(after / before - 1) for before, after in pairwise(clocks))
+    usual = statistics.median(changes[:-1]) if len(changes) > 1 else 0.0
+    return changes[-1] > max(DRIFT_LIMIT, min(STEP_TIMES * usual, STEP_LIMIT))
 
 
 # Checks that no device of a kind allows: nothing reports a TPU's clock.

@@ -224,14 +224,19 @@ _ROWS = (
     WarningCode(
         "CLOCK_DRIFT",
         "B",
-        "The device's clock frequency changed over the runs, and doesn't explain how they differ.",
-        means="""The device's clock differed between runs, so in effect they measured different devices, and adjusting
-        them to one clock doesn't help.""",
+        "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
+        means="""The device's clock differed between runs, so in effect they measured different devices. It changed at
+        once, or adjusting the runs to one clock doesn't help.""",
         found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
-        NVML's readings between samples. Not raised if the clock explains the runs: if adjusting their figures to one
-        clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
-        {measure.stability.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs.""",
+        NVML's readings between samples. Not raised if the clock wanders and explains the runs: if adjusting their
+        figures to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an
+        interval of at most {measure.effects.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs. A step
+        is raised even then. It is a change from one run to the next of more than {measure.stability.DRIFT_LIMIT:%} and
+        {measure.stability.STEP_TIMES} times the usual one, or of more than {measure.stability.STEP_LIMIT:%}. In both
+        cases the clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
+        {measure.effects.EFFECT:%}, and by more than half of the interval, at one clock if it explains the runs. A wide
+        interval excuses up to {measure.effects.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -240,11 +245,13 @@ _ROWS = (
         "Other processes or another machine used the device's cores.",
         means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
         cores during sampling, or during the training.""",
-        found="""As shares of the cores' time: the hypervisor took more than {measure.host_noise.STEAL_LIMIT:%}, sibling
-        hyperthreads were busy for more than {measure.host_noise.OTHERS_LIMIT:%}, or other processes used more than
-        {measure.host_noise.OTHERS_LIMIT:%} while this one waited for more than {measure.host_noise.WAIT_LIMIT:%} (if
-        the kernel counts waiting). Also raised for the first epoch of a training, or for the further epochs together,
-        if they last two seconds; `evidence.phase` then says which.""",
+        found="""Dyno adds three shares of the cores' time: what the hypervisor took, what siblings used, and
+        what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
+        work waits for its slowest thread, so the work may have lost this share times the number of cores
+        (`evidence.moved`). Raised if that is more than {measure.effects.EFFECT:%} over the runs, and more than half of
+        the figure's interval. A wide interval excuses up to {measure.effects.EXCUSED:%}. Also raised above
+        {measure.effects.EXCUSED:%} for the first epoch of a training, or for the further epochs together, if they last
+        two seconds; `evidence.phase` then says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),
@@ -311,7 +318,10 @@ _ROWS = (
         means="The times still changed when sampling ended, or there were too few to tell.",
         found="""Warm-up didn't end within half of `max_s`: neighbouring windows of five samples kept differing (Mann
         and Whitney), or the first 20 samples had a change point (Pettitt, 1 %). Or a change point came later (0.1 %).
-        Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.""",
+        Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.
+        Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart, divided
+        by the number of runs (`evidence.moved`), if that is more than {measure.effects.EFFECT:%}, and more than half of
+        the figure's interval. A wide interval excuses up to {measure.effects.EXCUSED:%}.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
         slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),

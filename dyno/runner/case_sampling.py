@@ -14,7 +14,7 @@ from dyno.devices.device import Device
 from dyno.devices.sensors import SensorRecorder, SensorSource
 from dyno.frameworks.interface import Framework
 from dyno.measure.execution_checks import compile_in_timing, retraced
-from dyno.measure.host_noise import HostNoise, noisy_neighbour
+from dyno.measure.host_noise import HostNoise
 from dyno.measure.result_checks import clock_skew
 from dyno.measure.sampling import HostClock, SamplingResult, sample
 from dyno.measure.stopping_rule import StoppingRule
@@ -109,7 +109,7 @@ def take_samples(
         drain()
         drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
         sensors, shares = watch.over(warmup), neighbours.shares()
-        found = (noisy_neighbour(shares), clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+        found = (clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
     return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
 
 

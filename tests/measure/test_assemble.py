@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,23 @@ def test_the_width_of_the_interval_does_not_change_the_verdict(
 
     assert judged(None) == judged(0.9) == (set(), Verdict.TRUSTED)
     assert judged(0.1) == ({"TARGET_MISSED"}, Verdict.INDICATIVE)
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ({"clock_hz": 3.2e9}, "CLOCK_DRIFT"),
+        ({"core_shares": CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.3)}, "NOISY_NEIGHBOUR"),
+    ],
+)
+def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(
+    result: Callable[..., Result], record: MakeRecord, condition: dict[str, Any], code: str
+) -> None:
+    usual: dict[str, Any] = {"amounts": {"execution": 1.0}, "precision": SEEN, "clock_hz": 4e9}
+    disturbed = [record([0.25] * 20, **usual | condition) for _ in range(2)]
+    found = result([record([0.2] * 20, **usual) for _ in range(3)] + disturbed)
+    assert code in codes(found)
+    assert found.verdict is Verdict.INDICATIVE
 
 
 def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(

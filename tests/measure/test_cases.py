@@ -138,7 +138,7 @@ def test_a_warning_about_a_later_case_is_reported(
 ) -> None:
     sound = result([several([1.0] * 20, [2.0] * 20)], on=slow)
     assert [raised.code for raised in sound.warnings] == []
-    drifting = result([several([1.0] * 20, [2.0] * 20, steady=False)], on=slow)
+    drifting = result([several([1.0] * 20, [2.0] * 10 + [2.1] * 10, steady=False)], on=slow)
     assert [(raised.code, raised.evidence["case"]) for raised in drifting.warnings] == [("NO_STEADY_STATE", "large")]
     few = result([several([1.0] * 20, [2.0] * 3)], on=slow)
     assert [(raised.code, raised.evidence["case"]) for raised in few.warnings] == [("INSUFFICIENT_SAMPLES", "large")]

@@ -12,7 +12,7 @@ from dyno.measure.clock_adjustment import (
     clock_hz,
     elasticity,
     factor,
-    residual_scatter,
+    fit_runs,
 )
 from dyno.models.result import Peak, Peer
 from tests.comparisons import a_metric, of_metrics
@@ -76,7 +76,10 @@ def test_the_clock_of_a_result_is_the_mean_of_its_runs_and_unknown_if_one_is() -
 
 def test_what_the_clock_leaves_of_the_scatter() -> None:
     times = [1 / clock for clock in WANDERING]
-    as_is, left = residual_scatter(WANDERING, times)
-    assert left == pytest.approx(0.0, abs=1e-9)
-    assert as_is == pytest.approx(0.045, abs=0.005)
-    assert residual_scatter([4e9, 4e9], [1.0, 2.0])[0] == residual_scatter([4e9, 4e9], [1.0, 2.0])[1]
+    fit = fit_runs(WANDERING, times)
+    assert fit.left == pytest.approx(0.0, abs=1e-9)
+    assert fit.as_is == pytest.approx(0.045, abs=0.005)
+    assert fit.moved == pytest.approx(fit.clock_moved)
+    same = fit_runs([4e9, 4e9], [1.0, 2.0])
+    assert (same.as_is, same.moved, same.clock_moved) == (same.left, 0.0, 0.0)
+    assert fit_runs(WANDERING, [1.0] * len(WANDERING)).moved == 0.0

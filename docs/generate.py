@@ -16,6 +16,7 @@ from dyno.workloads import registry
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
+_OF_RESULTS = [row for row in CODES.values() if not row.at_submit]
 # `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.measure.stability.DRIFT_LIMIT in per cent.
 CONSTANT = re.compile(r"\{([a-z_.]+)\.([A-Z_]+)(?:\[([^]]+)\])?(?::(.+?))?\}")
 UNITS: dict[str | None, Callable[[Any], str]] = {
@@ -29,11 +30,12 @@ UNITS: dict[str | None, Callable[[Any], str]] = {
 
 
 def warnings() -> str:
-    """A section for each warning, by class."""
-    return "\n".join(
-        f"## {severity}: {title}\n\n" + "\n".join(_section(row) for row in CODES.values() if row.severity == severity)
-        for severity, title in CLASSES.items()
+    """A section for each warning, by class; then those of a spec at its submit."""
+    parts = [(f"{key}: {title}", [row for row in _OF_RESULTS if row.severity == key]) for key, title in CLASSES.items()]
+    parts.append(
+        ("At submit: the spec may not measure what you want", [row for row in CODES.values() if row.at_submit])
     )
+    return "\n".join(f"## {title}\n\n" + "\n".join(map(_section, rows)) for title, rows in parts)
 
 
 def _section(row: WarningCode) -> str:

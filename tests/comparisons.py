@@ -54,7 +54,6 @@ def an_entry(
     *,
     metrics: Sequence[Metric] | None = None,
     spec: dict[str, Any] | None = None,
-    others: Sequence[Result] = (),
     **result: Any,
 ) -> ComparisonEntry:
     """A job and its result. `by_run` are the figures of its throughput; `metrics` replace that metric."""
@@ -74,7 +73,7 @@ def an_entry(
         schema=1,
         version=3,
     )
-    return ComparisonEntry(job, found, others)
+    return ComparisonEntry(job, found)
 
 
 def times(factor: float, by_run: Sequence[float] = RATES) -> list[float]:

@@ -13,6 +13,7 @@ from dyno.devices.environment import context_id, hardware_id
 from dyno.measure import host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
 from dyno.measure.stopping_rule import first_set, time_interval
+from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
@@ -151,7 +152,8 @@ def _warnings(
         ),
     ]
     found = merged_warnings([_of_run(record, device) for record in records])
-    for each in (*filter(None, together), *lint):  # facts about the device before estimates from params
+    of_work = [each for each in lint if not CODES[each.code].at_submit]
+    for each in (*filter(None, together), *of_work):  # facts about the device before estimates from params
         if each.code not in {raised.code for raised in found}:
             found.append(each)
     return sorted_warnings(found)

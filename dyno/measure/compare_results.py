@@ -10,24 +10,18 @@ WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster resul
 reaches little on any device, which doesn't make it a weak baseline. The first result is weak if it used less than 30 %
 of its peak, and less than half of the share that a faster result used of its own.
 
-CHERRY_PICK_RISK. Of several results of the same work on equal hardware, picking the best one (for the first result, the
-worst one) exaggerates the difference. The warning is raised for three or more results if their median would have moved
-the ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
-
 Results of equal hardware at different times are compared at the clock of the first one
 (`dyno.measure.clock_adjustment`). Clocks of different hardware aren't adjusted: they are a part of the difference.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import JsonValue
-
 from dyno.errors import FieldError, InvalidComparison, NotComparable
 from dyno.measure import clock_adjustment, ratios, result_metrics, statistics
-from dyno.measure.warnings import sorted_warnings, warning
+from dyno.measure.warnings import warning
 from dyno.models import comparison
 from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultWarning, Verdict
@@ -40,11 +34,10 @@ _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run
 
 @dataclass(frozen=True)
 class ComparisonEntry:
-    """A job, its result, and the results of other jobs with the same work and the same hardware id."""
+    """A job and its result."""
 
     job: Job
     result: Result
-    others: Sequence[Result] = field(default=())
     arm: Literal["first", "second"] | None = None  # for a job with several results; its spec is `arm_spec`
     arm_spec: Spec | None = None
 
@@ -57,15 +50,6 @@ class ComparisonEntry:
     def name(self) -> str:
         """The name in messages."""
         return self.job.id if self.arm is None else f"the {self.arm} spec"
-
-
-def same_work(one: Spec, other: Spec) -> bool:
-    """Whether two specs request the same work; the seed and the amount of measuring may differ."""
-    return _work(one) == _work(other)
-
-
-def _work(spec: Spec) -> tuple[object, ...]:
-    return spec.workload, spec.params, spec.framework, spec.replicas
 
 
 def metric_named(result: Result, metric: str) -> Metric | None:
@@ -176,7 +160,6 @@ def _differing(each: Sequence[Mapping[str, Any]]) -> list[comparison.Difference]
 
 
 WEAK_SHARE = 0.3
-MIN_RESULTS = 3
 
 
 def weak_baseline(results: Sequence[comparison.Compared]) -> ResultWarning | None:
@@ -196,33 +179,6 @@ def weak_baseline(results: Sequence[comparison.Compared]) -> ResultWarning | Non
         peak_fraction=share,
         best_peak_fraction=reached,
     )
-
-
-def cherry_pick_risk(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> ResultWarning | None:
-    """One warning for all suspicious results; `evidence.picks` has each with the count and median of its group."""
-    picks = [*_picks(entries, metric, margin)]
-    if not picks:
-        return None
-    jobs = ", ".join(str(pick["job"]) for pick in picks)
-    message = f"Of several results of the same work on equal hardware, the most favourable is compared: {jobs}."
-    return warning("CHERRY_PICK_RISK", message, picks=[*picks])
-
-
-def _picks(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> Iterator[dict[str, JsonValue]]:
-    for place, entry in enumerate(entries):
-        own = metric_named(entry.result, metric)
-        sound = [other for other in entry.others if other.verdict is not Verdict.UNTRUSTED]
-        values = [found.value for other in sound if (found := metric_named(other, metric)) and found.value is not None]
-        if own is None or own.value is None or len(values) + 1 < MIN_RESULTS:
-            continue
-        middle = statistics.median([own.value, *values])
-        if _flatters(own, own.value, values, first=place == 0) and abs(own.value - middle) > margin * middle:
-            yield {"job": entry.job.id, "results": len(values) + 1, "value": own.value, "median": middle}
-
-
-def _flatters(own: Metric, value: float, others: Sequence[float], *, first: bool) -> bool:
-    wants_high = (own.better == "higher") is not first
-    return value > max(others) if wants_high else value < min(others)
 
 
 _APART = (
@@ -259,7 +215,7 @@ def compare(
         _compared(entry, metric, at_clock, None if place == 0 else ratio(metrics[0], at_clock, how, estimator), how)
         for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
     ]
-    raised = weak_baseline(results), cherry_pick_risk(entries, name, how.margin)
+    weak = weak_baseline(results)
     comparison_id = comparison.new_comparison_id()
     return comparison.Comparison(
         id=comparison_id,
@@ -273,7 +229,7 @@ def compare(
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
         differences=differences(entries),
-        warnings=sorted_warnings(filter(None, raised)),
+        warnings=[] if weak is None else [weak],
         notes=_notes(entries, results, how.confidence),
         urls=comparison.urls_of(comparison_id),
     )

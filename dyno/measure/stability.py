@@ -5,12 +5,12 @@ groups is the largest multiple of the scatter within them. This is the likelihoo
 width against a single one (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their percentage
 points are for the normal distribution. MULTIMODAL_LIMITS are for Student's t with 3 degrees of freedom, because runs
 have such tails; they were simulated (400,000 trials, 100,000 from 30 runs on). The false alarm rate is one set in a
-hundred for that t, less for a normal distribution (0.6 % for five runs, 0.1 % for ten), and two for an exponential one.
+hundred for that t, less for a normal distribution (0.1 % for ten runs), and two for an exponential one.
 
 Power: with a fifth of all processes in a second mode, five runs visit it in 67 % of cases (1 - 0.8^5), and 14 runs in
 96 %. A mode that no run visits can't be detected: the runs look like a job with one mode. A visited mode is detected if
-the modes are far apart compared with the scatter within them. Five runs find half of the modes that are 17 standard
-deviations apart (one training loop alternated between 180 and 310 us a sample), ten runs half of those 10 apart.
+the modes are far apart compared with the scatter within them. Ten runs find half of the modes that are 10 standard
+deviations apart (one training loop alternated between 180 and 310 us a sample).
 Visited modes that lie nearer are within the interval, which is as wide as their distance. `benchmarks/coverage.py`
 counts all of this.
 
@@ -128,13 +128,9 @@ def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | 
     )
 
 
-MULTIMODAL_MIN_RUNS = 5
+MULTIMODAL_MIN_RUNS = 10
 # Number of runs -> scatter ratio that one set in a hundred exceeds; numbers in between use the next lower entry.
 MULTIMODAL_LIMITS = {
-    5: 108.0,
-    6: 53.0,
-    7: 35.0,
-    8: 26.5,
     10: 18.0,
     12: 14.3,
     15: 11.4,
@@ -148,7 +144,7 @@ MULTIMODAL_MIN_SHIFT = 0.02
 
 
 def multimodal(medians: Sequence[float]) -> ResultWarning | None:
-    """Check `medians`, one per run. Silent below five runs, where modes and scatter look alike."""
+    """Check `medians`, one per run. Silent below ten runs, where modes and scatter look alike."""
     if len(medians) < MULTIMODAL_MIN_RUNS:
         return None
     ordered = sorted(medians)

@@ -20,6 +20,7 @@ class WarningCode:
     means: str
     found: str  # how Dyno detects it
     do: str
+    at_submit: bool = False  # a linter's advice about the spec, for the answer to its submit and not for results
 
 
 _ROWS = (
@@ -291,14 +292,14 @@ _ROWS = (
         "The runs fall into separate groups, so the interval of their mean means little.",
         means="""The runs fall into two groups far apart. The mean lies between the groups, so the interval means
         little.""",
-        found="""With five or more runs, Dyno splits their medians where the scatter between the two groups is the
-        largest multiple of the scatter within them. Raised if the groups differ by more than
-        {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred heavy-tailed
-        sets reaches: {measure.stability.MULTIMODAL_LIMITS[5]} for five runs, {measure.stability.MULTIMODAL_LIMITS[10]}
-        for ten, {measure.stability.MULTIMODAL_LIMITS[20]} for twenty.""",
-        do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Request more runs: five include
-        a mode of a fifth of all processes in only two of three cases. Memory layout, thread placement and clock states
-        are the usual causes.""",
+        found="""With {measure.stability.MULTIMODAL_MIN_RUNS} or more runs, Dyno splits their medians where the scatter
+        between the two groups is the largest multiple of the scatter within them. Raised if the groups differ by more
+        than {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred
+        heavy-tailed sets reaches: {measure.stability.MULTIMODAL_LIMITS[10]} for ten runs,
+        {measure.stability.MULTIMODAL_LIMITS[20]} for twenty. In fewer runs, modes and scatter look alike; the interval
+        is then as wide as the groups are apart.""",
+        do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Memory layout, thread placement
+        and clock states are the usual causes.""",
     ),
     WarningCode(
         "INSUFFICIENT_SAMPLES",
@@ -411,6 +412,7 @@ _ROWS = (
         (addresses collide in caches).""",
         found="All sizes above 1 in the params are powers of two.",
         do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
+        at_submit=True,
     ),
     WarningCode(
         "CACHE_RESIDENT",
@@ -460,16 +462,6 @@ _ROWS = (
         do="Tune the baseline (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(
-        "CHERRY_PICK_RISK",
-        "C",
-        "A compared result is the best of several.",
-        means="The compared result is the most favourable of several results of the same work on equal hardware.",
-        found="""In a comparison, the work has three or more results among the newest 100 of the workload, without
-        untrusted ones. The compared result is the best of them (the baseline: the worst), and differs from their median
-        by more than the margin (2 % by default).""",
-        do="Compare the result nearest to the median, or run both jobs again. `evidence.picks` has number and median.",
-    ),
-    WarningCode(
         "ARTIFACTS_NOT_STORED",
         "C",
         "Some files of the job could not be stored and are lost.",
@@ -485,6 +477,7 @@ _ROWS = (
         partly empty.""",
         found="From the params: `batch_size` divided by `replicas`.",
         do="Choose a `batch_size` that is a multiple of 8 times `replicas`.",
+        at_submit=True,
     ),
     WarningCode(
         "BATCH_SMALL",
@@ -494,6 +487,7 @@ _ROWS = (
         found="""By the estimate for the device, before the job runs: the batch's products would take less than half of
         a step's fixed cost.""",
         do="Raise `batch_size` or `steps_per_execution`, unless you want to measure small batches.",
+        at_submit=True,
     ),
     WarningCode(
         "WIDTH_UNEVEN",
@@ -503,6 +497,7 @@ _ROWS = (
         stays partly empty.""",
         found="From the params, for a TPU only.",
         do="Choose multiples of 128 for the sizes that `evidence.widths` names.",
+        at_submit=True,
     ),
     WarningCode(
         "SYNTHETIC_DATA",

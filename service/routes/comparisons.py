@@ -5,9 +5,8 @@ scripts, style sheets or a background. Text has a contrast of 4.5 with white and
 no information depends on colour alone.
 """
 
-import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,14 +15,12 @@ from xml.etree import ElementTree
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
-from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
+from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity
-from dyno.measure.compare_results import ComparisonEntry, check_comparable, compare, same_work
+from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
-from dyno.models.job import Job, Status
-from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
-from dyno.store.jobs import Comparisons, Jobs
+from dyno.store.jobs import Comparisons
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
 
@@ -184,8 +181,6 @@ def _printable(text: str) -> str:
 
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 
-LOOKED_THROUGH = 100  # newest results of the workload to search for the same work: blocks the event loop for 20 ms
-MOST_OTHERS = 20  # results of the same work to read for each compared one
 _SVG: dict[str, Any] = {"image/svg+xml": {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.
 _TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Show V1 Comparisons  Comparison Id  Get"}}}
@@ -270,35 +265,8 @@ async def _made(asked: CompareResults, state: State) -> Comparison:
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
     untimed = workload.params.untimed if workload else frozenset()
-    check_comparable(entries, asked.metric, untimed)  # before other results are read
-    others = await _others(state.jobs, entries)
-    entries = [ComparisonEntry(each.job, each.result, others[each.job.id]) for each in entries]
     # In a thread: the first comparison imports SciPy.
     return await anyio.to_thread.run_sync(compare, asked, entries, untimed, datetime.now(UTC))
-
-
-async def _others(jobs: Jobs, entries: Sequence[ComparisonEntry]) -> Mapping[str, list[Result]]:
-    """For each compared job, other results of the same work on equal hardware."""
-    named = {entry.job.id for entry in entries}
-    page = await jobs.list(status=Status.SUCCEEDED, workload=entries[0].result.workload, limit=LOOKED_THROUGH)
-    unnamed = [job for job in page.data if job.id not in named]
-    read: dict[str, Result | None] = {}
-    found: dict[str, list[Result]] = {}
-    for entry in entries:
-        alike = [job for job in unnamed if same_work(job.spec, entry.job.spec)][:MOST_OTHERS]
-        for job in alike:
-            if job.id not in read:
-                read[job.id] = await _readable(jobs, job)
-        results = [result for job in alike if (result := read[job.id]) is not None]
-        found[entry.job.id] = [each for each in results if each.hardware_id == entry.result.hardware_id]
-    return found
-
-
-async def _readable(jobs: Jobs, job: Job) -> Result | None:
-    """The result; None if it has just expired or can't be read, as it is optional here."""
-    with contextlib.suppress(UnknownJob, ResultNotReady, RecordUnreadable):
-        return await jobs.result(job.id)
-    return None
 
 
 async def _found(

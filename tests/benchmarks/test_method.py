@@ -60,10 +60,10 @@ def test_the_interval_holds_the_truth_of_independent_runs(case: Case, least: flo
 
 
 def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_that_was_not_is_neither() -> None:
-    case = Case("normal", "normal", 0.005, 0.02, distance=0.7)
+    case = Case("normal", "normal", 0.005, 0.02, 10, distance=0.7)
     found = coverage.count(case, np.random.default_rng(4), 300)
     assert found.shown_covered_or_raised == found.visited == found.covered_or_raised == found.raised
-    assert found.visited / 300 == pytest.approx(1 - 0.8**5 - 0.2**5, abs=0.09)
+    assert found.visited / 300 == pytest.approx(1 - 0.8**10 - 0.2**10, abs=0.07)
     samples, visits = case.draw(np.random.default_rng(2), 4000)
     assert visits.mean() == pytest.approx(0.2, abs=0.01)
     assert np.median(samples, axis=2).mean() == pytest.approx(case.truth, abs=0.007)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shlex
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.measure.assemble import reproduce
+from dyno.measure.assemble import assemble, reproduce
 from dyno.measure.warnings import warning
 from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
-from dyno.workloads.contract import Params
+from dyno.workloads.contract import Params, ResolvedSpec
+from tests.measure.conftest import WORKLOAD, SomeParams
 
 MakeRecord = Callable[..., RunRecord]
 TRAINING = Training(
@@ -143,6 +145,16 @@ def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(
     found = result([record([0.2] * 20, **usual) for _ in range(3)] + disturbed)
     assert code in codes(found)
     assert found.verdict is Verdict.INDICATIVE
+
+
+def test_advice_about_the_spec_is_for_its_submit_and_facts_about_the_work_are_for_the_result_too(
+    record: MakeRecord, device: Device
+) -> None:
+    advice = [warning("POW2_ONLY"), warning("BATCH_SMALL"), warning("SYNTHETIC_DATA")]
+    linted = dataclasses.replace(WORKLOAD, lint=lambda params, device, replicas: advice)
+    runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
+    found = assemble("job_1", ResolvedSpec(Spec(workload="some"), linted, SomeParams()), device, runs)
+    assert codes(found) == {"SYNTHETIC_DATA"}
 
 
 def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(

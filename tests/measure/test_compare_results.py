@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,6 @@ from dyno.measure.compare_results import (
     compare,
     compare_variants,
     differences,
-    same_work,
 )
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
@@ -139,20 +138,6 @@ def test_every_other_difference_is_listed() -> None:
         "/context_id": ["ctx_1", "ctx_2"],
         "/details/jit_compile": [None, True],
     }
-
-
-@pytest.mark.parametrize(
-    ("fields", "same"),
-    [
-        ({"seed": 9, "labels": {"a": "b"}, "measure": {"max_s": 1}, "device": "cpu"}, True),
-        ({"params": {"n": 65}}, False),
-        ({"framework": "jax"}, False),
-        ({"replicas": 2}, False),
-    ],
-)
-def test_specs_that_differ_in_seed_and_measuring_request_the_same_work(fields: dict[str, Any], same: bool) -> None:
-    asked: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}}
-    assert same_work(Spec.model_validate(asked), Spec.model_validate(asked | fields)) is same
 
 
 def between(*entries: ComparisonEntry, **asked: Any) -> Comparison:
@@ -317,44 +302,6 @@ def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(
     found = between(of_sizes(1.0, 0.01, 0.6), of_sizes(2.0, 0.04, 0.7))
     assert tuple(each.peak_fraction for each in found.results) == shares
     assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
-
-
-@pytest.mark.silent("CHERRY_PICK_RISK")
-@pytest.mark.parametrize(
-    ("place", "others", "raised"),
-    [
-        (1, (0.9, 0.92), True),  # the best of three
-        (1, (0.9,), False),  # two results are too few for a choice
-        (1, (0.9, 1.1), False),  # not the best
-        (1, (0.99, 0.995), False),  # the best by less than the margin
-        (0, (1.1, 1.2), True),  # the worst of three as the baseline
-        (0, (0.9, 0.8), False),
-    ],
-)
-@pytest.mark.parametrize("better", ["higher", "lower"])
-def test_the_most_flattering_of_several_results_is_a_risk(
-    place: int, others: tuple[float, ...], raised: bool, better: Literal["higher", "lower"]
-) -> None:
-    def one(factor: float) -> list[Any]:
-        return [a_metric("figure", times(factor if better == "higher" else 1 / factor), better)]
-
-    entries = [an_entry(metrics=one(1.0)), an_entry(metrics=one(1.0))]
-    siblings = [of_metrics(one(factor)) for factor in others]
-    entries[place] = ComparisonEntry(entries[place].job, entries[place].result, siblings)
-    found = between(*entries)
-    assert [each.code for each in found.warnings] == ["CHERRY_PICK_RISK"] * raised
-    if raised:
-        [pick] = found.warnings[0].evidence["picks"]  # type: ignore[misc, union-attr]
-        assert (pick["job"], pick["results"]) == (entries[place].job.id, len(others) + 1)  # type: ignore[index, call-overload]
-
-
-@pytest.mark.parametrize(("verdict", "picks"), [(Verdict.UNTRUSTED, 3), (Verdict.INDICATIVE, None)])
-def test_an_untrusted_better_result_does_not_prevent_the_warning(verdict: Verdict, picks: int | None) -> None:
-    lesser = [of_metrics([a_metric(by_run=times(factor))]) for factor in (0.9, 0.92)]
-    better = of_metrics([a_metric(by_run=times(1.5))], verdict=verdict)
-    found = between(an_entry(), an_entry(others=[*lesser, better]))
-    warned: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
-    assert [each["results"] for [each] in warned] == ([] if picks is None else [picks])
 
 
 def test_a_comparison_survives_a_round_trip_through_json() -> None:

@@ -101,7 +101,7 @@ def test_work_that_grows_has_no_steady_state(result_of: Callable[..., Result]) -
 
 @pytest.mark.provokes("MULTIMODAL")
 def test_runs_of_which_some_take_three_times_as_long_are_multimodal(result_of: Callable[..., Result]) -> None:
-    found = result_of(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06, target_rel_ci=1.0)
+    found = result_of(lambda run, calls: 1 + 2 * (run % 2), 10, min_samples=3, max_s=0.06, target_rel_ci=1.0)
     assert {"MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
 
 
@@ -113,7 +113,7 @@ def test_a_target_that_the_runs_miss_is_reported(result_of: Callable[..., Result
 
 @pytest.mark.silent("TARGET_MISSED", "MULTIMODAL", "NO_STEADY_STATE")
 def test_runs_of_equal_duration_are_neither_and_each_is_steady(result_of: Callable[..., Result]) -> None:
-    found = result_of(lambda run, calls: 1.0 + 0.001 * ((7 * calls + run) % 3), 5)
+    found = result_of(lambda run, calls: 1.0 + 0.001 * ((7 * calls + run) % 3), 10)
     assert not {"TARGET_MISSED", "MULTIMODAL", "NO_STEADY_STATE"} & codes(found)
 
 

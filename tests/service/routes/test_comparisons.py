@@ -140,20 +140,6 @@ def test_an_unknown_comparison_is_a_404(http: httpx.Client, name: str) -> None:
         assert http.get(path).status_code == 404
 
 
-@pytest.mark.provokes("CHERRY_PICK_RISK", how="made")
-def test_the_best_of_several_results_of_the_same_work_is_a_risk(http: httpx.Client, finished: Finished) -> None:
-    work = {"params": {"n": 77}}
-    worse = [finished(times(factor), work, hardware_id="hw_2") for factor in (0.8, 0.9)]
-    elsewhere = finished(times(0.8), work)
-    best = finished(spec=work, hardware_id="hw_2")
-    made = http.post("/v1/comparisons", json={"jobs": [elsewhere, best]}).json()
-    [warning] = made["warnings"]
-    assert warning["code"] == "CHERRY_PICK_RISK"
-    assert warning["evidence"]["picks"] == [{"job": best, "results": 3, "value": 100.0, "median": 90.0}]
-    shown = http.post("/v1/comparisons", json={"jobs": [*worse, best]}).json()
-    assert shown["warnings"] == []  # if all results are compared, none is hidden
-
-
 def test_the_client_reads_its_comparison(http: httpx.Client, finished: Finished) -> None:
     with Client(str(http.base_url)) as client:
         made = client.compare([finished(), finished(times(0.5))], margin=0.1)

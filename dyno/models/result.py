@@ -464,6 +464,7 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "better": "higher",
     "precision": "float32",
     "verdict": "indicative",
+    "warnings": "NOISY_NEIGHBOUR INPUT_BOUND",
     "label.commit": "abc",
     "param.n": 512,
 }
@@ -499,6 +500,7 @@ class ResultRow(BaseModel):
         None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
     )
     verdict: Verdict
+    warnings: str = Field("", description="The codes of the result's warnings, gravest first, separated by a space")
 
 
 class ResultRows(RootModel[list[ResultRow]]):

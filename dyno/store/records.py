@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Stored, Urls
-from dyno.models.result import Metric, Precision, Verdict
+from dyno.models.result import Metric, Precision, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
@@ -256,6 +256,7 @@ class ResultSummary(Stored):
     verdict: Verdict
     params: dict[str, JsonValue] = {}
     precision: Precision | None = None
+    warnings: list[ResultWarning] = []
     metrics: list[Metric]
     hardware_id: str | None = None
     device: dict[str, Any] = {}

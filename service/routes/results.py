@@ -107,6 +107,7 @@ def _of_job(job: Job, spec: Spec, figures: ResultSummary) -> dict[str, Any]:
         "device_model": figures.device.get("model"),
         "hardware_id": figures.hardware_id,
         "precision": figures.precision and figures.precision.in_words,
+        "warnings": " ".join(warning.code for warning in figures.warnings),
         **{f"label.{name}": value for name, value in spec.labels.items()},
         **{f"param.{name}": _flat(value) for name, value in (spec.params | figures.params).items()},
     }

@@ -12,8 +12,9 @@ import httpx
 import pytest
 import redis
 
+from dyno.measure.warnings import warning
 from dyno.models.job import Job
-from dyno.models.result import Precision, Verdict
+from dyno.models.result import Precision, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
 from dyno.store.records import ResultSummary
@@ -119,6 +120,17 @@ def test_a_row_has_the_precision_that_ran(
     precision = Precision(requested="float32", observed=observed)
     summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], precision=precision)
     assert [row["precision"] for row in rows_of(job, summary)] == [shown]
+
+
+def test_a_row_has_the_codes_of_the_warnings_so_that_a_chart_can_filter(http: httpx.Client, finished: Finished) -> None:
+    older = ResultWarning(code="NOISY", severity="B", message="A code that this version no longer has")
+    finished(spec=labelled("codes"), warnings=[warning("CLOCK_DRIFT"), older], verdict=Verdict.INDICATIVE)
+    finished(spec=labelled("codes"), verdict=Verdict.TRUSTED)
+    clean, drifted = rows(http, label="test=codes")
+    assert (clean["verdict"], clean["warnings"]) == ("trusted", "")
+    assert (drifted["verdict"], drifted["warnings"]) == ("indicative", "CLOCK_DRIFT NOISY")
+    table = http.get("/v1/results", params={"label": "test=codes", "format": "csv"}).text
+    assert [row["warnings"] for row in csv.DictReader(io.StringIO(table))] == ["", "CLOCK_DRIFT NOISY"]
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"from": "soon"}, {"format": "xml"}, {"since": 1}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from dyno.devices.environment import hardware_id
 from dyno.models.result import Metric, Result
 
 MISSING = "dataset_missing"  # why a job failed whose data set isn't on this machine
+Around = Callable[[str], AbstractContextManager[None]]  # by the name of a job
 QUIET = 0.01  # the measured clocks of a quiet machine lie this close together
 
 
@@ -77,9 +78,12 @@ class KeptJobs:
             return None
         return answer if answer and answer.result and self._valid(answer.result) else None
 
-    def answers(self, specs: Mapping[str, Spec], device: str = "cpu") -> Iterator[tuple[str, Answer]]:
+    def answers(
+        self, specs: Mapping[str, Spec], device: str = "cpu", around: Around = lambda name: nullcontext()
+    ) -> Iterator[tuple[str, Answer]]:
         """In order: kept answers, the others from a Dyno that is started for the first of them.
 
+        Each job runs inside `around` of its name.
         A job that fails or is refused isn't kept: the next call tries it again.
         """
         with ExitStack() as stack:
@@ -89,7 +93,8 @@ class KeptJobs:
                 print(f"{name}: {'kept' if answer else json.dumps(dict(spec))}", flush=True)
                 if answer is None:
                     client = client or stack.enter_context(own_dyno(device))
-                    answer = _run(client, spec)
+                    with around(name):
+                        answer = _run(client, spec)
                     if answer.result is not None:
                         kept = {"took_s": answer.took_s, "result": answer.result.model_dump(mode="json")}
                         self._files.put(name, spec, kept)
@@ -102,11 +107,16 @@ class KeptJobs:
         return {name: found.get(name) or self.get(name, spec) or nothing for name, spec in specs.items()}
 
 
-def run_all(specs: Mapping[str, Spec], kept: KeptJobs, publish: Callable[[dict[str, Answer]], None]) -> None:
+def run_all(
+    specs: Mapping[str, Spec],
+    kept: KeptJobs,
+    publish: Callable[[dict[str, Answer]], None],
+    around: Around = lambda name: nullcontext(),
+) -> None:
     """Calls `publish` with the answers so far, also when Ctrl-C ends it."""
     found: dict[str, Answer] = {}
     try:
-        found.update(kept.answers(specs))
+        found.update(kept.answers(specs, around=around))
     finally:
         publish(found)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import array
 import fcntl
+import subprocess
+import sys
 import termios
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from benchmarks import alarms, coverage, repeat, resampled
+from benchmarks import alarms, conditions, coverage, repeat, resampled
 from benchmarks.cost import Monitor, answered, change
 from benchmarks.coverage import FIVE, GROWING, count_selected
 from benchmarks.jobs import Answer
@@ -22,7 +25,7 @@ from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, C
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative
-from dyno.models.result import BasedOn, Metric, Repeat, Result, Sensors
+from dyno.models.result import BasedOn, Metric, Repeat, Result, Sensors, Verdict
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from dyno.runner.frame_writer import FrameWriter
@@ -176,6 +179,57 @@ def test_a_job_counts_once_in_a_class_however_much_it_raises_there_and_disturbed
     assert counts == ["1 of 4", "2 of 4", "1 of 4", "2 of 4"]  # A, B, other of B, C
     page = alarms.alarm_lines({"matmul": [answer(clocks_hz=(4e9, 4.03e9)), answer(clocks_hz=(4e9, 4.05e9))]})
     assert [line.split(" | ")[1] for line in page if line.startswith("| `matmul`")] == ["2", "1"]
+
+
+def under(condition: str, *found: Answer) -> dict[str, list[Answer]]:
+    return {f"matmul, {condition}": [each for each in found if each.result is not None]}
+
+
+def test_the_verdicts_of_each_condition_are_counted_and_a_clock_step_is_replayed_on_the_quiet_ones() -> None:
+    clocks = (4e9, 4.01e9, 3.99e9, 4e9, 4e9)
+    clean = answer(clocks_hz=clocks)
+    assert clean.result is not None
+    trusted = Answer(clean.result.model_copy(update={"workload": "matmul", "verdict": Verdict.TRUSTED}), 20.0)
+    taken = under("quiet", trusted, trusted, trusted, answer("NO_STEADY_STATE", clocks_hz=clocks))
+    taken |= under("beside a burner", answer("NOISY_NEIGHBOUR", "CACHE_RESIDENT"))
+    cells = {
+        (row[0], row[1]): [cell.split(",")[0] for cell in row[2:]]
+        for line in alarms.verdict_lines(taken)
+        if len(row := line.strip("| ").split(" | ")) == 6
+    }
+    assert cells["quiet", "`matmul`"] == ["4", "3 of 4", "1 of 4", "NO_STEADY_STATE 1"]
+    assert cells["beside a burner", "`matmul`"] == ["1", "0 of 1", "1 of 1", "NOISY_NEIGHBOUR 1"]
+    assert cells["clock step to 80%, replayed", "`matmul`"] == ["4", "0 of 4", "4 of 4", "CLOCK_DRIFT 4"]
+
+
+def test_jobs_under_a_condition_are_default_jobs_and_each_condition_is_made_by_its_name() -> None:
+    names = [*alarms.conditioned_specs(2)]
+    assert len(names) == 2 * len(alarms.WORKLOADS) * len(conditions.CONDITIONS)
+    for name, spec in alarms.conditioned_specs(1).items():
+        assert "measure" not in resolve(Spec.model_validate(spec)).spec.model_fields_set
+        assert callable(alarms._condition(name).__enter__)
+
+
+def test_a_disturbing_process_is_at_work_inside_the_block_and_gone_after_it() -> None:
+    with conditions.beside_process(conditions.BURN):
+        (child,) = [each for each in psutil.Process().children() if conditions.BURN in each.cmdline()]
+        assert eventually(lambda: child.cpu_times().user > 0.05, what="it uses a core")
+    assert not child.is_running()
+    with pytest.raises(RuntimeError, match="ended before"), conditions.beside_process("raise SystemExit"):
+        pass
+
+
+def test_a_quota_holds_for_the_children_of_this_process_and_ends_with_the_block() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        groups = Path(f"/proc/{child.pid}/cgroup")
+        try:
+            with conditions.cpu_quota(0.5):
+                assert "dyno-benchmark" in groups.read_text()
+        except OSError as error:
+            pytest.skip(str(error))
+        finally:
+            assert "dyno-benchmark" not in groups.read_text()
+            child.kill()
 
 
 def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:

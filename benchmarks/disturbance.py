@@ -40,7 +40,7 @@ METHOD = """Each job is `matmul` at n = 512, one process. {polls} polls of that 
     samples' median times, less one, with its 95 % interval over the pairs. `{noisy}`: how many jobs had this warning.
     {where}"""
 APART = "The clients have a core of their own, which Dyno doesn't use."
-TOGETHER = "The clients share the reserved core, or all cores if there is none."
+TOGETHER = "The clients share the reserved core. Without one, they share all cores."
 
 
 @dataclass

@@ -51,12 +51,7 @@ def run_stack(
     over plain HTTP).
     """
     settings = load_settings()
-    if settings.tls_cert_file or settings.tls_key_file:
-        raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
-    if wrong := preflight.bind_error(settings.host, port):
-        raise WrongSettings(wrong)
-    if data_dir is not None and (wrong := preflight.write_error(data_dir)):
-        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
+    _check(settings, port, data_dir)
     allowed = os.sched_getaffinity(0)
     reserved = reserve(settings, devices, allowed)
     port = port or preflight.free_port(settings.host)
@@ -82,6 +77,15 @@ def run_stack(
             yield stack, url
         finally:
             stack.stop()
+
+
+def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
+    if settings.tls_cert_file or settings.tls_key_file:
+        raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
+    if wrong := preflight.bind_error(settings.host, port):
+        raise WrongSettings(wrong)
+    if data_dir is not None and (wrong := preflight.write_error(data_dir)):
+        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
 
 
 def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]) -> set[int]:

@@ -19,9 +19,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dyno.devices.cpu import TOPOLOGY, siblings
-from dyno.measure import effects
 from dyno.measure.sampling import Clock
-from dyno.measure.warnings import warning
+from dyno.measure.warnings import EFFECT, EXCUSED, least_effect, warning
 from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
@@ -84,7 +83,7 @@ def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares |
 def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
     """Raised if others could have moved a figure whose interval is `rel_half_width`. `cores`: how many were watched."""
     moved = _moved(seen, cores)
-    if moved <= effects.least_effect(rel_half_width):
+    if moved <= least_effect(rel_half_width):
         return None
     return warning(
         "NOISY_NEIGHBOUR",
@@ -115,7 +114,7 @@ def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width
         or (raised := noisy_neighbour(_pooled([(1.0, shares) for _, shares in known]), cores, rel_half_width)) is None
     ):
         return None
-    runs: list[JsonValue] = [run for run, shares in known if _moved(shares, cores) > effects.EFFECT]
+    runs: list[JsonValue] = [run for run, shares in known if _moved(shares, cores) > EFFECT]
     return raised.model_copy(update={"evidence": {**raised.evidence, "runs": runs}})
 
 
@@ -128,7 +127,7 @@ def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | N
     for phase, part in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
         seen = [(epoch.time_s, epoch.core_shares) for epoch in part if epoch.core_shares is not None]
         if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (
-            raised := noisy_neighbour(_pooled(seen), cores, effects.EXCUSED)
+            raised := noisy_neighbour(_pooled(seen), cores, EXCUSED)
         ):
             return raised.model_copy(update={"evidence": {**raised.evidence, "phase": phase}})
     return None

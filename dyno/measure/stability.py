@@ -29,8 +29,8 @@ from itertools import pairwise
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure import clock_adjustment, effects, statistics, stopping_rule
-from dyno.measure.warnings import warning
+from dyno.measure import clock_adjustment, statistics, stopping_rule
+from dyno.measure.warnings import EFFECT, least_effect, warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceKind
@@ -61,7 +61,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
     """Raised if runs without a steady state could have moved the figure, whose interval is `rel_half_width`."""
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
-    if moved <= effects.least_effect(rel_half_width):
+    if moved <= least_effect(rel_half_width):
         return None
     first = records[unsteady[0]]
     return warning(
@@ -230,11 +230,11 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         return None
     fit, stepped = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known]), _stepped(clocks)
     explained = len(known) >= MIN_EXPLAINED_RUNS and (
-        fit.left <= EXPLAINED_SHARE * fit.as_is or _half_width(fit.left, len(known)) <= effects.EFFECT
+        fit.left <= EXPLAINED_SHARE * fit.as_is or _half_width(fit.left, len(known)) <= EFFECT
     )
     moved = fit.moved if explained else fit.clock_moved
     half_width = _half_width(fit.left if explained else fit.as_is, len(known))
-    if (explained and not stepped) or moved <= effects.least_effect(half_width):
+    if (explained and not stepped) or moved <= least_effect(half_width):
         return None
     return warning(
         "CLOCK_DRIFT",

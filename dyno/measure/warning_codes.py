@@ -232,12 +232,12 @@ _ROWS = (
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
         NVML's readings between samples. Not raised if the clock wanders and explains the runs: if adjusting their
         figures to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an
-        interval of at most {measure.effects.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs. A step
+        interval of at most {measure.warnings.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs. A step
         is raised even then. It is a change from one run to the next of more than {measure.stability.DRIFT_LIMIT:%} and
         {measure.stability.STEP_TIMES} times the usual one, or of more than {measure.stability.STEP_LIMIT:%}. In both
         cases the clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
-        {measure.effects.EFFECT:%}, and by more than half of the interval, at one clock if it explains the runs. A wide
-        interval excuses up to {measure.effects.EXCUSED:%}.""",
+        {measure.warnings.EFFECT:%}, and by more than half of the interval, at one clock if it explains the runs. A wide
+        interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -249,9 +249,9 @@ _ROWS = (
         found="""Dyno adds three shares of the cores' time: what the hypervisor took, what siblings used, and
         what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
         work waits for its slowest thread, so the work may have lost this share times the number of cores
-        (`evidence.moved`). Raised if that is more than {measure.effects.EFFECT:%} over the runs, and more than half of
-        the figure's interval. A wide interval excuses up to {measure.effects.EXCUSED:%}. Also raised above
-        {measure.effects.EXCUSED:%} for the first epoch of a training, or for the further epochs together, if they last
+        (`evidence.moved`). Raised if that is more than {measure.warnings.EFFECT:%} over the runs, and more than half of
+        the figure's interval. A wide interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above
+        {measure.warnings.EXCUSED:%} for the first epoch of a training, or for the further epochs together, if they last
         two seconds; `evidence.phase` then says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
@@ -321,8 +321,8 @@ _ROWS = (
         and Whitney), or the first 20 samples had a change point (Pettitt, 1 %). Or a change point came later (0.1 %).
         Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.
         Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart, divided
-        by the number of runs (`evidence.moved`), if that is more than {measure.effects.EFFECT:%}, and more than half of
-        the figure's interval. A wide interval excuses up to {measure.effects.EXCUSED:%}.""",
+        by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more than half
+        of the figure's interval. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
         slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),

@@ -10,6 +10,8 @@ from dyno.models.result import Peak, Precision, ResultWarning, Verdict
 # Codes that only workloads can raise, in checks of their own output.
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
+EFFECT = 0.01  # a disturbance that can't have moved the figure further is no warning of class B
+EXCUSED = 0.05  # the most that a wide interval excuses: a disturbance of all runs shifts them together
 
 
 def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
@@ -19,6 +21,13 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
     """
     row = CODES[code]
     return ResultWarning(code=code, severity=row.severity, message=message or row.sentence, evidence=evidence)
+
+
+def least_effect(rel_half_width: float | None) -> float:
+    """The share of the figure above which a possible movement is a warning: EFFECT, or the interval, which covers
+    smaller movements. None: there is no interval.
+    """
+    return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
 
 
 def unchecked_codes(

@@ -241,7 +241,7 @@ class Resnet50Params(TrainingParams):
     def conflicts(self) -> list[FieldError]:
         if self.mode == "inference":
             return self.only_training('mode is "inference"')
-        detail = 'mode is "train", so nobody waits for calls: leave this field out'
+        detail = 'with the mode "train", no calls are timed: leave this field out'
         wrong = [] if self.rate_per_s is None else [FieldError("/rate_per_s", "no-calls", detail)]
         return [*wrong, *super().conflicts()]
 

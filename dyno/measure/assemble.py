@@ -180,7 +180,7 @@ def _of_training(training: Training, records: Sequence[RunRecord], device: Devic
         result_checks.loss_rising(training),
         None
         if (sampled_s := _sampled_epoch_s(records)) is None
-        else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records)),
+        else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records), _next_run(records)),
         host_noise.training_disturbed(epochs, len(device.cores)),
         *(each and each.model_copy(update={"evidence": {**each.evidence, "phase": "training"}}) for each in of_sensors),
     ]
@@ -192,6 +192,11 @@ def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
         return None
     each_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
     return math.fsum(each_s) / len(each_s)
+
+
+def _next_run(records: Sequence[RunRecord]) -> float:
+    """Half of the relative interval in which the median of one further run falls, from those of the runs."""
+    return (time_interval(records).rel_half_width or 0.0) * math.sqrt(1 + len(records))
 
 
 def _cores_busy(records: Sequence[RunRecord]) -> float | None:

@@ -6,6 +6,9 @@ caches. Others: time that the cores spent on other processes. This last share co
 process had to wait (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone
 isn't evidence: a framework with more threads than cores waits for itself.
 
+What a quiet machine does anyway (the kernel, Dyno's own API, Redis and worker) is the same in every result and isn't a
+neighbour's work, so `BACKGROUND` of the others' time doesn't count.
+
 Beside a process that used one of two cores, a product ran at 81 instead of 181 GFLOP/s: the process took a third of the
 cores' time, and the product lost more than half of its speed.
 """
@@ -25,6 +28,8 @@ from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
 
+# Of each core's time, and of all cores together in cores. Measured on two cores: 0.4 to 0.9 %.
+BACKGROUND, MOST_BACKGROUND_CORES = 0.01, 0.25
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -103,7 +108,8 @@ def _moved(seen: CoreShares, cores: int) -> float:
     Parallel work waits for its slowest thread, so a core that others use for 1 % of the time can delay all by 1 %.
     """
     others = seen.others if seen.waited is None else min(seen.others, seen.waited)
-    return min(1.0, cores * (others + seen.stolen + seen.beside))
+    by_others = max(0.0, cores * others - min(cores * BACKGROUND, MOST_BACKGROUND_CORES))
+    return min(1.0, by_others + cores * (seen.stolen + seen.beside))
 
 
 def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width: float | None) -> ResultWarning | None:

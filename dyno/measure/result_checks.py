@@ -149,12 +149,13 @@ def loss_rising(training: Training) -> ResultWarning | None:
 
 
 def epochs_disagree(
-    sampled_s: float, epochs: Sequence[Epoch], sampled_cores: float | None = None
+    sampled_s: float, epochs: Sequence[Epoch], sampled_cores: float | None = None, next_run: float = 0.0
 ) -> ResultWarning | None:
     """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
 
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
-    samples. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
+    samples. `next_run`: half of the relative interval in which a further run falls; the training is one, so a
+    difference within it is no news. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
 
     Steps need about the same processor time on the same cores. If it differs as much as the times, the cores were
     slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it doesn't,
@@ -163,7 +164,8 @@ def epochs_disagree(
     trained = [epoch.time_s for epoch in epochs[1:]]
     if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
         return None
-    if max(sampled_s / mean_s, mean_s / sampled_s) <= 1 + EPOCHS_LIMIT:
+    limit = max(EPOCHS_LIMIT, next_run)
+    if max(sampled_s / mean_s, mean_s / sampled_s) <= 1 + limit:
         return None
     cpu_s = [epoch.cpu_s for epoch in epochs[1:] if epoch.cpu_s is not None]
     trained_cores = math.fsum(cpu_s) / math.fsum(trained) if len(cpu_s) == len(trained) else None
@@ -180,7 +182,7 @@ def epochs_disagree(
         sampled_cores_busy=sampled_cores,
         trained_cores_busy=trained_cores,
         cpu_ratio=sampled_s * sampled_cores / (mean_s * trained_cores) if sampled_cores and trained_cores else None,
-        limit=EPOCHS_LIMIT,
+        limit=limit,
     )
 
 

@@ -226,18 +226,17 @@ _ROWS = (
         "CLOCK_DRIFT",
         "B",
         "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
-        means="""The device's clock differed between runs, so in effect they measured different devices. It changed at
-        once, or adjusting the runs to one clock doesn't help.""",
+        means="""The device's clock changed at once between two runs, so in effect they measured different devices.""",
         found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
-        NVML's readings between samples. Not raised if the clock wanders and explains the runs: if adjusting their
-        figures to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an
-        interval of at most {measure.warnings.EFFECT:%}. This needs {measure.stability.MIN_EXPLAINED_RUNS} runs. A step
-        is raised even then. It is a change from one run to the next of more than {measure.stability.DRIFT_LIMIT:%} and
-        {measure.stability.STEP_TIMES} times the usual one, or of more than {measure.stability.STEP_LIMIT:%}. In both
-        cases the clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
-        {measure.warnings.EFFECT:%}, and by more than half of the interval, at one clock if it explains the runs. A wide
-        interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        NVML's readings between samples. From {measure.stability.MIN_EXPLAINED_RUNS} runs on, only a step is raised: a
+        change from one run to the next of more than {measure.stability.STEP_LIMIT:%}. A clock that wanders by less
+        either explains how the runs differ, and their figures can be adjusted to one clock, or isn't the reason. The
+        clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
+        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, it is the
+        interval at one clock. It does so if adjusting the runs to one clock removes at least
+        {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
+        {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -249,7 +248,8 @@ _ROWS = (
         found="""Dyno adds three shares of the cores' time: what the hypervisor took, what siblings used, and
         what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
         work waits for its slowest thread, so the work may have lost this share times the number of cores
-        (`evidence.moved`). Raised if that is more than {measure.warnings.EFFECT:%} over the runs, and more than half of
+        (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of each core and at most a quarter of
+        a core don't count: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Raised if that is more than {measure.warnings.EFFECT:%} over the runs, and more than half of
         the figure's interval. A wide interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above
         {measure.warnings.EXCUSED:%} for the first epoch of a training, or for the further epochs together, if they last
         two seconds; `evidence.phase` then says which.""",
@@ -322,7 +322,7 @@ _ROWS = (
         Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.
         Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart, divided
         by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more than half
-        of the figure's interval. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        of the figure's interval, which is wide if each run drifts in its own way.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
         slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),
@@ -372,7 +372,7 @@ _ROWS = (
         speed of this training on this device.""",
         found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
         the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
-        other. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
         do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
         work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about
         the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were

@@ -208,6 +208,12 @@ def test_the_evidence_tells_slower_cores_from_threads_that_waited(busy: float | 
     assert raised.evidence["trained_cores_busy"] == (busy and pytest.approx(busy))
 
 
+@pytest.mark.parametrize(("next_run", "disagrees"), [(0.0, True), (0.24, True), (0.26, False)])
+def test_a_training_as_far_off_as_a_further_run_may_be_agrees(next_run: float, disagrees: bool) -> None:
+    epochs = [Epoch(index=index, time_s=10.0, loss=1.0) for index in range(3)]
+    assert (result_checks.epochs_disagree(8.0, epochs, None, next_run) is not None) is disagrees
+
+
 @pytest.mark.parametrize("times_s", [[3.0], [3.0, 0.4, 0.4, 0.4], [3.0, 0.9]])
 def test_a_single_epoch_and_short_ones_are_not_compared(times_s: list[float]) -> None:
     epochs = [Epoch(index=index, time_s=time_s, loss=1.0) for index, time_s in enumerate(times_s)]

@@ -75,6 +75,8 @@ FALLING = [1.0] * 10 + [0.94] * 10
         (1, FALLING, None, True),  # moves the mean of five by up to 1.2 %
         (1, FALLING, 0.013, False),  # the interval covers that
         (3, FALLING, 0.013, True),
+        (5, [1.0] * 10 + [1.1] * 10, 0.08, True),  # all drift alike, which leaves a narrow interval
+        (5, [1.0] * 10 + [1.1] * 10, 0.2, False),  # each in its own way
         (1, [1.0] * 10 + [0.96] * 10, None, False),
         (1, [1.0] * 19, None, True),  # too few to tell
         (0, FALLING, None, False),
@@ -326,7 +328,8 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
     ("clocks", "drifts"),
     [
         (CLEAN, False),
-        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9], True),  # 4 % lower in one run
+        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.82e9], True),  # 6 % lower in one run
+        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9], False),  # quiet machines wander by as much
         ([3.0e9, 3.0e9, 3.0e9, 2.94e9, 2.94e9], False),
         ([3.0e9, None, 2.7e9], True),
         ([3.0e9], False),
@@ -340,7 +343,7 @@ def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequenc
 
 
 @pytest.mark.provokes("CLOCK_DRIFT", how="recorded")
-@pytest.mark.parametrize("low", [0.7, 0.8, 0.9, 0.95])
+@pytest.mark.parametrize("low", [0.7, 0.8, 0.9])
 @pytest.mark.parametrize("run", range(5))
 @pytest.mark.parametrize("lasts", [1, 2, 4])
 def test_a_clock_step_that_explains_the_runs_is_drift(low: float, run: int, lasts: int) -> None:
@@ -367,22 +370,19 @@ WANDERING = [3.56e9, 3.7e9, 3.82e9, 3.95e9, 4.02e9]
 
 
 @pytest.mark.parametrize(
-    ("elasticity", "noise", "drifts"),
+    ("elasticity", "noise"),
     [
-        (-1.0, 0.0, False),
-        (-0.42, 0.001, False),
-        (0.0, 0.001, False),  # the clock moved, and the figure didn't
-        (0.0, 0.02, True),
-        (1.0, 0.0, True),  # slower at a higher clock
+        (-1.0, 0.0),
+        (-0.42, 0.001),
+        (0.0, 0.001),  # the clock moved, and the figure didn't
+        (0.0, 0.02),  # it isn't the reason: the runs scatter without it
+        (1.0, 0.0),
     ],
 )
-def test_a_clock_that_explains_the_runs_is_no_drift(elasticity: float, noise: float, drifts: bool) -> None:
+def test_a_clock_that_wanders_is_no_drift(elasticity: float, noise: float) -> None:
     apart = zip(WANDERING, (-1, 1, 0, 1, -1), strict=True)
     times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
-    raised = clock_drift(WANDERING, times)
-    assert (raised is not None) is drifts
-    if raised is not None:
-        assert raised.evidence["adjusted_scatter"] == pytest.approx(raised.evidence["scatter"], rel=0.05)
+    assert clock_drift(WANDERING, times) is None
 
 
 @pytest.mark.silent("CLOCK_DRIFT")

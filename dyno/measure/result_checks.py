@@ -155,7 +155,8 @@ def epochs_disagree(
 
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
     samples. `next_run`: half of the relative interval in which a further run falls; the training is one, so a
-    difference within it is no news. Silent for a single epoch, which compiles, and for short ones, where shuffling and reading metrics weigh.
+    difference within it contradicts nothing. Silent for a single epoch, which compiles, and for short ones, where
+    shuffling and reading metrics weigh.
 
     Steps need about the same processor time on the same cores. If it differs as much as the times, the cores were
     slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it doesn't,

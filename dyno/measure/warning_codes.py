@@ -249,10 +249,11 @@ _ROWS = (
         what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
         work waits for its slowest thread, so the work may have lost this share times the number of cores
         (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of each core and at most a quarter of
-        a core don't count: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Raised if that is more than {measure.warnings.EFFECT:%} over the runs, and more than half of
-        the figure's interval. A wide interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above
-        {measure.warnings.EXCUSED:%} for the first epoch of a training, or for the further epochs together, if they last
-        two seconds; `evidence.phase` then says which.""",
+        a core don't count: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Raised if the
+        rest is more than {measure.warnings.EFFECT:%} over the runs, and more than half of the figure's interval. A wide
+        interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the
+        first epoch of a training, or for the further epochs together, if they last two seconds; `evidence.phase` then
+        says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),
@@ -372,7 +373,8 @@ _ROWS = (
         speed of this training on this device.""",
         found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
         the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
-        other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not
+        checked for a single epoch, and for epochs of less than half a second or a second together.""",
         do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
         work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about
         the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.repeat import DEFAULT
 from dyno.devices.cpu import CGROUP_MOUNT, own_cgroups
 from dyno.measure import stability
 from dyno.models.result import Result, ResultWarning
@@ -64,7 +65,7 @@ def cpu_quota(cores: float = QUOTA_CORES) -> Iterator[None]:
 
 
 CONDITIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "quiet": nullcontext,
+    DEFAULT: nullcontext,
     "beside a burner": lambda: beside_process(BURN),
     "beside a second TensorFlow": lambda: beside_process(SECOND_TENSORFLOW),
     f"quota of {QUOTA_CORES:g} core": cpu_quota,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from dyno.models.result import Metric, Result
 
 MISSING = "dataset_missing"  # why a job failed whose data set isn't on this machine
 Around = Callable[[str], AbstractContextManager[None]]  # by the name of a job
-QUIET = 0.01  # the measured clocks of a quiet machine lie this close together
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,6 @@ def metric_named(result: Result, name: str) -> Metric:
 def headline(result: Result) -> Metric:
     """The time of one sample if the result has it, else the workload's first metric."""
     return next((metric for metric in result.metrics if metric.name == "time_per_sample"), result.metrics[0])
-
-
-def clock_spread(clocks_hz: Iterable[float | None]) -> float:
-    """The fastest clock to the slowest, less one; 0 where none was measured."""
-    known = [clock_hz for clock_hz in clocks_hz if clock_hz is not None]
-    return max(known) / min(known) - 1 if known else 0.0
 
 
 def made_here(result: Result) -> bool:

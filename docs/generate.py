@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from dyno.measure.warning_codes import CODES, WarningCode
 from dyno.workloads import registry
 
 ROOT = Path(__file__).parents[1]
+RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
 CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 _OF_RESULTS = [row for row in CODES.values() if not row.at_submit]
 # `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.measure.stability.DRIFT_LIMIT in per cent.
@@ -39,8 +41,17 @@ def warnings() -> str:
 
 
 def _section(row: WarningCode) -> str:
-    parts = (f"**Means.** {row.means}", f"**Found.** {row.found}", f"**Do.** {row.do}")
+    parts = [f"**Means.** {row.means}", f"**Found.** {row.found}", f"**Do.** {row.do}", *_measured(row.code)]
     return "\n\n".join([f"### {row.code}", *map(_wrapped, parts)]) + "\n"
+
+
+def _measured(code: str) -> list[str]:
+    """How often the warning was right, as the last run of `python -m benchmarks alarms` counted."""
+    rates = json.loads(RATES.read_text()).get(code, {}) if RATES.exists() else {}
+    (hits, provoked), (false, quiet) = rates.get("provoked", (0, 0)), rates.get("quiet", (0, 0))
+    said = [f"raised in {hits} of {provoked} runs of the tests that provoke it"] if provoked else []
+    said += [f"in {false} of {quiet} jobs on a quiet machine"] if quiet else []
+    return [f"**Measured.** [alarms.md](results/alarms.md): {', and '.join(said)}."] if said else []
 
 
 def _wrapped(text: str) -> str:

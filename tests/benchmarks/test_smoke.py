@@ -24,7 +24,7 @@ from benchmarks import (
     trainings,
     workloads,
 )
-from benchmarks.files import Files
+from benchmarks.files import Files, Spec
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,7 +40,7 @@ def copied(folder: Path) -> Path:
 SHORT = {"processes": 2, "min_samples": 1, "min_s": 0, "max_s": 0.5}
 # By page: what writes it, given a folder for the answers, and a row with a figure.
 SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "alarms": (lambda kept: alarms.main(2, ["short"], kept), r"\| `short` \| 2 \| 0 of 2, "),
+    "alarms": (lambda kept: alarms.main(1, 0, kept, kept.parent / "rates.json"), r"\| `CPU_QUOTA` \| 0 of 1, "),
     "cost": (lambda kept: cost.main(2, 2, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
     "coverage": (lambda kept: coverage.main(20, 1), r"\| normal \| normal \| 0.5%, 2.0% \| 5 \| \*\*\d+"),
     "matmul": (lambda kept: matmul.main(2, 2), r"- Dyno / bare: \d\.\d+ \(95 % interval .*, 2 pairs\)"),
@@ -60,16 +60,15 @@ def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch:
     run, row = SMOKES[page]
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
     monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))  # no other Dyno here holds these jobs up
-    monkeypatch.setitem(alarms.CASES, "short", {"workload": "matmul", "params": {"n": 64}, "measure": SHORT})
-    monkeypatch.setitem(repeat.CASES, "short, default", alarms.CASES["short"] | {"device": "cpu"})
+    short: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": SHORT, "device": "cpu"}
+    monkeypatch.setitem(repeat.CASES, "short, default", short)
+    monkeypatch.setattr(repeat, "WORKLOADS", ["short"])
     for measure in (recorded.MEASURE, workloads.MEASURE):
         monkeypatch.setitem(measure, "max_s", 0.5)
     monkeypatch.setattr(trainings, "SLOW_MODE", 100.0)  # on a busy machine one process may be slow
     run(tmp_path / "kept")
     text = (tmp_path / f"{page}.md").read_text()
     assert re.search(row, text), text
-    if page == "alarms":
-        assert "| `short` | 2 | " in (tmp_path / "repeatability.md").read_text()
 
 
 def test_the_house_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,9 +42,9 @@ local function whose(attempt, token, device)
 end
 
 -- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
-local function append_event(id, event, status, version, detail, more)
+local function append_event(id, event, status, version, owner, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
-  for name, text in pairs({ detail = detail, owner = redis.call('HGET', key('job', id), 'owner') }) do
+  for name, text in pairs({ detail = detail, owner = owner }) do
     if text and text ~= '' then
       fields[#fields + 1] = name
       fields[#fields + 1] = text
@@ -255,7 +255,8 @@ local function note_for_owner(owner, id, before, after, started_at)
   end
 end
 
--- Every change of a record goes through here. `before`: its status so far (nil for a new job). `fields`: other changes.
+-- Every change of a record goes through here. `before`: its status so far (nil for a new job). `fields`: other changes;
+-- for a new job, the whole record.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
@@ -269,10 +270,12 @@ local function change(id, event, before, fields, detail, more)
     flat[#flat + 1] = value
   end
   redis.call('HSET', key('job', id), unpack(flat))
-  local version = redis.call('HINCRBY', key('job', id), 'version', 1)
-  local record = {}
-  if before ~= after then
+  local version, record = fields.version, { fields.created_ms, fields.owner }
+  if before then
+    version = redis.call('HINCRBY', key('job', id), 'version', 1)
     record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook')
+  end
+  if before ~= after then
     if before then
       redis.call('ZREM', key('jobs', 'status', before), id)
     end
@@ -281,7 +284,7 @@ local function change(id, event, before, fields, detail, more)
       note_for_owner(record[2], id, before, after, record[3])
     end
   end
-  append_event(id, event, after, version, detail, more)
+  append_event(id, event, after, version, record[2], detail, more)
   if before == 'running' and after ~= before then
     redis.call('DEL', key('job', id, 'partial')) -- the figures of its runs so far
   end
@@ -328,16 +331,20 @@ local function with_answers(answers, more)
   return answers
 end
 
--- `answers`: of the job's needs; by default those in its record
-local function join_class(id, queue, score, answers)
-  local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')
-  local class, classes = class_of(unpack(record)), key('classes', queue)
+-- `class` and `answers`: by default those in the job's record. Returns all answers of the class.
+local function join_class(id, queue, score, class, answers)
+  if not class then
+    local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')
+    class, answers = class_of(unpack(record)), record[3]
+  end
+  local classes = key('classes', queue)
   local known = redis.call('HGET', classes, class)
-  local all = with_answers(known or '', answers or record[3] or '')
+  local all = with_answers(known or '', answers or '')
   if all ~= known then
     redis.call('HSET', classes, class, all)
   end
   redis.call('ZADD', key('class', queue, class), score, id)
+  return all
 end
 
 local function leave_class(id, queue, class)
@@ -348,13 +355,20 @@ local function leave_class(id, queue, class)
   end
 end
 
+local answers_of = {} -- by queue and class, of this call
+local function answers_in(queue, class)
+  local name = queue .. ' ' .. class
+  answers_of[name] = answers_of[name] or redis.call('HGET', key('classes', queue), class) or ''
+  return answers_of[name]
+end
+
 -- The record as HGETALL returns it, with the answers of its class while it waits; then its queue, while it waits
 local function with_fits(id)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs')
   local flat, queue = redis.call('HGETALL', key('job', id)), record[1] == 'queued' and record[2]
   if queue and record[4] then
     flat[#flat + 1] = 'fits'
-    flat[#flat + 1] = redis.call('HGET', key('classes', queue), class_of(record[3], record[4])) or ''
+    flat[#flat + 1] = answers_in(queue, class_of(record[3], record[4]))
   end
   return flat, queue
 end
@@ -380,18 +394,19 @@ local function place_of(id, queue)
   return redis.call('ZRANK', line, id), redis.call('ZSCORE', line, id), passed_over(queue)
 end
 
--- Returns 1 if the queue was empty before: then a worker has to be woken. `answers` as for join_class
-local function enqueue(id, queue, score, answers)
+-- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
+-- `class` and `answers` as for join_class
+local function enqueue(id, queue, score, class, answers)
   redis.call('ZADD', key('queue', queue), score, id)
   redis.call('SADD', key('queues'), queue)
-  join_class(id, queue, score, answers)
+  local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
     if tonumber(passed) >= tonumber(score) then
       redis.call('DEL', key('passed', queue)) -- the job is in front of others that were passed over
       break
     end
   end
-  return redis.call('ZCARD', key('queue', queue)) == 1 and 1 or 0
+  return redis.call('ZCARD', key('queue', queue)) == 1 and 1 or 0, all
 end
 
 local function dequeue(id, queue)
@@ -445,5 +460,5 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
   count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')
   redis.call('DEL', key('woken', record[3])) -- so that the next maintenance run wakes a worker for it
   -- Its old score puts it in front of all later jobs of its priority class.
-  return { 'queued', enqueue(id, record[3], record[4]) }
+  return { 'queued', (enqueue(id, record[3], record[4])) }
 end

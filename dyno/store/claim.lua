@@ -69,7 +69,7 @@ local function note_answer(id, sign)
     return
   end
   if record[4] and sign ~= UNREADABLE then
-    join_class(id, queue, score, profile .. sign)
+    join_class(id, queue, score, class, profile .. sign)
     return
   end
   leave_class(id, queue, class)

@@ -241,7 +241,8 @@ class Jobs:
         reply = await self._run(Script.SUBMIT, keys, args)
         _check_accepted(reply, self._max_queued)
         outcome, flat, position, wake, running = reply
-        written = dict(zip(flat[::2], flat[1::2], strict=True))
+        given = {} if outcome == "replayed" else {"id": job_id, "workload": spec.workload, "queue": queue} | record
+        written = given | dict(zip(flat[::2], flat[1::2], strict=True))
         queue_state = await eta.new_queue_state(written, position, running, self._foresee)
         return Submitted(StoredJob(written, queue_state, new=True), wake=bool(wake), replayed=outcome == "replayed")
 

@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import hiredis
@@ -22,11 +21,13 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-Command = tuple[Any, ...]
+_AT_ONCE = 4  # commands that are written before the loop runs: Redis runs them while the API makes the next ones
 
 
 class SharedConnection:
     """One connection of one event loop. It connects when the first command is sent.
+
+    Commands are sent without waiting for the replies to earlier ones, so that Redis and the API work at the same time.
 
     A lost connection is replaced, and its unanswered commands are sent again, `retries` times: like every command of
     Dyno's, they may run twice. A server that doesn't reply in time isn't asked again: all waiting commands fail.
@@ -34,26 +35,40 @@ class SharedConnection:
 
     def __init__(self, pool: redis.asyncio.ConnectionPool, retries: int, backoff: AbstractBackoff) -> None:
         self._pool, self._retries, self._backoff = pool, retries, backoff
-        self._waiting: deque[tuple[Command, asyncio.Future[Any], bool]] = deque()
+        self._waiting: deque[tuple[bytes, asyncio.Future[Any], bool]] = deque()
+        self._unsent: list[bytes] = []  # the commands at the end of `_waiting`
+        self._writer: asyncio.StreamWriter | None = None  # of a connection that is ready for commands
         self._awake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self.round_trips = 0
 
     def send(self, *command: Any, raw: bool = False) -> asyncio.Future[Any]:
-        """The reply to the command, or the error. All commands that are sent before the loop runs go out together.
+        """The reply to the command, or the error. All commands that are sent before the loop runs take one round trip.
 
         `raw`: the reply is bytes instead of text.
         """
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._exchange_all())
-        reply: asyncio.Future[Any] = self._pump.get_loop().create_future()
-        self._waiting.append((command, reply, raw))
+        loop, packed = self._pump.get_loop(), hiredis.pack_command(command)
+        reply: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((packed, reply, raw))
+        self._unsent.append(packed)
+        if len(self._unsent) == 1:
+            loop.call_soon(self._write)
+        elif len(self._unsent) >= _AT_ONCE:
+            self._write()
         self._awake.set()
         return reply
 
     async def close(self) -> None:
         if self._pump is not None:
             await cancel_and_wait(self._pump)
+
+    def _write(self) -> None:
+        if self._writer and self._unsent:
+            with contextlib.suppress(OSError, RuntimeError):  # a lost connection: `_exchange` sends all again
+                self._writer.write(b"".join(self._unsent))
+            self._unsent.clear()
 
     async def _exchange_all(self) -> None:
         connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
@@ -66,22 +81,28 @@ class SharedConnection:
                 try:
                     await self._exchange(connection)
                 except (TimeoutError, redis.RedisError, OSError, RuntimeError) as error:
-                    await connection.disconnect(nowait=True)
+                    await self._disconnect(connection)
                     self._fail(error)
         finally:
             self._fail(redis.ConnectionError("the client is closed"))
             with contextlib.suppress(redis.RedisError, OSError):
-                await connection.disconnect(nowait=True)
+                await self._disconnect(connection)
+
+    async def _disconnect(self, connection: AbstractConnection) -> None:
+        self._writer = None
+        await connection.disconnect(nowait=True)
 
     async def _exchange(self, connection: AbstractConnection) -> None:
-        """Send the waiting commands, and read their replies. Each is taken off the line with its reply."""
+        """Read the replies to the commands that wait now. Each is taken off the line with its reply."""
         count = len(self._waiting)
         for failures in range(1, self._retries + 2):
-            await connection.connect()  # type: ignore[no-untyped-call]
+            if self._writer is None:
+                await connection.connect()  # type: ignore[no-untyped-call]
+                self._unsent = [packed for packed, *_ in self._waiting]
+                self._writer = connection._writer  # noqa: SLF001 - `send_packed_command` can't be called in `send`
+                self._write()
             try:
                 self.round_trips += 1
-                unanswered = islice(self._waiting, count)
-                await connection.send_packed_command(b"".join(hiredis.pack_command(each) for each, *_ in unanswered))
                 async with asyncio.timeout(connection.socket_timeout):
                     while count:
                         await self._settle_next(connection)
@@ -92,7 +113,7 @@ class SharedConnection:
             except (redis.ConnectionError, OSError, RuntimeError):  # RuntimeError: uvloop's closed transport
                 if failures > self._retries:
                     raise
-                await connection.disconnect(nowait=True)
+                await self._disconnect(connection)
                 await asyncio.sleep(self._backoff.compute(failures))
 
     async def _settle_next(self, connection: AbstractConnection) -> None:
@@ -112,6 +133,7 @@ class SharedConnection:
             reply.set_result(answer)
 
     def _fail(self, error: BaseException) -> None:
+        self._unsent.clear()
         while self._waiting:
             _, reply, _ = self._waiting.popleft()
             if not reply.done():

@@ -14,31 +14,37 @@
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
---      reply is complete, because a second request might find Redis unreachable
+--      reply is complete, because a second request might find Redis unreachable; of a new record, it leaves out what
+--      the arguments have
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
 local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are exact in a double
 local MOST_CLASSES = 32 -- by needs, per queue: a claim looks at each; further jobs are classed by their answers
 
-local function accepted(outcome, job_id, wake)
-  local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
+local function accepted(outcome, job_id, queue, record, wake)
   local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)
-  return { outcome, (with_fits(job_id)), place, wake, running }
+  return { outcome, record, redis.call('ZRANK', key('queue', queue), job_id), wake, running }
+end
+
+local function accepted_before(outcome, job_id, wake)
+  return accepted(outcome, job_id, redis.call('HGET', key('job', job_id), 'queue'), (with_fits(job_id)), wake)
 end
 
 -- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
 -- because a wrong entry would count forever.
 local function waiting(owner, most)
   local index = key('jobs', 'queued', owner)
-  if redis.call('ZCARD', index) >= most then
+  local queued = redis.call('ZCARD', index)
+  if queued >= most then
     for _, id in ipairs(redis.call('ZRANGE', index, 0, 99)) do
       if redis.call('HGET', key('job', id), 'status') ~= 'queued' then
         redis.call('ZREM', index, id)
       end
     end
+    queued = redis.call('ZCARD', index)
   end
-  return redis.call('ZCARD', index)
+  return queued
 end
 
 -- Device time of the owner's running attempts, in ms. There are no more running attempts than devices.
@@ -75,7 +81,7 @@ end
 
 local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  return accepted('submitted', id, 1) -- a retry of a call whose reply was lost; an extra wake-up does no harm
+  return accepted_before('submitted', id, 1) -- a retry of a call whose reply was lost; an extra wake-up does no harm
 end
 
 if KEYS[2] then
@@ -87,7 +93,7 @@ if KEYS[2] then
     return { 'gone', earlier[1] } -- a retry must not make a second job
   end
   if earlier[1] then
-    return accepted('replayed', earlier[1], 0)
+    return accepted_before('replayed', earlier[1], 0)
   end
 end
 
@@ -96,28 +102,28 @@ if queued >= tonumber(ARGV[6]) then
   return { 'full', queued }
 end
 
-local given = {}
+local fields = {}
 for index = 10, #ARGV, 2 do
-  given[ARGV[index]] = ARGV[index + 1]
+  fields[ARGV[index]] = ARGV[index + 1]
 end
-local refused = given.owner and over_limit(given.owner)
+local refused = fields.owner and over_limit(fields.owner)
 if refused then
   return refused
 end
 
 local number = redis.call('INCR', key('sequence'))
 local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + number)
-local fields = {
+for name, value in pairs({
   id = id, workload = workload, queue = queue, score = score,
-  attempt = 0, version = 0, created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
-}
-for name, value in pairs(given) do
+  attempt = '0', version = '1', created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
+}) do
   fields[name] = value
 end
-if given.needs and has_room(queue, class_of(given.schema, given.needs)) then
+local answers, class = fields.fits, class_of(fields.schema, fields.needs)
+if fields.needs and has_room(queue, class) then
   fields.fits = nil -- the class has them
 else
-  fields.needs = nil
+  fields.needs, class = nil, class_of(fields.schema, nil, answers)
 end
 change(id, 'submit', nil, fields)
 count(1, 'submitted', workload)
@@ -134,5 +140,10 @@ if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])
 end
-local alone, rests = enqueue(id, queue, score, given.fits), redis.call('SREM', key('resting'), queue)
-return accepted('submitted', id, math.max(alone, rests))
+local alone, fits = enqueue(id, queue, score, class, answers)
+local written = { 'fits', fits }
+for _, name in ipairs({ 'status', 'attempt', 'version', 'created_at', 'queued_at' }) do
+  written[#written + 1] = name
+  written[#written + 1] = fields[name]
+end
+return accepted('submitted', id, queue, written, math.max(alone, redis.call('SREM', key('resting'), queue)))

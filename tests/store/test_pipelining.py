@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis
@@ -11,7 +12,7 @@ import redis
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.pipelining import PipeliningRedis
-from dyno.store.redis import async_client
+from dyno.store.redis import async_client, sync_client
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +61,38 @@ def own(settings: Settings) -> Iterator[Settings]:
     """A server of the test's own, which it may pause."""
     with EmbeddedServer() as server:
         yield settings.model_copy(update={"redis_url": server.url})
+
+
+def _wait_for(client: redis.Redis, is_seen: Callable[[dict[str, str]], bool]) -> None:
+    """Until the server sees such a connection. The event loop doesn't run meanwhile."""
+    end_s = time.monotonic() + 10
+    while not any(is_seen(each) for each in client.client_list()):
+        assert time.monotonic() < end_s
+
+
+async def test_a_command_is_sent_before_the_last_one_has_its_reply_and_again_on_a_new_connection(own: Settings) -> None:
+    async with async_client(own) as shared:
+        with sync_client(own) as client:
+            first = shared.send("BLPOP", "list", 0)
+            while not any("b" in each["flags"] for each in client.client_list()):
+                await asyncio.sleep(0)
+            second = shared.send("ECHO", "second")
+            await asyncio.sleep(0)  # the end of this turn of the loop
+            _wait_for(client, lambda each: "b" in each["flags"] and int(each["qbuf"]) > 0)
+            client.client_kill_filter(_type="normal", skipme=True)
+            client.rpush("list", "value")
+            assert await first == ["list", "value"]
+            assert await second == "second"
+
+
+async def test_redis_gets_the_first_of_many_commands_while_others_are_made(own: Settings) -> None:
+    async with async_client(own) as shared:
+        await shared.ping()
+        with sync_client(own) as client:
+            waits, *_ = [shared.send("BLPOP", "list", 0) for _ in range(4)]
+            _wait_for(client, lambda each: "b" in each["flags"])
+            client.rpush("list", *"1234")
+            assert await waits == ["list", "1"]
 
 
 async def test_a_silent_server_fails_all_waiting_commands_after_one_timeout(

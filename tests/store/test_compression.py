@@ -26,6 +26,6 @@ def test_a_value_is_read_as_it_was_written(name: str) -> None:
     assert compression.decompress(stored) == TEXT
 
 
-@pytest.mark.parametrize("older", [TEXT.encode(), gzip.compress(TEXT.encode())])
+@pytest.mark.parametrize("older", [TEXT.encode(), gzip.compress(TEXT.encode())], ids=["plain", "gzip"])
 def test_values_of_older_versions_are_read(older: bytes) -> None:
     assert compression.decompress(older) == TEXT

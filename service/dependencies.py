@@ -87,6 +87,8 @@ RESPONSE_HEADERS = {
     "RateLimit": ("RateLimit", "string", "What is left of the quota, and the seconds until it is renewed"),
     "ETag": ("ETag", "string", "The version, for `If-None-Match`"),
     "FileETag": ("ETag", "string", "The SHA-256 of the file, for `If-None-Match`"),
+    "Encoding": ("Content-Encoding", "string", "`gzip`, if the request's `Accept-Encoding` allows it"),
+    "Vary": ("Vary", "string", "Request headers that the response depends on"),
     "Disposition": ("Content-Disposition", "string", "`attachment`, with a file name"),
     "Location": ("Location", "string", "The path of what was created"),
     "Link": ("Link", "string", "The next page, if there is one"),

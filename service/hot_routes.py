@@ -110,7 +110,7 @@ async def _result(request: Request, state: State) -> Response:
     caller = await authorize(request)
     current_job_id.set(job_id)
     result = await state.jobs.seen_by(caller.viewer).stored_result(job_id, fetched)
-    return result_response(result, request.headers.get("if-none-match"))
+    return result_response(result, request.headers.get("if-none-match"), request.headers.get("accept-encoding", ""))
 
 
 async def _list(request: Request, state: State) -> Response:

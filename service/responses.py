@@ -1,6 +1,8 @@
 """Responses with the stored documents of jobs and results, for the routes and for `service/hot_routes.py`."""
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fastapi import Response
 
@@ -11,8 +13,15 @@ from service.dependencies import etag_matches
 
 JSON = "application/json"
 DEFAULT_LIMIT = 50  # jobs on a page
-# A result never changes, but another version of Dyno may show more of its fields.
-_RESULT_HEADERS = {"ETag": f'W/"{RESULT_SHAPE}"', "Cache-Control": "private, max-age=86400, immutable"}
+_NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0{0,3})?")
+# A result never changes, but another version of Dyno may show more of its fields. The weak ETag is that of the result,
+# compressed or not.
+_RESULT_HEADERS = {
+    "ETag": f'W/"{RESULT_SHAPE}"',
+    "Cache-Control": "private, max-age=86400, immutable",
+    "Vary": "Accept-Encoding",
+}
+_GZIP_HEADERS = _RESULT_HEADERS | {"Content-Encoding": "gzip"}
 
 
 def job_etag(job: Job | StoredJob) -> str:
@@ -28,11 +37,23 @@ def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, s
     return Response(job.document, 200, headers, JSON)
 
 
-def result_response(result: StoredResult, if_none_match: str | None) -> Response:
-    """200, or 304 if the caller has the result."""
+def result_response(result: StoredResult, if_none_match: str | None, accept_encoding: str) -> Response:
+    """200, or 304 if the caller has the result. A client that accepts gzip gets it compressed."""
     if etag_matches(if_none_match, _RESULT_HEADERS["ETag"]):
         return Response(status_code=304, headers=_RESULT_HEADERS)
+    if result.gzip and accepts_gzip(accept_encoding):
+        return Response(result.gzip, 200, _GZIP_HEADERS, JSON)
     return Response(result.document, 200, _RESULT_HEADERS, JSON)
+
+
+@lru_cache(maxsize=64)  # a client sends the same value with each request
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the header's value lists gzip or `*`, with a weight above 0. An explicit gzip counts more than `*`."""
+    weights: dict[str, bool] = {}
+    for part in accept_encoding.lower().split(","):
+        coding, *parameters = (each.strip() for each in part.split(";"))
+        weights[coding] = not any(_NO_WEIGHT.fullmatch(each) for each in parameters)
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
 
 
 def list_response(page: RecordPage[StoredJob]) -> Response:

@@ -7,13 +7,16 @@ A dictionary never changes, because values that need it are stored for weeks. If
 the next number.
 """
 
+import gzip
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from redis.client import NEVER_DECODE
 
 _LEVEL, _MEMORY = 9, 9  # 2 ms on the worker, after the measurement
+_FAST = 1  # 0.2 ms of an event loop
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DICTIONARIES = {1: (Path(__file__).parent / "dictionary-1.txt").read_bytes()}  # by the first byte of a value
@@ -42,6 +45,12 @@ def decompress(stored: bytes) -> str:
         return _inflate(stored).decode()
     except (zlib.error, IndexError) as error:
         raise ValueError(f"damaged value: {error}") from error
+
+
+@lru_cache(maxsize=128)  # dashboards read the same results again and again
+def as_gzip(stored: bytes) -> bytes:
+    """The text of a value as a gzip file. Raises ValueError for a damaged value."""
+    return gzip.compress(decompress(stored).encode(), _FAST, mtime=0)
 
 
 def _inflate(stored: bytes) -> bytes:

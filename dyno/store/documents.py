@@ -183,6 +183,14 @@ class StoredResult:
     stored: bytes
 
     @property
+    def gzip(self) -> bytes | None:
+        """The document as a gzip file; None if another version stored it."""
+        if self.stored.startswith(_COMPRESSED):
+            with contextlib.suppress(ValueError):  # `document` reports the damage
+                return compression.as_gzip(self.stored)
+        return None
+
+    @property
     def document(self) -> str:
         """The result as JSON. Raises RecordUnreadable."""
         if self.stored.startswith(_COMPRESSED):

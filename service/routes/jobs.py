@@ -171,8 +171,8 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
     summary="Read a job's result",
     response_model=Result,
     responses={
-        200: dependencies.sends("ETag"),
-        304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag")},
+        200: dependencies.sends("ETag", "Encoding", "Vary"),
+        304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag", "Vary")},
         **problems.documented(
             "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
         ),
@@ -182,10 +182,12 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 async def result(
     job_id: dependencies.JobId,
     jobs: dependencies.JobsDep,
+    request: Request,
     if_none_match: dependencies.IfNoneMatch,
 ) -> Response:
     """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
-    return result_response(await jobs.stored_result(job_id), if_none_match)
+    accepted = ", ".join(request.headers.getlist("accept-encoding"))
+    return result_response(await jobs.stored_result(job_id), if_none_match, accepted)
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""Results and samples are sent as JSON, however this or an older version stored them."""
+"""A result is sent as a gzip file, or as JSON to clients that don't accept gzip."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dyno.store.compression import decompress, execute_raw
 from dyno.store.documents import RESULT_SHAPE
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys
+from service.responses import accepts_gzip
 from tests.results import a_result
 
 SAMPLES = {"run": 0, "warmup": [], "samples": [0.5], "sample_cpu_s": [[0.5, 0.0]], "executions_per_sample": 1}
@@ -36,29 +37,42 @@ def _body(http: httpx.Client, path: str, headers: dict[str, str]) -> tuple[httpx
 
 
 @WAYS
-def test_a_result_is_sent_as_json_without_an_encoding(http: httpx.Client, job_id: str, way: dict[str, str]) -> None:
-    answer, body = _body(http, f"/v1/jobs/{job_id}/result", way | {"Accept-Encoding": "br, gzip;q=0.8"})
-    assert "content-encoding" not in answer.headers
-    assert (answer.headers["content-type"], answer.headers["etag"][:2]) == ("application/json", "W/")
-    assert json.loads(body) == a_result(job_id).model_dump(mode="json", by_alias=True)
-
-
-@WAYS
-def test_a_result_that_the_client_has_is_not_sent_again(http: httpx.Client, job_id: str, way: dict[str, str]) -> None:
+def test_a_client_that_accepts_gzip_gets_it(http: httpx.Client, job_id: str, way: dict[str, str]) -> None:
     path = f"/v1/jobs/{job_id}/result"
-    known = http.get(path, headers=way).headers["etag"]
-    answer = http.get(path, headers=way | {"If-None-Match": known})
-    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known)
+    packed, body = _body(http, path, way | {"Accept-Encoding": "br, gzip;q=0.8"})
+    assert (packed.headers["content-encoding"], packed.headers["content-length"]) == ("gzip", str(len(body)))
+    plain, text = _body(http, path, way | {"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert text == gzip.decompress(body)
+    assert len(body) < len(text) / 2
+    assert json.loads(text) == a_result(job_id).model_dump(mode="json", by_alias=True)
+    for answer in (packed, plain):
+        assert answer.headers["content-type"] == "application/json"
+        assert "Accept-Encoding" in answer.headers["vary"]
+        assert answer.headers["etag"].startswith("W/"), "both encodings have this ETag, so it must be weak"
 
 
 @WAYS
-def test_a_result_that_an_older_version_stored_is_shown(
+@pytest.mark.parametrize("accepted", ["gzip", "identity"])
+def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(
+    http: httpx.Client, job_id: str, way: dict[str, str], accepted: str
+) -> None:
+    path = f"/v1/jobs/{job_id}/result"
+    known = http.get(path, headers=way | {"Accept-Encoding": "gzip"}).headers["etag"]
+    answer = http.get(path, headers=way | {"Accept-Encoding": accepted, "If-None-Match": known})
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known)
+    assert "Accept-Encoding" in answer.headers["vary"]
+    assert "content-encoding" not in answer.headers
+
+
+@WAYS
+def test_a_result_that_an_older_version_stored_uncompressed_is_shown(
     http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str, way: dict[str, str]
 ) -> None:
     path, key = f"/v1/jobs/{job_id}/result", Keys(settings.namespace).result(job_id)
     shown = http.get(path).json()
     text = decompress(execute_raw(client, "GET", key))
-    for older in (f'{{"shape":"{RESULT_SHAPE}",{text[1:]}', text, gzip.compress(text.encode())):
+    for older in (f'{{"shape":"{RESULT_SHAPE}",{text[1:]}', text):
         client.set(key, older)
         answer = http.get(path, headers=way)
         assert (answer.status_code, answer.json()) == (200, shown)
@@ -73,3 +87,21 @@ def test_samples_that_an_older_version_stored_uncompressed_are_shown(
     assert http.get(f"/v1/jobs/{job_id}/samples").json() == {"data": []}
     client.set(Keys(settings.namespace).samples(job_id), json.dumps([SAMPLES]))
     assert http.get(f"/v1/jobs/{job_id}/samples").json()["data"][0]["samples"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        ("gzip", True),
+        ("br;q=1.0, GZIP;q=0.001", True),
+        ("*", True),
+        ("gzip;q=0, *", False),
+        ("gzip; q=0.000", False),
+        ("*;q=0", False),
+        ("identity", False),
+        ("gzipped", False),
+        ("", False),
+    ],
+)
+def test_accept_encoding_is_read_with_its_weights(value: str, accepted: bool) -> None:
+    assert accepts_gzip(value) is accepted

@@ -147,9 +147,9 @@ def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
     metrics = {metric["name"]: metric for metric in result["metrics"]}
     flop = 2 * 64**3 * 100
     throughput, time_s = metrics["throughput"]["value"], metrics["execution_time"]["value"]
-    assert throughput * time_s == pytest.approx(flop, rel=1e-6)
+    assert throughput * time_s == pytest.approx(flop, rel=1e-4)  # each has six digits
     (run,) = result["runs"]
-    assert run["median"] == pytest.approx(time_s)
+    assert run["median"] == pytest.approx(time_s, rel=1e-4)
     assert run["samples"] == metrics["throughput"]["samples"] >= 3
     assert result["peak"]["value"] is None or 0 < result["peak"]["fraction"] < 1.2
 
@@ -159,7 +159,7 @@ def test_the_samples_are_those_of_the_result(api: Any, finished: dict[str, Any],
     (run,) = api.http.get(url).raise_for_status().json()["data"]
     assert (run["run"], run["case"]) == (0, None)
     assert len(run["samples"]) == len(run["sample_cpu_s"]) == result["runs"][0]["samples"]
-    assert statistics.median(run["samples"]) == pytest.approx(result["runs"][0]["median"])
+    assert statistics.median(run["samples"]) == pytest.approx(result["runs"][0]["median"], rel=1e-4)
     answer = api.http.get(url, params={"format": "csv"})
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"

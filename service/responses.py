@@ -38,7 +38,7 @@ def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, s
 
 
 def result_response(result: StoredResult, if_none_match: str | None, accept_encoding: str) -> Response:
-    """200, or 304 if the caller has the result. A client that accepts gzip gets the stored bytes."""
+    """200, or 304 if the caller has the result. A client that accepts gzip gets it compressed."""
     if etag_matches(if_none_match, _RESULT_HEADERS["ETag"]):
         return Response(status_code=304, headers=_RESULT_HEADERS)
     if result.gzip and accepts_gzip(accept_encoding):

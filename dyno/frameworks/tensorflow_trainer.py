@@ -61,9 +61,11 @@ def _of_operation(graph: Any, operation: Any, rounds: int | None) -> float | Non
 
 def _of_product(graph: Any, operation: Any) -> float | None:
     from tensorflow.python.framework import ops
+    from tensorflow.python.util import deprecation
 
     try:
-        value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
+        with deprecation.silence():  # TensorFlow's own call of a deprecated function would be in the log of each job
+            value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
     except (AssertionError, TypeError, ValueError):  # a shape that is unknown before the graph runs
         return None
     return None if value is None else float(value)

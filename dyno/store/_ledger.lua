@@ -54,27 +54,35 @@ local function append_event(id, event, status, version, owner, detail, more)
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
-local function is_progress(entry)
+local function fields_of(entry)
   local fields = {}
   for index = 1, #entry[2], 2 do
     fields[entry[2][index]] = entry[2][index + 1]
   end
+  return fields
+end
+
+local function is_progress(fields)
   return fields.event == 'heartbeat' and not fields.log and not fields.partial
 end
 
 -- Removes the progress of a job that ends from its own stream: it is most of the events, and no longer of interest.
--- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. So do entries of
--- figures so far, which then hold no events: a reader's position may be within one. What stays is written
--- again if it is little, because deleted entries leave gaps in their nodes.
+-- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. Entries of figures so
+-- far hold no events any more, but a reader's position may be within one: an entry without a job, which readers skip,
+-- takes the place of each. What stays is written again if it is little, because deleted entries leave gaps in their nodes.
 -- pcall: a user that may not read and delete entries, as in older versions' users.acl, must still end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
-  local entries = redis.pcall('XRANGE', stream, '-', '+')
+  local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false
   for index, entry in ipairs(entries.err and {} or entries) do
-    local list = index > 1 and is_progress(entry) and dropped or kept
+    local fields = fields_of(entry)
+    local list = index > 1 and is_progress(fields) and dropped or kept
     list[#list + 1] = entry
+    if index > 1 and fields.partial then
+      entry[2], changed = { 'partial', '' }, true
+    end
   end
-  if #dropped > 0 and #kept <= EVENTS_REWRITTEN then
+  if (changed or #dropped > 0) and #kept <= EVENTS_REWRITTEN then
     redis.call('DEL', stream)
     for _, entry in ipairs(kept) do
       redis.call('XADD', stream, entry[1], unpack(entry[2]))
@@ -290,6 +298,7 @@ local function change(id, event, before, fields, detail, more)
   end
   if done and before == 'running' then
     drop_progress(id) -- after the last event, whose id must be higher than those of dropped ones
+    redis.call('HDEL', key('job', id), 'needs', 'fits', 'score') -- of queued jobs
   end
   if before == 'running' and after ~= before then
     count_attempt(id)

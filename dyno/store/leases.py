@@ -31,8 +31,8 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
 from dyno.store.artifacts import note_files
-from dyno.store.compression import compress, decompress, execute_raw
-from dyno.store.documents import encode_result
+from dyno.store.compression import decompress, execute_raw
+from dyno.store.documents import encode_result, encode_samples
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -189,7 +189,7 @@ class Leases:
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
 
-        `samples`: models or JSON values, compressed under a separate key. `headline`: the figure that later results are
+        `samples`: models or JSON values, stored under a separate key. `headline`: the figure that later results are
         compared with. `pace`: the series that forecasts of durations use.
         """
         return self._finish(
@@ -198,7 +198,7 @@ class Leases:
             claim.device,
             [
                 *(outcome, status_reason or "", _json(failure), encode_result(result) if result else ""),
-                "" if samples is None else compress(_json(samples).encode()),
+                "" if samples is None else encode_samples(samples),
             ],
             pace,
             headline,

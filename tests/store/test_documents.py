@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import redis
 
 from dyno.errors import RecordUnreadable
 from dyno.models.job import Failure, FailureClass, Progress, SpecWarning
+from dyno.models.result import CoreShares, Phases, RunSummary
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.documents import RESULT_SHAPE, SHAPE, StoredResult, encode_result
 from dyno.store.jobs import Jobs
@@ -143,19 +145,48 @@ async def test_a_comparison_s_job_is_shown_by_the_model(jobs: Jobs, a_spec: Call
 def test_a_result_is_shown_as_it_is_stored_or_by_the_model() -> None:
     result = a_result("job_00000000000000000000000000")
     shown = json.loads(result.model_dump_json(by_alias=True))
-    stored = encode_result(result)
-    assert gzip.decompress(StoredResult("job", stored).gzip or b"").decode() == StoredResult("job", stored).document
-    assert json.loads(StoredResult("job", stored).document) == shown
+    assert json.loads(StoredResult("job", encode_result(result)).document) == shown
     uncompressed = {"shape": RESULT_SHAPE} | shown  # as versions before 0.2 stored it
     older = {name: value for name, value in shown.items() if name != "unchecked"}
     for text, expected in ((_compact(uncompressed), shown), (_compact(older), shown | {"unchecked": []})):
         for each in (text, gzip.compress(text)):
             found = StoredResult("job", each)
-            assert (found.gzip, json.loads(found.document)) == (None, expected)
+            assert json.loads(found.document) == expected
             assert found.result().model_dump(mode="json", by_alias=True) == expected
 
 
-@pytest.mark.parametrize("damaged", [b"", b"\x1f\x8b\x08", encode_result(a_result("job"))[:-9], b"\xff{}"])
+def test_figures_are_stored_with_six_digits_and_params_as_they_are() -> None:
+    exact = {"n": 12345678901, "learning_rate": 0.12345678901}
+    details = {"rates": [463814870748.54333, math.nan], "bytes": 12345678901, "rel_error": 1.23456789e-9}
+    run = RunSummary(
+        process_start="forked",
+        pid=1,
+        median=0.012345678901,
+        samples=1,
+        executions_per_sample=1,
+        warmup_samples=0,
+        steady=True,
+        stopped_because="max_s",
+        phases=Phases(),
+        core_shares=CoreShares(others=0.011593054407036533, stolen=0.0, beside=1e-7),
+        started_at_s=1795447490.5993783,
+    )
+    result = a_result("job_1").model_copy(update={"params": exact, "details": details, "runs": [run]})
+    result = result.model_copy(update={"arms": [result]})
+    shown = json.loads(StoredResult("job_1", encode_result(result)).document)
+    for each in (shown, shown["arms"][0]):
+        assert each["params"] == exact
+        assert each["details"] == {"rates": [463815000000.0, None], "bytes": 12345678901, "rel_error": 1.23457e-9}
+        assert (each["runs"][0]["median"], each["runs"][0]["started_at_s"]) == (0.0123457, 1795447490.5994)
+        assert each["runs"][0]["core_shares"] == {"others": 0.01159, "stolen": 0.0, "beside": 1e-7, "waited": None}
+
+
+STORED = encode_result(a_result("job"))
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\x1f\x8b\x08", b"\1", STORED[:12], STORED[:-9], STORED[:-1] + b"?", b"\xff{}"]
+)
 def test_a_damaged_result_is_reported(damaged: bytes) -> None:
     with pytest.raises(RecordUnreadable, match="the result of job_1"):
         _ = StoredResult("job_1", damaged).document

@@ -165,6 +165,8 @@ async def test_the_figures_of_the_runs_so_far_are_sent_until_the_job_is_done(
     within = page.events[2].id
     leases.finish(halfway, "succeed", result=of_metrics(METRICS).model_copy(update={"job": halfway.job_id}))
     assert client.exists(keys.partial(halfway.job_id)) == 0
+    entries = [fields for _, fields in client.xrange(keys.job_events(halfway.job_id))]
+    assert [fields for fields in entries if "partial" in fields] == [{"partial": ""}] * 2, "a reader may be within one"
     for stream in (halfway.job_id, None):
         assert [words(event) async for event in everything(feed, stream)] == [*LIFE[:2], *LIFE[-3:]]
         rest = await feed.page(stream, parse_event_position(within) or BEGINNING)

@@ -21,7 +21,7 @@ class RunRequest(Stored):
     lock_paths: list[str] = []  # locked (flock) by the runner itself, one per core or accelerator
     shared_lock_paths: list[str] = []  # locked in shared mode: the cores of an emulated device
     process_start: Literal["forked", "spawned"] = "forked"
-    data_dir: str | None = None  # None: the runner's own DYNO_DATA_DIR
+    data_dir: str | None = None  # the worker's DYNO_DATA_DIR
     artifact_dir: str | None = None  # for run 0: an empty folder for the job's artifacts
     scratch_dir: str | None = None  # for temporary files; the worker deletes it after the run, however the run ends
     weights_path: str | None = None  # the file that `spec.params.weights` names

@@ -82,7 +82,10 @@ _READINGS = 3
 _LEAST_READ = 64  # executions in a reading of the growth, whose own cost of 0.7 ms would look like work
 _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
+_LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
+# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer.
+_CALL_S = 2e-4
 _SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0
@@ -168,6 +171,8 @@ class _CaseChecks:
         sample_s = self._count * self._single_s
         if count < self._count:
             growth = WorkGrowth(self._count / count, execution_s, sample_s)
+            if not growth.grew:  # the first training step after other work took up to three times as long
+                growth = replace(growth, single_s=min(execution_s, self._read(count).execution_s))
         else:
             growth = WorkGrowth(count / self._count, sample_s, execution_s)
         if not growth.grew:
@@ -196,17 +201,22 @@ class _CaseChecks:
             return self._less_work(grown, least_s)
         single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
         unsure: Callable[[], bool] | None = None
-        for times in _GROWTHS:
+        for times in _LARGER_FIRST if single_s < _CALL_S else _GROWTHS:
             expected = WorkGrowth(times, single_s, single_s, least_s)
             if times > 2 and (times > 2 * self._count or not expected.telling):
                 continue
             if (execute := grown(times)) is None:
-                break
+                continue
             execute(1)
             several = partial(self._each_s, execute, times)
             growth = replace(expected, grown_s=several())
             if growth.grew or growth.telling:
-                growth = replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(_READINGS - 1))))
+                growth = _fastest(growth, several, _READINGS - 1)
+                if not growth.grew:
+                    growth = _fastest(growth, several, 1)
+                # Another reading of the single work could only make the growth look larger.
+                if growth.telling and not growth.eliminated:
+                    return None
                 if self._decides(growth, single, several):
                     return None
             else:  # repeated only if no larger work decides: it can't show that work was eliminated
@@ -274,6 +284,11 @@ class _CaseChecks:
         drained_s = time.perf_counter()
         self._framework.drain()
         return DrainReading(stopped_s - began_s, drained_s - stopped_s, time.perf_counter() - drained_s)
+
+
+def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
+    """`growth` with further readings of the grown work, of which the best counts."""
+    return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
 
 
 def _again(done: int, began_s: float) -> bool:

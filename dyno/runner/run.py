@@ -31,7 +31,6 @@ from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, RunRecord, RunR
 from dyno.runner.case_sampling import CaseSamples, SampledCase, case_records, sample_cases, without_gc
 from dyno.runner.checks import CheckedCase, CheckFindings, checked_cases, remeasured_peaks, run_checks
 from dyno.runner.frame_writer import FrameWriter, failure_frame
-from dyno.settings import Settings
 from dyno.workloads import resolve
 from dyno.workloads.contract import BuildContext, Built, HasCases, ResolvedSpec, Verification
 
@@ -225,7 +224,7 @@ class Run:
             phase=self._timer.phase,
             report=self._report,
             device=self._device,
-            data_dir=_path(self._request.data_dir) or Settings().data_dir,
+            data_dir=_path(self._request.data_dir),
             replicas=spec.replicas,
             artifacts=_path(self._request.artifact_dir),
             weights=_path(self._request.weights_path),

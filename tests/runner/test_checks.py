@@ -9,6 +9,7 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure import peak_fraction
 from dyno.measure.execution_checks import DrainReading
 from dyno.measure.sampling import SamplingResult
 from dyno.models.result import Sensors
@@ -115,6 +116,17 @@ def test_the_fastest_reading_of_an_execution_that_fills_a_sample_counts(
     assert run_checks(tensorflow, DEVICE, [busy]).raised == []
 
 
+def test_a_slow_first_execution_after_the_samples_is_repeated_once(tensorflow: TensorFlow) -> None:
+    asked: list[int] = []
+
+    def execute(count: int) -> None:
+        asked.append(count)
+        time.sleep(WORK_S / 2 * (3 if len(asked) == 1 else count))
+
+    assert _executed(tensorflow, execute, 2).raised == []
+    assert asked == [1, 1]
+
+
 @pytest.mark.parametrize("count", [1, 2, 24])
 def test_executions_whose_number_does_not_change_the_time_are_detected(tensorflow: TensorFlow, count: int) -> None:
     [raised] = _executed(tensorflow, lambda times: time.sleep(WORK_S), count).raised
@@ -147,3 +159,54 @@ def test_the_drain_after_the_last_sample_counts_where_another_would_take_seconds
     assert counts == []
     assert _doubted(tensorflow, None, drain_s=WORK_S).raised == []  # late once, but not in the second reading
     assert set(counts) == {1}
+
+
+CALL_S = 1e-4  # a small execution consists mostly of its call
+
+
+def _small(tensorflow: TensorFlow, work_s: float, grown: Grown) -> CheckFindings:
+    """An execution of CALL_S, whose work would take `work_s` at the highest rate; 250 fill a sample."""
+    samples = SamplingResult([], [CALL_S] * 10, 250, True, "target", [], 0.0, 0.25, 0.0, 0.0, 0.25)
+    flops = work_s * peak_fraction.ceiling_per_s(DEVICE, "float32")
+    execute = _calls(CALL_S)
+    return run_checks(
+        tensorflow, DEVICE, [CheckedCase(execute, CaseSamples(samples, Sensors()), flops, "float32", grown, None)]
+    )
+
+
+def _calls(call_s: float) -> Callable[[int], None]:
+    def execute(count: int) -> None:
+        until_s = time.perf_counter() + count * call_s
+        while time.perf_counter() < until_s:
+            pass
+
+    return execute
+
+
+def test_small_work_is_grown_at_once_until_it_must_take_longer(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def grown(times: float) -> Callable[[int], None]:
+        asked.append(times)
+        return _calls(CALL_S + times * CALL_S / 20)
+
+    found = _small(tensorflow, CALL_S / 20, grown)
+    assert (found.raised, "WORK_ELIMINATED" in found.unchecked) == ([], False)
+    assert asked == [16]  # half of 15 twentieths is more than a quarter; half of 7 isn't
+
+
+def test_small_work_that_takes_as_long_16_times_is_detected(tensorflow: TensorFlow) -> None:
+    [raised] = _small(tensorflow, CALL_S / 20, lambda times: _calls(CALL_S)).raised
+    assert (raised.code, raised.evidence["times"]) == ("WORK_ELIMINATED", 16)
+
+
+def test_small_work_that_can_only_be_doubled_is_doubled(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def grown(times: float) -> Callable[[int], None] | None:
+        asked.append(times)
+        return _calls(CALL_S + times * CALL_S) if times == 2 else None
+
+    found = _small(tensorflow, CALL_S / 20, grown)
+    assert (found.raised, "WORK_ELIMINATED" in found.unchecked) == ([], False)
+    assert asked == [16, 32, 64, 2]

@@ -39,6 +39,7 @@ from dyno.models.result import Result, RunSamples
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
+from dyno.store.documents import StoredResult, encode_result
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
@@ -232,7 +233,7 @@ def publish(client: redis.Redis, settings: Settings, device: Device) -> WorkerRe
 def finish_job(
     client: redis.Redis, settings: Settings, http: Client, of: Path = EXAMPLE, samples: Sequence[RunSamples] = ()
 ) -> Any:
-    """Submit the example's job and finish it as a worker does. Returns the result as JSON."""
+    """Submit the example's job and finish it as a worker does. Returns the result as the API shows it."""
     example = json.loads(of.read_text())
     result = Result.model_validate(example["result"])
     device, leases = Device.model_validate(result.device), Leases(client, settings)
@@ -243,7 +244,7 @@ def finish_job(
     assert claim.job_id == job_id
     result = result.model_copy(update={"job": job_id})
     assert leases.finish(claim, "succeed", result=result, samples=samples or None)
-    return result.model_dump(mode="json", by_alias=True)
+    return json.loads(StoredResult(job_id, encode_result(result)).document)
 
 
 def lines(found: Measured) -> list[str]:

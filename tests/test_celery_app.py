@@ -63,6 +63,23 @@ def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, mes
     assert messages("cpu:0-1@alpha") == []
 
 
+def test_wake_ups_share_a_connection_and_get_a_new_one_once_redis_has_closed_it(
+    settings: Settings, client: redis.Redis
+) -> None:
+    messages = celery_app.key_prefix(settings) + celery_app.celery_queue("cpu").name
+
+    def send() -> set[str]:
+        """The ids of all connections after a wake-up."""
+        assert celery_app.send_wake_up(settings, "cpu")
+        assert client.delete(messages) == 1
+        return {each["id"] for each in client.client_list()}
+
+    connected = send()
+    assert send() == connected
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert not send() & connected - {str(client.client_id())}
+
+
 def test_neither_publishers_nor_consumers_bind_queues(settings: Settings, client: redis.Redis) -> None:
     celery_app.send_wake_up(settings, "cpu")
     with (
@@ -114,8 +131,9 @@ def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Pa
 def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
 ) -> None:
-    nowhere = celery_app.app(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
-    monkeypatch.setattr(celery_app, "_publisher", lambda settings: (nowhere, client))
+    nowhere = celery_app._Publisher(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
+    nowhere.client = client
+    monkeypatch.setattr(celery_app, "_publisher", lambda settings: nowhere)
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
         celery_app.send_wake_up(settings, "cpu")

@@ -162,15 +162,14 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 
 def _speed_ups(answer: Comparison) -> Iterator[str]:
-    """A sentence for each result but the base, such as "gpu is 29 x cpu (28.5 to 29.6): FASTER"."""
+    """A sentence for each result but the base, such as "H200: 29 x EPYC (28.5 to 29.6), FASTER"."""
     names = _names(answer)
     for name, row in zip(names, answer.results, strict=True):
         if (ratio := row.ratio) is None:
             continue
         value = "–" if ratio.value is None else f"{ratio.value:.4g}"
         more = f"; about {ratio.more_runs} more runs of each would decide" if ratio.more_runs else ""
-        interval = _bounds(ratio) or ratio.reason
-        yield f"{name} is {value} x {names[answer.base]} ({interval}): {ratio.verdict}{more}"
+        yield f"{name}: {value} x {names[answer.base]} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
 
 
 _NAMING = ("/workload", "/framework", "/replicas", "/device/model")
@@ -187,7 +186,8 @@ def _names(answer: Comparison) -> list[str]:
             for part, value in zip(parts, difference.values, strict=True):
                 part.extend([] if value is None else [f"{label}{value}"])
     names = [", ".join(part) for part in parts]
-    return names if len({*names}) == len(names) else [row.arm or row.job for row in answer.results]
+    are_apart = all(names) and len({*names}) == len(names)
+    return names if are_apart else [row.arm or row.job for row in answer.results]
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:

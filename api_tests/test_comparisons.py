@@ -27,9 +27,11 @@ COMPARISON_FIELDS = {
         "power",
         "verdict",
     ),
+    *("base", "same_work", "not_compared"),
     *("results", "differences", "warnings", "notes", "urls", "owner", "schema"),
 }
-RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smallest_effect", "reason"}
+ROUNDED = 1e-4  # results are stored with rounded figures
+RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smallest_effect", "more_runs", "reason"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_the_ratio_is_that_of_the_results_in_the_right_direction(api: Api, compa
     assert second["value"] == other
     ratio = second["ratio"]
     assert ratio["value"] == pytest.approx(
-        first / (second["adjusted_value"] or other), rel=1e-4
+        first / (second["adjusted_value"] or other), rel=ROUNDED
     )  # at the clock of the first
     assert ratio["verdict"] in ("FASTER", "SLOWER", "SAME", "INCONCLUSIVE")
     assert (ratio["low"] is None) == (ratio["reason"] is not None)
@@ -80,16 +82,74 @@ def test_a_comparison_is_kept_and_drawn(api: Api, comparison: dict[str, Any], al
     assert all(job[-8:] in words for job in alike)
 
 
-def test_different_work_is_not_comparable(api: Api, alike: list[str]) -> None:
-    other = api.finished(api.submit(TINY | {"params": {"n": 64, "repeats": 99}}))["id"]
+@pytest.fixture(scope="module")
+def in_bfloat16(api: Api) -> str:
+    """A succeeded job of as many products of another size, in another precision."""
+    return str(api.finished(api.submit(TWO_RUNS | {"params": {"n": 96, "dtype": "bfloat16"}}))["id"])
+
+
+def values(comparison: dict[str, Any], field: str) -> list[Any]:
+    [found] = [each["values"] for each in comparison["differences"] if each["field"] == field]
+    return list(found)
+
+
+def test_results_of_the_same_work_say_so(comparison: dict[str, Any]) -> None:
+    assert (comparison["same_work"], comparison["not_compared"], comparison["base"]) == (True, [], 0)
+
+
+def test_different_work_is_compared_per_unit_of_work_and_named(api: Api, alike: list[str], in_bfloat16: str) -> None:
+    answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], in_bfloat16]})
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert (made["same_work"], made["metric"], made["unit"]) == (False, "throughput", "FLOP/s")
+    assert made["not_compared"] == ["execution_time"]
+    assert values(made, "/params/n") == [64, 96]
+    assert values(made, "/params/dtype") == values(made, "/precision/requested") == ["float32", "bfloat16"]
+    first, other = (each["value"] for each in made["results"])
+    assert made["results"][1]["ratio"]["value"] == pytest.approx(
+        (made["results"][1]["adjusted_value"] or other) / first, rel=ROUNDED
+    )
+    assert any("execution_time" in note for note in made["notes"])
+
+
+def test_a_metric_that_depends_on_the_amount_of_work_is_refused_for_different_amounts(
+    api: Api, alike: list[str], in_bfloat16: str
+) -> None:
+    answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], in_bfloat16], "metric": "execution_time"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
+    [error] = answer.json()["errors"]
+    assert (error["pointer"], error["code"]) == ("/metric", "other-work")
+    assert "throughput" in error["detail"]
+
+
+@pytest.mark.parametrize("by", ["id", "index"])
+def test_every_ratio_is_to_the_named_base(api: Api, alike: list[str], in_bfloat16: str, by: str) -> None:
+    body = {"jobs": [*alike, in_bfloat16], "base": in_bfloat16 if by == "id" else 2}
+    made = api.http.post("/v1/comparisons", json=body).json()
+    assert [each["job"] for each in made["results"]] == [*alike, in_bfloat16]
+    assert made["base"] == 2
+    assert [each["ratio"] is None for each in made["results"]] == [False, False, True]
+
+
+@pytest.mark.parametrize("base", [2, -1, "job_00000000000000000000000000", "first", True])
+def test_a_base_that_is_not_compared_is_refused(api: Api, alike: list[str], base: Any) -> None:
+    answer = api.http.post("/v1/comparisons", json={"jobs": alike, "base": base})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/base"]
+
+
+def test_results_without_a_shared_metric_are_not_comparable(api: Api, alike: list[str]) -> None:
+    other = api.finished(api.submit(TINY | {"workload": "device_info", "params": {}}))["id"]
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
-    assert answer.json()["differing"] == [{"field": "/params/repeats", "values": [100, 99]}]
+    differing = {each["field"]: each["values"] for each in answer.json()["differing"]}
+    assert differing["/workload"] == ["matmul", "device_info"]
+    assert "discovery_time in s" in differing["/metrics"][1]
 
 
 @pytest.fixture(scope="module")
 def in_turns(api: Api) -> dict[str, Any]:
-    """The done comparison of two specs that do the same work in different ways, run in turns."""
+    """The done comparison of two specs of different work, run in turns."""
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
     answer = api.http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False})
@@ -111,6 +171,7 @@ def test_two_specs_run_in_turns_on_one_device(api: Api, in_turns: dict[str, Any]
     assert second["ratio"].keys() == RATIO_FIELDS
     assert second["ratio"]["degrees_of_freedom"] == 2
     assert in_turns["differences"][0] == {"field": "/params/repeats", "values": [10, 20]}
+    assert (in_turns["same_work"], in_turns["not_compared"]) == (False, ["execution_time"])
     result = api.http.get(f"/v1/jobs/{in_turns['job']}/result").json()
     begun_s = sorted(
         (run["started_at_s"], arm) for arm, each in enumerate((result, *result["arms"])) for run in each["runs"]

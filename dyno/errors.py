@@ -7,7 +7,7 @@ DynoError
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
-├── NotComparable      the results differ in their work, or some come from emulated devices; names every field
+├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
 ├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey, UnknownDelivery
 ├── JobFinished        the transition isn't possible, since the job is done
@@ -265,7 +265,7 @@ class CommandExit(IntEnum):
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # `dyno compare`: a result is slower than the first
+    SLOWER = 5  # `dyno compare`: a result is slower than the base, or with --fail-on may be
 
 
 class WorkerExit(IntEnum):

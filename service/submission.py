@@ -31,6 +31,7 @@ from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, Spe
 from dyno.models.spec import InterleavedSpec
 from dyno.store import jobs, placement
 from dyno.store.fleet import DEVICES_FRESH_S
+from dyno.workloads.contract import Params
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec
@@ -167,9 +168,9 @@ async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comp
     if job.status is not Status.SUCCEEDED:
         return unfinished_comparison(job, spec, job.failure)
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
-    free = workload.params.untimed | workload.params.how if workload else frozenset()
+    params = workload.params if workload else Params
     try:
-        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, free)  # the first one imports SciPy
+        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, params)  # the first imports SciPy
     except (NotComparable, InvalidComparison) as error:
         message = f"both specs ran, but their results can't be compared: {error.detail}"
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="not_comparable", message=message)

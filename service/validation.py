@@ -19,7 +19,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
-from dyno.measure import compare_results, result_metrics
+from dyno.measure import compare_results
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
@@ -289,7 +289,7 @@ class ComparisonRequest:
 def validate_comparison(
     document: Mapping[str, Any], faults: Iterable[FieldError], workloads: Mapping[str, Workload]
 ) -> ComparisonRequest:
-    """Raises InvalidComparison with every wrong field of either spec, and NotComparable."""
+    """Raises InvalidComparison with every wrong field of either spec, and NotComparable without a shared metric."""
     errors, asked = [*faults], None
     try:
         asked = CompareSpecs.model_validate(document, strict=True)
@@ -299,7 +299,6 @@ def validate_comparison(
     if errors or asked is None:
         raise InvalidComparison(one_error_per_field(errors))
     first, second = (_with_runs(each, asked.pairs) for each in requests)
-    compare_results.check_specs(first.spec, second.spec, first.params.untimed | first.params.how)
     joint = InterleavedSpec(
         **dict(first.spec),
         against=second.spec,
@@ -353,26 +352,12 @@ def _with_runs(request: JobRequest, pairs: int) -> JobRequest:
 
 
 def _metric(asked: str | None, first: JobRequest, second: JobRequest) -> str:
-    """The metric to compare: one that every run samples. If the params change the work of one execution, metrics per
-    amount of work can't be compared. Raises InvalidComparison."""
-    alike = first.spec.params.keys() | second.spec.params.keys()
-    same = all(first.spec.params.get(n) == second.spec.params.get(n) for n in alike if n in first.params.how)
-    sampled = first.workload.sampled_for(first.params)
-    able = [metric.name for metric in sampled if same or metric.amount is None]
-    if asked is None:
-        return able[0]
-    if asked not in able:
-        known = asked in [metric.name for metric in sampled]
-        detail = f'"{asked}" {_why_not(asked, known, first)}; choose {" or ".join(able)}'
-        raise InvalidComparison([FieldError("/metric", "other-work" if known else "unknown-metric", detail)])
-    return asked
-
-
-def _why_not(asked: str, sampled: bool, request: JobRequest) -> str:
-    if sampled:
-        return "depends on the amount of work, which differs between the specs' params"
-    names = [metric.name for metric in request.workload.metrics_for(request.params)]
-    return "isn't sampled" if asked.removeprefix(result_metrics.COLD) in names else "is not a metric of these specs"
+    """The metric to compare: one that every run of both samples. Raises NotComparable and InvalidComparison."""
+    differing = compare_results.spec_differences([first.spec, second.spec])
+    free = first.params.untimed | first.params.how
+    sampled = [each.workload.sampled_for(each.params) for each in (first, second)]
+    shared = compare_results.shared_metrics(sampled, differing, lambda _: free)
+    return shared.choose(asked, "a metric that the runs of both specs sample in the same unit")
 
 
 def errors_in_spec(place: int, errors: Iterable[FieldError]) -> list[FieldError]:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -375,14 +376,22 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
 
 
 _BARS = "File to save a bar chart to, as SVG."
+_FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE. May be repeated."
 _JOB = re.compile("job_[0-9A-Z]{26}")
+
+
+class FailOn(StrEnum):
+    SLOWER = "slower"
+    INCONCLUSIVE = "inconclusive"
 
 
 @cli.app.command()
 @cli.exit_codes
 def compare(
-    first: Annotated[str, typer.Argument(help="The baseline: a job, or a file with a spec.")],
-    others: Annotated[list[str], typer.Argument(help="Jobs of the same work, or one file with a second spec.")],
+    first: Annotated[str, typer.Argument(help="A job, or a file with a spec.")],
+    others: Annotated[list[str], typer.Argument(help="Further jobs, or one file with a second spec.")],
+    base: Annotated[str | None, typer.Option(help="Compare with this job; a job id, or its index from 0.")] = None,
+    fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON)] = None,
     metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
     margin: Annotated[float, typer.Option(help="Ratios that count as the same: 0.02 is ±2 %.")] = MARGIN,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = CONFIDENCE,
@@ -392,16 +401,20 @@ def compare(
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:
-    """Compare results with the first, or run two specs in turns and compare them. Exit code 5 if any is SLOWER.
+    """Compare results that have the same metric, or run two specs in turns and compare them.
 
-    A spec is the body of POST /v1/jobs, as a JSON file. Ctrl-C cancels the job that runs them.
+    Exit code 5 if any is SLOWER than the base. A spec is the body of POST /v1/jobs, as a JSON file. Ctrl-C cancels the
+    job that runs them.
     """
     names = [first, *others]
+    base_index = 0 if base is None else _base_index(base, names)
     options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
     with retrying_client(url) as client:
         if any(_JOB.fullmatch(name) for name in names):
-            found = client.compare(names, **options)
+            found = client.compare(names, base=base_index, **options)
         else:
+            if base_index > 0:
+                raise typer.BadParameter("two specs are compared with the first: name the base's file first")
             found = _run_specs(
                 client, [_read_spec(name) for name in names], as_json, options | {"pairs": pairs, "control": control}
             )
@@ -411,8 +424,17 @@ def compare(
     cli.print_result(
         found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
     )
-    if any(each.ratio is not None and each.ratio.verdict is Comparative.SLOWER for each in found.results):
+    failing = {Comparative.SLOWER, *([Comparative.INCONCLUSIVE] if FailOn.INCONCLUSIVE in (fail_on or []) else [])}
+    if any(each.ratio is not None and each.ratio.verdict in failing for each in found.results):
         raise typer.Exit(CommandExit.SLOWER)
+
+
+def _base_index(base: str, names: list[str]) -> int:
+    if base in names:
+        return names.index(base)
+    if base.isdecimal() and int(base) < len(names):
+        return int(base)
+    raise typer.BadParameter(f"--base {base} is neither one of the compared names nor an index below {len(names)}")
 
 
 def _read_spec(name: str) -> dict[str, Any]:

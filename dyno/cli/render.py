@@ -141,11 +141,14 @@ def result(console: Console, answer: Result) -> None:
 
 
 def comparison(console: Console, answer: Comparison) -> None:
-    """Print the ratios to the first result, other differences, warnings and caveats."""
+    """Print the ratios to the base in a table and as sentences, what differs, warnings and caveats."""
     of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "smallest effect")
     headings = ("job", "device", "value", *of_ratio, "result")
     title = f"{answer.workload}: {answer.metric}, {answer.better} is better"
     print_table(console, headings, (_compared_cells(row, answer.unit) for row in answer.results), title)
+    for sentence in _speed_ups(answer):
+        console.print(sentence, markup=False, highlight=False)
+    console.print(f"same work: {'yes' if answer.same_work else 'no'}", highlight=False)
     console.print(f"comparison: {answer.id}" + (f", by {answer.job}" if answer.job else ""), highlight=False)
     if answer.control is not None:
         console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
@@ -156,6 +159,35 @@ def comparison(console: Console, answer: Comparison) -> None:
         console.print(f"{warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     for note in answer.notes:
         console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _speed_ups(answer: Comparison) -> Iterator[str]:
+    """A sentence for each result but the base, such as "H200: 29 x EPYC (28.5 to 29.6), FASTER"."""
+    names = _names(answer)
+    for name, row in zip(names, answer.results, strict=True):
+        if (ratio := row.ratio) is None:
+            continue
+        value = "–" if ratio.value is None else f"{ratio.value:.4g}"
+        more = f"; about {ratio.more_runs} more runs of each would decide" if ratio.more_runs else ""
+        yield f"{name}: {value} x {names[answer.base]} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
+
+
+_NAMING = ("/workload", "/framework", "/replicas", "/device/model")
+
+
+def _names(answer: Comparison) -> list[str]:
+    """What tells the results apart: the differing params, framework and so on; else their jobs."""
+    parts: list[list[str]] = [[] for _ in answer.results]
+    fields = {difference.field for difference in answer.differences}
+    for difference in answer.differences:
+        is_param = difference.field.startswith("/params/") and "/workload" not in fields
+        if is_param or difference.field in _NAMING:
+            label = difference.field.rpartition("/")[2] + " " if is_param or difference.field == "/replicas" else ""
+            for part, value in zip(parts, difference.values, strict=True):
+                part.extend([] if value is None else [f"{label}{value}"])
+    names = [", ".join(part) for part in parts]
+    are_apart = all(names) and len({*names}) == len(names)
+    return names if are_apart else [row.arm or row.job for row in answer.results]
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:

@@ -187,9 +187,13 @@ class Client:
         metric: str | None = None,
         margin: float = MARGIN,
         confidence: float = CONFIDENCE,
+        base: str | int = 0,
     ) -> Comparison:
-        """Compare the jobs' results with the first one's. Raises Refused: `not-comparable` names the differences."""
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        """Compare the jobs' results with that of `base`, a job or its index.
+
+        Raises Refused: `not-comparable` if the results share no metric.
+        """
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
         return self._send(endpoints.compare(json=wanted))
 
     def compare_specs(
@@ -197,7 +201,7 @@ class Client:
     ) -> Comparison:
         """Run both specs in turns on one device, wait, and compare them. Options as in `begin_comparison`.
 
-        Raises Refused (`not-comparable` names the differences), or ComparisonNotMade if the job fails or is canceled.
+        Raises Refused (`not-comparable` without a shared metric), or ComparisonNotMade if the job fails or is canceled.
         """
         begun = self._send(endpoints.begin_comparison(first, second, options))
         self.wait(begun.job, progress)
@@ -476,8 +480,9 @@ class AsyncClient:
         metric: str | None = None,
         margin: float = MARGIN,
         confidence: float = CONFIDENCE,
+        base: str | int = 0,
     ) -> Comparison:
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
         return await self._send(endpoints.compare(json=wanted))
 
     async def compare_specs(

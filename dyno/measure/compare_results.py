@@ -1,17 +1,23 @@
-"""Compare results of the same work: ratios to the first, differences and warnings.
+"""Compare results that share a metric: ratios to a base, everything that differs, and warnings.
 
-Comparable results have the same workload, params, precision and `method_version`. Emulated devices are compared only
-with emulated ones. Params that don't change what a sample times (`Params.untimed`: epochs, trials, …) may differ,
-unless the metric is taken once, such as an accuracy. An unobserved precision doesn't prove a different one, so it is
-only reported as a difference.
+Whatever differs is named, and decides what the ratios mean:
+
+- The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
+  a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
+  Untimed params count for a metric that is taken once, such as the training's time. An unobserved precision doesn't
+  prove a different one.
+- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount differs, because
+  workload or params do, totals such as the time of an epoch aren't compared.
+
+A metric is shared if all results have one of the same name, unit and direction.
 
 WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster result. Well-tuned dense work reaches 60 to
 90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
-reaches little on any device, which doesn't make it a weak baseline. The first result is weak if it used less than 30 %
-of its peak, and less than half of the share that a faster result used of its own.
+reaches little on any device, which doesn't make it a weak baseline. The base is weak if it used less than 30 % of its
+peak, and less than half of the share that a faster result used of its own.
 
-Results of equal hardware at different times are compared at the clock of the first one
-(`dyno.measure.clock_adjustment`). Clocks of different hardware aren't adjusted: they are a part of the difference.
+Results of equal hardware at different times are compared at the clock of the base (`dyno.measure.clock_adjustment`).
+Clocks of different hardware aren't adjusted: they are a part of the difference.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,9 +33,11 @@ from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.validation_messages import pointer
+from dyno.workloads.contract import MetricSpec, Params
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
 _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the amount of work, except for times per unit of work
 
 
 @dataclass(frozen=True)
@@ -56,81 +64,99 @@ def metric_named(result: Result, metric: str) -> Metric | None:
     return next((each for each in result.metrics if each.name == metric), None)
 
 
-def check_comparable(entries: Sequence[ComparisonEntry], requested: str | None, untimed: Collection[str]) -> str:
-    """The name of the metric to compare: `requested`, or the first metric of the first result.
+@dataclass(frozen=True)
+class SharedMetrics:
+    """Names of the metrics that all sides have. `totals` can't be compared, because the amounts of work differ."""
 
-    Raises NotComparable with all fields that prevent a comparison, and InvalidComparison if a result lacks the metric.
-    """
-    of_first = [each.name for each in entries[0].result.metrics]
-    metric = requested or next(iter(of_first), "")
-    found = [metric_named(entry.result, metric) for entry in entries]
-    differing = _of_the_work(entries)
-    whatever_metric = [each for each in differing if not _names(each.field, untimed)]
-    if None in found and not whatever_metric:  # a misspelt name, before differences that matter only for some metrics
-        there = [name for name in of_first if all(metric_named(entry.result, name) for entry in entries)]
-        detail = f'not every result has a metric "{metric}"; all have: {", ".join(there) or "none"}'
-        raise InvalidComparison([FieldError("/metric", "unknown-metric", detail)])
-    all_sampled = all(each and each.by_run for each in found)
-    if forbidding := whatever_metric if all_sampled else differing:
-        fields = {each.field: each.values for each in forbidding}
-        raise NotComparable(f"these results differ in {', '.join(fields)}, so they can't be compared", fields)
-    return metric
+    comparable: list[str]
+    totals: list[str]
+    differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
+
+    def choose(self, requested: str | None, what: str) -> str:
+        """The metric to compare: `requested`, or the first. `what` names such a metric in a message.
+
+        Raises NotComparable if there is none, and InvalidComparison if it isn't the requested one.
+        """
+        if not self.comparable:
+            totals = f"{_words(self.totals)} would depend on the amount of work"
+            why = totals if self.totals else "none has the same name, unit and direction everywhere"
+            raise NotComparable(
+                f"there is no metric to compare: {why}; differing: {_words(self.differing)}", self.differing
+            )
+        if requested is None:
+            return self.comparable[0]
+        choose = f"choose {' or '.join(self.comparable)}"
+        if requested in self.totals:
+            detail = f'"{requested}" depends on the amount of work, which differs; {choose}'
+            raise InvalidComparison([FieldError("/metric", "other-work", detail)])
+        if requested not in self.comparable:
+            raise InvalidComparison([FieldError("/metric", "unknown-metric", f'"{requested}" isn\'t {what}; {choose}')])
+        return requested
 
 
-def check_specs(first: Spec, second: Spec, free: Collection[str]) -> None:
-    """Raises NotComparable with all fields in which the requested work differs, except params in `free`."""
-    work = [{"/workload": each.workload, **_flat("/params", each.params, depth=1)} for each in (first, second)]
-    fields = {each.field: each.values for each in _differing(work) if not _names(each.field, free)}
-    if fields:
-        raise NotComparable(f"these specs differ in {', '.join(fields)}, so they don't request the same work", fields)
+_Metrics = Sequence[Metric] | Sequence[MetricSpec]
+
+
+def shared_metrics(
+    of_each: Sequence[_Metrics], differing: Sequence[comparison.Difference], free: Callable[[str], Collection[str]]
+) -> SharedMetrics:
+    """The metrics that all sides have; `free(name)` are the params that don't change the amount of a metric's work."""
+    first, *others = ({each.name: (each.unit, each.better) for each in metrics} for metrics in of_each)
+    shared = [name for name, form in first.items() if all(other.get(name) == form for other in others)]
+    totals = [
+        name
+        for name in shared
+        if _is_total(name, first[name][0]) and any(changes_amount(each, free(name)) for each in differing)
+    ]
+    fields = {each.field: each.values for each in differing if changes_work(each, ())}
+    units = [[f"{each.name} in {each.unit}" for each in metrics] for metrics in of_each]
+    comparable = [name for name in shared if name not in totals]
+    return SharedMetrics(comparable, totals, fields if shared else {**fields, "/metrics": units})
+
+
+def _is_total(name: str, unit: str) -> bool:
+    return unit in _TOTALS and not name.startswith("time_per_")
+
+
+def changes_amount(difference: comparison.Difference, free: Collection[str]) -> bool:
+    """Whether this is a difference in the amount of work: in the workload, or in params that aren't `free`."""
+    root, _, param = difference.field[1:].partition("/")
+    return root == "workload" or (root == "params" and param.split("/")[0] not in free)
+
+
+def changes_work(difference: comparison.Difference, free: Collection[str]) -> bool:
+    """As `changes_amount`, or in the requested or observed precision."""
+    if difference.field.startswith("/precision/"):
+        return len({str(each) for each in difference.values if each is not None}) > 1
+    return changes_amount(difference, free)
 
 
 def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
-    """All differences that don't prevent a comparison."""
-    return [*_of_the_work(entries), *_precision_unknown(entries), *_differing([_circumstances(e) for e in entries])]
+    """Every field that differs and may explain a ratio."""
+    return _differing([{**_requested_work(entry.spec), **_circumstances(entry)} for entry in entries])
 
 
-def _names(field: str, params: Collection[str]) -> bool:
-    return field.removeprefix("/params/").split("/")[0] in params if field.startswith("/params/") else False
+def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
+    """All differences in the requested work."""
+    return _differing([_requested_work(spec) for spec in specs])
 
 
-def _of_the_work(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
-    found = _differing([_work_of(entry) for entry in entries])
-    observed = [_observed(entry.result) for entry in entries]
-    if len(set(observed) - {None}) > 1:
-        found.append(comparison.Difference(field="/precision/observed", values=list(observed)))
-    return found
-
-
-def _work_of(entry: ComparisonEntry) -> dict[str, Any]:
-    result = entry.result
-    return {
-        "/workload": result.workload,
-        **_flat("/params", entry.spec.params, depth=1),
-        "/precision/requested": result.precision.requested if result.precision else None,
-        "/method_version": result.method_version,
-        "/device/emulated": bool(result.device.get("emulated")),
-    }
-
-
-def _observed(result: Result) -> str | None:
-    return result.precision.observed if result.precision else None
-
-
-def _precision_unknown(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
-    observed = [_observed(entry.result) for entry in entries]
-    partly = None in observed and len(set(observed)) > 1
-    return [comparison.Difference(field="/precision/observed", values=list(observed))] if partly else []
+def _requested_work(spec: Spec) -> dict[str, Any]:
+    return {"/workload": spec.workload, **_flat("/params", spec.params, depth=1)}
 
 
 def _circumstances(entry: ComparisonEntry) -> dict[str, Any]:
     result, spec = entry.result, entry.spec
     return {
+        "/precision/requested": result.precision.requested if result.precision else None,
+        "/precision/observed": result.precision.observed if result.precision else None,
         "/framework": spec.framework,
         "/replicas": spec.replicas,
         "/seed": spec.seed,
         **_flat("/measure", spec.measure.model_dump(mode="json"), depth=1),
+        "/method_version": result.method_version,
         **{f"/device/{name}": result.device.get(name) for name in _OF_THE_DEVICE},
+        "/device/emulated": bool(result.device.get("emulated")),
         "/hardware_id": result.hardware_id,
         "/context_id": result.context_id,
         **_flat("/environment", result.environment, depth=2),
@@ -159,14 +185,18 @@ def _differing(each: Sequence[Mapping[str, Any]]) -> list[comparison.Difference]
     ]
 
 
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
 WEAK_SHARE = 0.3
 
 
-def weak_baseline(results: Sequence[comparison.Compared]) -> ResultWarning | None:
-    """Silent if the peak of either side is unknown, or if no result is faster than the first."""
-    first, *others = results
+def weak_baseline(results: Sequence[comparison.Compared], base: int = 0) -> ResultWarning | None:
+    """Silent if the peak of either side is unknown, or if no result is faster than the base."""
+    first = results[base]
     winners = [
-        each for each in others if each.ratio is not None and each.ratio.verdict is comparison.Comparative.FASTER
+        each for each in results if each.ratio is not None and each.ratio.verdict is comparison.Comparative.FASTER
     ]
     reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
     share = first.peak_fraction
@@ -193,44 +223,63 @@ Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEsti
 def compare(
     how: comparison.CompareHow,
     entries: Sequence[ComparisonEntry],
-    untimed: Collection[str],
+    params: type[Params],
     created_at: datetime,
     estimator: Estimator = ratios.ratio_of_means,
     *,
+    base: int = 0,
     at_one_clock: bool = True,
 ) -> comparison.Comparison:
-    """Compare `entries`, in the requested order; `untimed` is as in `dyno.workloads.contract.Params`.
+    """Compare `entries` with `entries[base]`, in the requested order; `params` are those of the workload.
 
-    `at_one_clock`: at the clock of the first result, where possible.
+    `at_one_clock`: at the clock of the base, where possible.
 
     Raises NotComparable and InvalidComparison.
     """
-    name = check_comparable(entries, how.metric, untimed)
+    differing = differences(entries)
+
+    def free(metric: str) -> frozenset[str]:
+        sampled = all(each.by_run for entry in entries for each in entry.result.metrics if each.name == metric)
+        return params.how | params.untimed if sampled else params.how
+
+    shared = shared_metrics([entry.result.metrics for entry in entries], differing, free)
+    name = shared.choose(how.metric, "a metric that all results have in the same unit")
+    other_work = [each.field for each in differing if changes_work(each, free(name))]
     metrics = [metric for entry in entries if (metric := metric_named(entry.result, name)) is not None]
+    of_base = metrics[base]
     adjusted = [
-        _at_clock_of(metrics[0], metric) if at_one_clock and _same_hardware(entries[0], entry) else metric
+        _at_clock_of(of_base, metric, same_work=not other_work)
+        if at_one_clock and _same_hardware(entries[base], entry)
+        else metric
         for entry, metric in zip(entries, metrics, strict=True)
     ]
     results = [
-        _compared(entry, metric, at_clock, None if place == 0 else ratio(metrics[0], at_clock, how, estimator), how)
+        _compared(entry, metric, at_clock, None if place == base else ratio(of_base, at_clock, how, estimator), how)
         for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
     ]
-    weak = weak_baseline(results)
+    weak = weak_baseline(results, base)
     comparison_id = comparison.new_comparison_id()
     return comparison.Comparison(
         id=comparison_id,
         created_at=created_at,
-        workload=entries[0].result.workload,
+        workload=entries[base].result.workload,
         metric=name,
-        unit=metrics[0].unit,
-        better=metrics[0].better,
+        unit=of_base.unit,
+        better=of_base.better,
+        base=base,
+        same_work=not other_work,
+        not_compared=shared.totals,
         confidence=how.confidence,
         margin=how.margin,
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
-        differences=differences(entries),
+        differences=differing,
         warnings=[] if weak is None else [weak],
-        notes=_notes(entries, results, how.confidence),
+        notes=[
+            *_work_notes(of_base, other_work, shared.totals),
+            *untrusted_notes(entries),
+            *(_notes(results, base, how.confidence) if at_one_clock else []),
+        ],
         urls=comparison.urls_of(comparison_id),
     )
 
@@ -247,13 +296,16 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
             verdict=comparison.Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason
         )
     found = estimator(over.by_run, under.by_run, how.confidence)
+    verdict = ratios.comparative_verdict(found.interval, how.margin)
+    undecided = verdict is comparison.Comparative.INCONCLUSIVE
     return comparison.Ratio(
-        verdict=ratios.comparative_verdict(found.interval, how.margin),
+        verdict=verdict,
         value=found.interval.value,
         low=_not_below_zero(found.interval.low),
         high=found.interval.high,
         degrees_of_freedom=found.degrees,
         smallest_effect=found.smallest_effect,
+        more_runs=ratios.more_runs(found, how.margin, how.confidence) if undecided else None,
         reason=found.interval.reason,
     )
 
@@ -271,11 +323,14 @@ def _same_hardware(first: ComparisonEntry, other: ComparisonEntry) -> bool:
     return first.result.hardware_id is not None and first.result.hardware_id == other.result.hardware_id
 
 
-def _at_clock_of(first: Metric, metric: Metric) -> Metric:
-    """The metric at the clock of `first`, by the elasticity that rests on more results; itself if it is unknown."""
+def _at_clock_of(first: Metric, metric: Metric, *, same_work: bool) -> Metric:
+    """The metric at the clock of `first`; itself if its elasticity is unknown. The same work has the same elasticity,
+    so the one that rests on more results counts.
+    """
     if first.repeat is None or metric.repeat is None:
         return metric
-    known = max(first.repeat, metric.repeat, key=lambda repeat: repeat.based_on.jobs)
+    candidates = [first.repeat, metric.repeat] if same_work else [metric.repeat]
+    known = max(candidates, key=lambda repeat: repeat.based_on.jobs)
     factor = clock_adjustment.factor(metric.repeat.clock_hz, first.repeat.clock_hz, known.elasticity)
     if factor == 1 or metric.value is None:
         return metric
@@ -330,12 +385,24 @@ def _not_below_zero(low: float | None) -> float | None:
     return None if low is None else max(0.0, low)
 
 
-def _notes(entries: Sequence[ComparisonEntry], results: Sequence[comparison.Compared], confidence: float) -> list[str]:
+def _work_notes(metric: Metric, other_work: Sequence[str], totals: Sequence[str]) -> list[str]:
+    found = []
+    if other_work:
+        found.append(
+            f"The work differs in {_words(other_work)}: the ratios are of {metric.name} in {metric.unit}, not changes "
+            "of speed at the same work."
+        )
+    if totals:
+        found.append(f"Not compared, because they depend on the amount of work: {_words(totals)}.")
+    return found
+
+
+def _notes(results: Sequence[comparison.Compared], base: int, confidence: float) -> list[str]:
     missed = chance_of_miss(confidence)
     many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
     adjusted = [each.job for each in results if each.adjusted_value is not None]
-    clocks = [f"The ratios use values at the clock of {results[0].job}, for {', '.join(adjusted)}."] if adjusted else []
-    return [*untrusted_notes(entries), _APART, *clocks, *(many if len(results) > 2 else [])]
+    clocks = [f"The ratios use values at the clock of {results[base].job}, for {_words(adjusted)}."] if adjusted else []
+    return [_APART, *clocks, *(many if len(results) > 2 else [])]
 
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
@@ -353,10 +420,10 @@ def chance_of_miss(confidence: float) -> str:
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
 
 
-def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> comparison.Comparison:
-    """Compare the two specs of a job. `result` is the job's result with its arms; `free` lists params that may differ.
+def compare_variants(job: Job, spec: InterleavedSpec, result: Result, params: type[Params]) -> comparison.Comparison:
+    """Compare the two specs of a job. `result` is the job's result with its arms; `params` are those of the workload.
 
-    Raises NotComparable and InvalidComparison: runs may differ, for example in precision, if the specs don't.
+    Raises NotComparable and InvalidComparison, if the worker is of another version.
     """
     if len(result.arms) != 1 + spec.control:
         detail = "the worker ran other specs: its version doesn't support interleaved specs. Upgrade the worker"
@@ -365,7 +432,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, free, job.created_at, ratios.paired_ratio, at_one_clock=False)
+    found = compare(how, entries, params, job.created_at, ratios.paired_ratio, at_one_clock=False)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
     comparison_id = comparison.comparison_of(job.id)
@@ -375,7 +442,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
             "kind": "interleaved",
             "job": job.id,
             "control": noise,
-            "notes": [*untrusted_notes(entries), *([_unsteady_control(spec.confidence)] if unsteady else [])],
+            "notes": [*found.notes, *([_unsteady_control(spec.confidence)] if unsteady else [])],
             "urls": comparison.urls_of(comparison_id),
             "owner": job.owner,
         }

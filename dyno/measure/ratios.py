@@ -15,23 +15,40 @@ with the pooled variance within the groups and pairs - 2 degrees of freedom. The
 swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
 """
 
+import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
 
 from dyno.measure.statistics import CONFIDENCE, Interval, student_t
 from dyno.models.comparison import POWER, Comparative
 
 _LARGEST_LOG = 10.0  # e**10 exceeds the ratio of any two devices
+_MOST_RUNS = 2**20
+
+
+class Scatter(NamedTuple):
+    """The standard error of a ratio's logarithm, and its degrees of freedom."""
+
+    error: float
+    degrees: float
 
 
 @dataclass(frozen=True)
 class RatioEstimate:
-    """A ratio of means. `degrees` may be fractional. It and `smallest_effect` are None without an interval."""
+    """A ratio of means. `degrees` may be fractional. It and `smallest_effect` are None without an interval.
+
+    `with_more(runs)` is the scatter to expect with that many more runs on each side, a multiple of `step`; None if the
+    scatter is unknown.
+    """
 
     interval: Interval
     degrees: float | None = None
     smallest_effect: float | None = None
+    with_more: Callable[[int], Scatter] | None = None
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,11 @@ class _Mean:
     value: float
     variance: float
     count: int
+
+    def with_more(self, runs: int) -> "_Mean":
+        """The mean of that many more runs with the same scatter."""
+        count = self.count + runs
+        return _Mean(self.value, self.variance * self.count / count, count)
 
 
 def ratio_of_means(
@@ -59,13 +81,22 @@ def ratio_of_means(
     degrees = _degrees(ratio, over, under)
     t = student_t(degrees, confidence)
     bounds = fieller(over.value, under.value, over.variance, under.variance, t)
+    if over.value == 0:
+        return RatioEstimate(Interval(ratio, *bounds or (None, None)), degrees)
+
+    def with_more(runs: int) -> Scatter:
+        return _scatter(over.with_more(runs), under.with_more(runs))
+
     if bounds is None:
         reason = "the baseline scatters so much that the ratio has no upper bound"
-        return RatioEstimate(Interval(ratio, reason=reason), degrees)
-    if over.value == 0:
-        return RatioEstimate(Interval(ratio, *bounds), degrees)
+        return RatioEstimate(Interval(ratio, reason=reason), degrees, with_more=with_more)
+    effect = smallest_effect(with_more(0).error, degrees, t)
+    return RatioEstimate(Interval(ratio, *bounds), degrees, effect, with_more)
+
+
+def _scatter(over: _Mean, under: _Mean) -> Scatter:
     error = math.sqrt(over.variance / over.value**2 + under.variance / under.value**2)
-    return RatioEstimate(Interval(ratio, *bounds), degrees, smallest_effect(error, degrees, t))
+    return Scatter(error, _degrees(over.value / under.value, over, under))
 
 
 def fieller(
@@ -97,6 +128,37 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
     if interval.low > 1:
         return Comparative.FASTER
     return Comparative.SLOWER if interval.high < 1 else Comparative.INCONCLUSIVE
+
+
+def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
+    """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
+
+    At the estimated ratio and scatter. None if the scatter is unknown, or for more than about a million runs.
+    """
+    with_more, step = estimate.with_more, estimate.step
+    if with_more is None:
+        return None
+    centre, band = math.log(estimate.interval.value), math.log1p(margin)
+
+    def decide(runs: int) -> bool:
+        error, degrees = with_more(runs)
+        return _chance_of_verdict(NormalDist(centre, error), student_t(degrees, confidence) * error, band) >= POWER
+
+    most = step
+    while not decide(most):
+        most *= 2
+        if most > _MOST_RUNS:
+            return None
+    candidates = range(step, most + 1, step)
+    return candidates[bisect.bisect_left(candidates, True, key=decide)]
+
+
+def _chance_of_verdict(logarithm: NormalDist, half: float, band: float) -> float:
+    """The chance that an interval of half-width `half` around a ratio's logarithm excludes 0 or lies in the band."""
+    if 2 * half <= band:
+        return 1.0
+    same = logarithm.cdf(band - half) - logarithm.cdf(half - band) if half < band else 0.0
+    return logarithm.cdf(-half) + 1 - logarithm.cdf(half) + same
 
 
 def _mean(values: Sequence[float]) -> _Mean:
@@ -147,7 +209,12 @@ def paired_ratio(
         reason = "an interval needs more than two pairs"
         return RatioEstimate(Interval(math.exp(centre), reason=reason))
     squares = math.fsum((x - mean) ** 2 for group, mean in zip(groups, means, strict=True) for x in group)
-    error = math.sqrt(squares / degrees * math.fsum(1 / len(group) for group in groups)) / 2
-    t = student_t(degrees, confidence)
-    low, high = math.exp(centre - t * error), math.exp(centre + t * error)
-    return RatioEstimate(Interval(math.exp(centre), low, high), degrees, smallest_effect(error, degrees, t))
+    variance = squares / degrees
+
+    def with_more(runs: int) -> Scatter:
+        sizes = [len(group) + runs / 2 for group in groups]
+        return Scatter(math.sqrt(variance * math.fsum(1 / size for size in sizes)) / 2, sum(sizes) - 2)
+
+    error, t = with_more(0).error, student_t(degrees, confidence)
+    interval = Interval(math.exp(centre), math.exp(centre - t * error), math.exp(centre + t * error))
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more, step=2)

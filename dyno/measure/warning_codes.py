@@ -181,8 +181,8 @@ _ROWS = (
         means="""The "TPU" or "GPU" is made of CPU cores. It shows that a job can run on such a device, but not how
         fast.""",
         found="The worker was started with `--emulate`.",
-        do="""Use such a worker only to try jobs out. Its figures aren't comparable with a real device's, and
-        comparisons refuse them.""",
+        do="""Use such a worker only to try jobs out. Its figures say nothing about a real device, and a comparison with
+        them is untrusted.""",
     ),
     WarningCode(
         "PRECISION_MISMATCH",
@@ -200,8 +200,8 @@ _ROWS = (
         product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
         detects TF32, which TensorFlow uses on a GPU by default, and bfloat16, which a Keras setting can cause. For
         `quantized_inference`, raised if no part of the int8 model is int8.""",
-        do="""Request the precision that ran, or turn it off with the framework's flag. Compare only results with the
-        same `precision.observed`.""",
+        do="""Request the precision that ran, or turn it off with the framework's flag. A comparison of results with
+        different `precision.observed` isn't of the same work.""",
     ),
     WarningCode(
         "THROTTLED",
@@ -457,8 +457,8 @@ _ROWS = (
         "WEAK_BASELINE",
         "C",
         "The baseline of the comparison does not use its device well.",
-        means="A comparison's first result does not use its device well, so a faster one looks better than it is.",
-        found="""In a comparison, the first result reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
+        means="The base of a comparison does not use its device well, so a faster result looks better than it is.",
+        found="""In a comparison, the base reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
         and a faster result reached more than twice that share of its own peak. With several cases, only the compared
         one counts. Not raised if either peak is unknown, or for first executions.""",
         do="Tune the baseline (batch, precision, framework, XLA), then compare again.",

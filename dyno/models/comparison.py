@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, field_validator
+from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, ValidationInfo, field_validator
 
 from dyno.models.job import SCHEMA, Failure, Progress, Stored, new_ulid
 from dyno.models.result import ResultWarning, Unit, Verdict
@@ -17,7 +17,7 @@ JobId = Annotated[str, StringConstraints(pattern=r"^job_[0-9A-HJKMNP-TV-Z]{26}$"
 
 
 class Comparative(StrEnum):
-    """The verdict on a result against the first one. FASTER means better in the metric's direction."""
+    """The verdict on a result against the base. FASTER means better in the metric's direction."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -30,17 +30,21 @@ class CompareHow(Model):
 
     metric: MetricName | None = Field(
         None,
-        description="A metric that all results have. Null selects the result's first metric, the workload's headline",
+        description="A metric that all results have. Null selects the first that can be compared, usually the "
+        "workload's headline",
     )
     margin: Margin = Field(MARGIN, description="Ratios from 1 / (1 + margin) to 1 + margin count as the same")
     confidence: Confidence = Field(CONFIDENCE, description="The confidence level of every interval")
 
 
 class CompareResults(CompareHow):
-    """Two or more results of the same work. Each is compared with the first."""
+    """Two or more results that have the same metric. Each is compared with the base."""
 
     jobs: Annotated[list[JobId], Field(min_length=2, max_length=MAX_RESULTS)] = Field(
-        description="Jobs that succeeded. Each is compared with the first", json_schema_extra={"uniqueItems": True}
+        description="Jobs that succeeded. Each is compared with the base", json_schema_extra={"uniqueItems": True}
+    )
+    base: Annotated[int, Field(ge=0, lt=MAX_RESULTS)] | JobId = Field(
+        0, description="The base of every ratio: one of the jobs, or its index"
     )
 
     @field_validator("jobs")
@@ -49,6 +53,19 @@ class CompareResults(CompareHow):
         if len(set(jobs)) < len(jobs):
             raise ValueError("the list has a job twice; name different jobs")
         return jobs
+
+    @field_validator("base")
+    @classmethod
+    def _one_of_the_jobs(cls, base: int | str, info: ValidationInfo) -> int | str:
+        jobs = info.data.get("jobs")  # absent if it is wrong itself
+        if jobs is not None and base not in (*jobs, *range(len(jobs))):
+            raise ValueError(f"the base must be one of the jobs, or an index from 0 to {len(jobs) - 1}")
+        return base
+
+    @property
+    def base_index(self) -> int:
+        """The place of the base in `jobs`."""
+        return self.base if isinstance(self.base, int) else self.jobs.index(self.base)
 
 
 class CompareSpecs(CompareHow):
@@ -64,7 +81,7 @@ class CompareSpecs(CompareHow):
 
 
 class Ratio(Stored):
-    """How many times as good as the first: value / first if higher is better, first / value if lower is better.
+    """How many times as good as the base: value / base if higher is better, base / value if lower is better.
 
     `low` and `high` are null, with a `reason`, if the data give no interval. `smallest_effect` is the smallest true
     difference that these runs would have detected with a probability of 80 %. 0.03 means 1.03 times as good, or 1.03
@@ -77,11 +94,16 @@ class Ratio(Stored):
     high: float | None = None
     degrees_of_freedom: float | None = None
     smallest_effect: float | None = None
+    more_runs: int | None = Field(
+        None,
+        description="For INCONCLUSIVE: about how many more runs of each result would give another verdict with a "
+        "probability of 80 %, at this ratio and scatter. Null if the scatter is unknown, or for more than a million",
+    )
     reason: str | None = None
 
 
 class Compared(Stored):
-    """One result in a comparison; `ratio` is null for the first. `low` and `high` bound Student's t interval."""
+    """One result in a comparison; `ratio` is null for the base. `low` and `high` bound Student's t interval."""
 
     job: str
     arm: Literal["first", "second"] | None = Field(
@@ -94,7 +116,7 @@ class Compared(Stored):
     clock_hz: float | None = Field(None, description="The device's clock, the mean over the runs; null if unknown")
     adjusted_value: float | None = Field(
         None,
-        description="The value at the clock of the first result, which the ratio uses. Null without an adjustment: for "
+        description="The value at the clock of the base, which the ratio uses. Null without an adjustment: for "
         "other hardware, an unknown clock or elasticity, and specs that ran in turns",
     )
     ratio: Ratio | None = None
@@ -124,7 +146,10 @@ class ComparisonUrls(Stored):
 
 
 class Comparison(Stored):
-    """Two or more results of the same work, compared. Ratios aren't corrected for multiple comparisons.
+    """Two or more results, compared by one metric. Ratios aren't corrected for multiple comparisons.
+
+    With `same_work`, a ratio is a change of speed. Otherwise it is of different work in the same unit, such as FLOP/s.
+    `not_compared` lists the metrics that all results have but that depend on the amount of work, which differs.
 
     `kind` says how the runs were made. `results` are from separate jobs, so the ratios include changes on the machines
     between the jobs. The runs of an `interleaved` comparison took turns, and each ratio is of neighbouring runs.
@@ -135,10 +160,13 @@ class Comparison(Stored):
     status: Literal["done"] = "done"
     job: str | None = Field(None, description="The job that ran both specs of an interleaved comparison")
     created_at: AwareDatetime
-    workload: str
+    workload: str = Field(description="That of the base")
     metric: str
     unit: Unit
     better: Literal["higher", "lower"]
+    base: int = Field(0, description="The index in `results` of the base of every ratio")
+    same_work: bool = Field(True, description="Whether workload, timed params and precision agree")
+    not_compared: list[str] = []
     confidence: float
     margin: float
     power: float = Field(POWER, description="The detection probability behind `smallest_effect`")
@@ -147,7 +175,7 @@ class Comparison(Stored):
     control: Ratio | None = Field(
         None, description="The first spec against itself, run in the same rounds: the noise as a ratio"
     )
-    differences: list[Difference] = Field(description="Other fields that differ and may explain the ratios")
+    differences: list[Difference] = Field(description="Every field that differs and may explain the ratios")
     warnings: list[ResultWarning]
     notes: list[str] = Field(description="Caveats, as sentences")
     urls: ComparisonUrls

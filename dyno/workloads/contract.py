@@ -32,7 +32,7 @@ class Params(Model, strict=True):
     """
 
     untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change what a sample times
-    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not the work itself
+    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not how much of it
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:

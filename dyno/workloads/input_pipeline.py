@@ -379,9 +379,7 @@ _STARTED_IN_S = 5.0  # building and compiling
 
 
 class InputPipelineParams(contract.Params):
-    how: ClassVar[frozenset[str]] = frozenset(
-        {"batch_size", "source", "file_scale", "input_threads", "prefetch", "jit_compile"}
-    )
+    how: ClassVar[frozenset[str]] = frozenset({"source", "file_scale", "input_threads", "prefetch", "jit_compile"})
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 128

@@ -85,7 +85,7 @@ _ONE_SIZE = 4096
 
 
 class MatmulParams(contract.Params):
-    how: ClassVar[frozenset[str]] = frozenset({"repeats", "mode"})
+    how: ClassVar[frozenset[str]] = frozenset({"mode", "dtype"})
 
     n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
     m: Size | None = Field(None, description="Rows of the product; requires k and n")

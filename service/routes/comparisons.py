@@ -1,4 +1,4 @@
-"""Comparisons of results of the same work, as JSON and as a bar chart.
+"""Comparisons of results that share a metric, as JSON and as a bar chart.
 
 The chart has a bar for each result, its interval as a whisker, and its verdict as text. It is plain SVG without
 scripts, style sheets or a background. Text has a contrast of 4.5 with white and with black, bars have 3.9, and
@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 from xml.etree import ElementTree
 
@@ -21,6 +22,7 @@ from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons
+from dyno.workloads.contract import Params
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
 
@@ -240,8 +242,9 @@ async def create(
     response: Response,
     idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Comparison | Response:
-    """Compare results with the first of them, or run two specs in turns on one device and compare their results.
+    """Compare results with one of them, or run two specs in turns on one device and compare their results.
 
+    Whatever differs is in `differences`. Only results without a shared metric are refused (`not-comparable`).
     A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
     if isinstance(asked, validation.ComparisonRequest):
@@ -264,9 +267,9 @@ async def _begun(asked: validation.ComparisonRequest, state: State, idempotency_
 async def _made(asked: CompareResults, state: State) -> Comparison:
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
-    untimed = workload.params.untimed if workload else frozenset()
-    # In a thread: the first comparison imports SciPy.
-    return await anyio.to_thread.run_sync(compare, asked, entries, untimed, datetime.now(UTC))
+    params = workload.params if workload else Params
+    compared = partial(compare, asked, entries, params, datetime.now(UTC), base=asked.base_index)
+    return await anyio.to_thread.run_sync(compared)  # in a thread: the first comparison imports SciPy
 
 
 async def _found(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from dyno.errors import InvalidComparison, NotComparable
 from dyno.measure.compare_results import (
     ComparisonEntry,
-    check_comparable,
-    check_specs,
     compare,
     compare_variants,
     differences,
@@ -22,93 +20,183 @@ from dyno.models.job import Job
 from dyno.models.result import BasedOn, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads import registry
+from dyno.workloads.contract import Params
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
 from tests.measure.conftest import make_record
 
-UNTIMED = frozenset({"epochs"})
+
+class Training(Params):
+    """Params of a workload whose epochs aren't timed, and that can do its work in two ways."""
+
+    untimed: ClassVar[frozenset[str]] = frozenset({"epochs"})
+    how: ClassVar[frozenset[str]] = frozenset({"mode"})
+
+
+TOTAL = a_metric("execution_time", better="lower")
 
 
 def precision(observed: str | None, requested: str = "float32") -> Precision:
     return Precision(requested=requested, observed=observed)
 
 
+def between(*entries: ComparisonEntry, base: int = 0, params: type[Params] = Training, **asked: Any) -> Comparison:
+    request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
+    return compare(request, entries, params, datetime.now(UTC), base=base)
+
+
+def of_params(*metrics: Metric, **params: Any) -> ComparisonEntry:
+    return an_entry(metrics=[a_metric(), *metrics], spec={"params": {"n": 64, "dtype": "float32"} | params})
+
+
 @pytest.mark.parametrize(
     ("entry", "fields"),
     [
-        (an_entry(workload="resnet50"), {"/workload": ["matmul", "resnet50"]}),
-        (an_entry(spec={"params": {"n": 65, "dtype": "float32"}}), {"/params/n": [64, 65]}),
-        (an_entry(spec={"params": {"n": 64}}), {"/params/dtype": ["float32", None]}),
+        (an_entry(workload="resnet50", spec={"workload": "resnet50"}), {"/workload": ["matmul", "resnet50"]}),
+        (of_params(n=65), {"/params/n": [64, 65]}),
+        (of_params(batch_size=8), {"/params/batch_size": [None, 8]}),
         (an_entry(precision=precision("tf32")), {"/precision/observed": ["float32", "tf32"]}),
         (an_entry(precision=precision("float32", "tf32")), {"/precision/requested": ["float32", "tf32"]}),
-        (an_entry(method_version="2"), {"/method_version": ["1", "2"]}),
-        (an_entry(device={"emulated": True}), {"/device/emulated": [False, True]}),
-        (
-            an_entry(method_version="2", precision=precision("tf32")),
-            {"/method_version": ["1", "2"], "/precision/observed": ["float32", "tf32"]},
-        ),
     ],
 )
-def test_results_of_other_work_or_method_are_refused_with_every_field(
+def test_different_work_is_compared_by_a_rate_and_every_field_is_named(
     entry: ComparisonEntry, fields: dict[str, Any]
 ) -> None:
-    with pytest.raises(NotComparable) as refused:
-        check_comparable([an_entry(), entry], None, UNTIMED)
-    assert refused.value.fields == fields
-    assert all(field in refused.value.detail for field in fields)
+    found = between(an_entry(), entry)
+    assert (found.same_work, found.metric) == (False, "throughput")
+    assert {each.field: each.values for each in found.differences} == fields
+    assert all(field in found.notes[0] for field in fields)
+    assert ratio(found).verdict is Comparative.SAME
 
 
-def test_results_of_emulated_devices_may_be_compared_with_each_other() -> None:
-    entries = [an_entry(device={"emulated": True}) for _ in range(2)]
-    assert check_comparable(entries, None, UNTIMED) == "throughput"
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        (an_entry(precision=precision(None)), "/precision/observed"),
+        (an_entry(method_version="2"), "/method_version"),
+        (an_entry(spec={"framework": "jax"}), "/framework"),
+        (an_entry(device={"id": "gpu:0", "host": "here", "model": "Test CPU", "kind": "cpu"}), "/device/id"),
+        (of_params(mode="dispatch"), "/params/mode"),
+        (of_params(epochs=2), "/params/epochs"),
+    ],
+)
+def test_the_same_work_may_be_done_elsewhere_and_in_other_ways(entry: ComparisonEntry, field: str) -> None:
+    found = between(an_entry(), entry)
+    assert (found.same_work, found.not_compared) == (True, [])
+    assert [each.field for each in found.differences] == [field]
+    assert len(found.notes) == 1
 
 
-def test_the_third_of_several_results_is_checked_too() -> None:
-    with pytest.raises(NotComparable):
-        check_comparable([an_entry(), an_entry(), an_entry(method_version="2")], None, UNTIMED)
+def test_the_third_of_several_results_counts_too() -> None:
+    assert not between(an_entry(), an_entry(), of_params(n=65)).same_work
 
 
-def test_an_unobserved_precision_is_a_difference_but_does_not_prevent_a_comparison() -> None:
-    entries = [an_entry(), an_entry(precision=precision(None))]
-    assert check_comparable(entries, None, UNTIMED) == "throughput"
-    assert {each.field: each.values for each in differences(entries)} == {"/precision/observed": ["float32", None]}
+def test_emulated_devices_are_named() -> None:
+    device = {"id": "cpu:0-1", "host": "here", "model": "Test CPU", "kind": "cpu", "emulated": True}
+    found = between(an_entry(), an_entry(device=device))
+    assert [(each.field, each.values) for each in found.differences] == [("/device/emulated", [False, True])]
 
 
-def test_an_untimed_param_may_differ_except_for_a_figure_taken_once() -> None:
-    metrics = [a_metric(), a_metric("accuracy", [])]
-    entries = [an_entry(metrics=metrics, spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
-    assert check_comparable(entries, None, UNTIMED) == "throughput"
-    assert [each.field for each in differences(entries)] == ["/params/epochs"]
-    with pytest.raises(NotComparable):
-        check_comparable(entries, "accuracy", UNTIMED)
-    with pytest.raises(NotComparable):
-        check_comparable(entries, None, frozenset())
-
-
-def test_the_step_times_of_trainings_from_different_weights_may_be_compared() -> None:
-    untimed = registry()["mnist_cnn"].params.untimed
-    weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
-    entries = [an_entry(spec={"params": {"weights": each}}) for each in (None, weights)]
-    assert check_comparable(entries, None, untimed) == "throughput"
-    assert [each.field for each in differences(entries)] == ["/params/weights"]
-
-
-@pytest.mark.parametrize("metrics", [[], [a_metric("execution_time", better="lower")]])
-def test_the_error_for_a_missing_metric_lists_the_common_metrics(metrics: list[Any]) -> None:
-    both = an_entry(metrics=[a_metric(), a_metric("execution_time", better="lower")])
+def test_totals_of_different_amounts_are_listed_instead_of_compared() -> None:
+    per_sample, size = (
+        a_metric("time_per_sample", better="lower"),
+        TOTAL.model_copy(update={"name": "size", "unit": "bytes"}),
+    )
+    share = a_metric("accuracy").model_copy(update={"unit": "1"})
+    both = [of_params(TOTAL, size, per_sample, share, n=n) for n in (64, 65)]
+    found = between(*both)
+    assert found.not_compared == ["execution_time", "size"]
+    assert "depend on the amount of work: execution_time, size" in found.notes[1]
+    assert [between(*both, metric=name).metric for name in ("time_per_sample", "accuracy")] == [
+        "time_per_sample",
+        "accuracy",
+    ]
     with pytest.raises(InvalidComparison) as refused:
-        check_comparable([both, an_entry(metrics=metrics)], "throughput", UNTIMED)
+        between(*both, metric="execution_time")
+    [error] = refused.value.errors
+    assert (error.pointer, error.code) == ("/metric", "other-work")
+    assert "choose throughput or time_per_sample or accuracy" in error.detail
+
+
+def test_the_first_metric_that_can_be_compared_is_chosen() -> None:
+    first, like, other = (an_entry(metrics=[TOTAL, a_metric()], spec={"params": {"n": n}}) for n in (64, 64, 65))
+    assert between(first, other).metric == "throughput"
+    assert between(first, like).metric == "execution_time"
+
+
+def test_another_precision_does_not_change_the_amount_of_work() -> None:
+    """int8 counts OP/s, so only the time of as many products remains."""
+    rate = a_metric().model_copy(update={"unit": "OP/s"})
+    in_int8 = an_entry(metrics=[rate, TOTAL], spec={"params": {"n": 64, "dtype": "int8"}}, precision=precision("int8"))
+    found = between(of_params(TOTAL), in_int8, params=registry()["matmul"].params)
+    assert (found.metric, found.same_work, found.not_compared) == ("execution_time", False, [])
+
+
+def test_an_untimed_param_counts_for_a_figure_taken_once() -> None:
+    once = a_metric("training_time", [], "lower"), a_metric("accuracy", []).model_copy(update={"unit": "1"})
+    entries = [of_params(*once, epochs=epochs) for epochs in (1, 2)]
+    found = between(*entries)
+    assert (found.same_work, found.not_compared) == (True, ["training_time"])
+    assert [each.field for each in found.differences] == ["/params/epochs"]
+    assert not between(*entries, metric="accuracy").same_work
+    with pytest.raises(InvalidComparison):
+        between(*entries, metric="training_time")
+
+
+def test_the_steps_of_trainings_from_different_weights_are_the_same_work_but_not_of_different_batches() -> None:
+    params = registry()["mnist_cnn"].params
+    weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
+    step = a_metric("step_time", better="lower")
+    assert between(of_params(step, weights=None), of_params(step, weights=weights), params=params).not_compared == []
+    assert between(of_params(step), of_params(step, jit_compile=True), params=params).same_work
+    batches = between(of_params(step, batch_size=64), of_params(step, batch_size=128), params=params)
+    assert (batches.same_work, batches.not_compared) == (False, ["step_time"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        an_entry(metrics=[]),
+        an_entry(metrics=[a_metric("time", better="lower")]),
+        an_entry(metrics=[a_metric().model_copy(update={"unit": "samples/s"})]),
+        an_entry(metrics=[a_metric(better="lower")]),
+    ],
+)
+def test_results_without_a_shared_metric_are_refused_with_their_metrics(other: ComparisonEntry) -> None:
+    with pytest.raises(NotComparable, match="no metric to compare") as refused:
+        between(an_entry(), other, metric="throughput")
+    of_first, of_other = refused.value.fields["/metrics"]
+    assert of_first == ["throughput in FLOP/s"]
+    assert of_other == [f"{each.name} in {each.unit}" for each in other.result.metrics]
+
+
+def test_results_that_share_only_totals_of_different_amounts_are_refused_with_the_difference() -> None:
+    entries = [an_entry(metrics=[TOTAL], spec={"params": {"n": n}}) for n in (64, 65)]
+    with pytest.raises(NotComparable, match="execution_time would depend on the amount") as refused:
+        between(*entries)
+    assert refused.value.fields == {"/params/n": [64, 65]}
+
+
+def test_the_error_for_a_missing_metric_lists_the_common_metrics() -> None:
+    with pytest.raises(InvalidComparison) as refused:
+        between(of_params(TOTAL), of_params(TOTAL), metric="througput")
     [error] = refused.value.errors
     assert (error.pointer, error.code) == ("/metric", "unknown-metric")
-    assert ("execution_time" if metrics else "none") in error.detail
+    assert "choose throughput or execution_time" in error.detail
 
 
-def test_a_misspelt_metric_is_reported_before_untimed_params_but_after_timed_ones() -> None:
-    entries = [an_entry(spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
-    with pytest.raises(InvalidComparison) as refused:
-        check_comparable(entries, "througput", UNTIMED)
-    assert [error.code for error in refused.value.errors] == ["unknown-metric"]
-    with pytest.raises(NotComparable):
-        check_comparable([an_entry(), an_entry(method_version="2")], "througput", UNTIMED)
+def test_every_ratio_is_to_the_base() -> None:
+    """GPU, CPU, GPU: the second is the base."""
+    found = between(an_entry(times(29)), an_entry(), an_entry(times(2.5)), base=1)
+    assert [each.ratio and each.ratio.value for each in found.results] == [
+        pytest.approx(29),
+        None,
+        pytest.approx(2.5),
+    ]
+    assert found.base == 1
+    low, high = found.results[0].ratio.low, found.results[0].ratio.high  # type: ignore[union-attr]
+    assert low is not None
+    assert high is not None
+    assert 28 < low < 29 < high < 30
 
 
 def test_equal_results_have_no_differences() -> None:
@@ -138,11 +226,6 @@ def test_every_other_difference_is_listed() -> None:
         "/context_id": ["ctx_1", "ctx_2"],
         "/details/jit_compile": [None, True],
     }
-
-
-def between(*entries: ComparisonEntry, **asked: Any) -> Comparison:
-    request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
-    return compare(request, entries, frozenset({"epochs"}), datetime.now(UTC))
 
 
 def ratio(comparison: Comparison, place: int = 1) -> Ratio:
@@ -178,6 +261,8 @@ def test_scatter_wider_than_the_difference_is_inconclusive_with_the_smallest_det
     assert found.verdict is Comparative.INCONCLUSIVE
     assert found.smallest_effect == pytest.approx(0.33, abs=0.04)
     assert found.degrees_of_freedom == pytest.approx(8, abs=0.1)
+    assert found.more_runs is not None
+    assert ratio(between(an_entry(), an_entry(times(1.2)))).more_runs is None
 
 
 def test_margin_and_confidence_are_the_requested_ones() -> None:
@@ -204,6 +289,7 @@ def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
     assert found.value is not None
     assert (found.low, found.high, found.smallest_effect) == (None, None, None)
     assert "at least two runs" in str(found.reason)
+    assert found.more_runs is None
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
@@ -309,7 +395,10 @@ def test_a_comparison_survives_a_round_trip_through_json() -> None:
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
 
-HOW = frozenset({"repeats"})
+class Products(Params):
+    how: ClassVar[frozenset[str]] = frozenset({"repeats"})
+
+
 DRIFTING = [100.0, 99.0, 98.0, 97.0, 96.0, 95.0]
 NOISE = [1.001, 0.999, 1.0005, 0.9995, 1.002, 0.998]
 
@@ -327,7 +416,7 @@ def made(second: Result, control: Result | None = None, confidence: float = 0.95
     entry = an_entry(DRIFTING, **first)
     job: Job = entry.job.model_copy(update={"spec": spec})
     arms = [second] if control is None else [second, control]
-    return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), HOW)
+    return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), Products)
 
 
 def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> None:
@@ -337,7 +426,7 @@ def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> N
     )
     alone = entry.result.model_copy(update={"arms": []})
     with pytest.raises(NotComparable, match="doesn't support interleaved specs"):
-        compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, HOW)
+        compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, Products)
 
 
 def a_result(by_run: list[float], **result: Any) -> Result:
@@ -388,23 +477,15 @@ def test_the_intended_difference_is_listed() -> None:
     assert differences == {"/params/repeats": [1, 2], "/framework": ["tensorflow", "jax"]}
 
 
-def test_arms_that_ran_in_different_precisions_are_not_comparable() -> None:
-    with pytest.raises(NotComparable, match="/precision/observed"):
-        made(a_result(rates(1.0), precision=Precision(requested="float32", observed="tf32", rel_error=3e-4)))
+def test_arms_that_ran_in_different_precisions_are_different_work() -> None:
+    found = made(a_result(rates(1.0), precision=Precision(requested="float32", observed="tf32", rel_error=3e-4)))
+    assert not found.same_work
+    assert "/precision/observed" in found.notes[0]
 
 
 def test_an_interleaved_comparison_survives_a_round_trip_through_json() -> None:
     found = made(a_result(times(1.0, DRIFTING)), a_result(rates(1.0)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
-
-
-def test_specs_of_other_work_are_refused_with_every_field() -> None:
-    one = Spec(workload="matmul", params={"n": 64, "repeats": 1, "dtype": "float32"})
-    check_specs(one, one.model_copy(update={"params": one.params | {"repeats": 2}, "framework": "jax", "seed": 1}), HOW)
-    other = Spec(workload="mnist_cnn", params={"n": 65, "repeats": 2, "dtype": "float32"})
-    with pytest.raises(NotComparable) as refused:
-        check_specs(one, other, HOW)
-    assert refused.value.fields == {"/workload": ["matmul", "mnist_cnn"], "/params/n": [64, 65]}
 
 
 def at_clock(hz: float | None, factor: float, jobs: int = 0, elasticity: float = 1.0, **result: Any) -> ComparisonEntry:
@@ -426,6 +507,19 @@ def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> N
     assert second.ratio is not None
     assert (second.ratio.verdict, second.ratio.value) == (Comparative.SAME, pytest.approx(1.0, abs=1e-3))
     assert any(second.job in note and first.job in note and "clock" in note for note in found.notes)
+
+
+def test_different_work_is_adjusted_by_its_own_elasticity() -> None:
+    first = at_clock(3.56e9, 1.0, jobs=12, elasticity=0.89)
+    second = at_clock(4.02e9, 1.0, elasticity=0.5, spec={"params": {"n": 65}})
+    assert between(first, second).results[1].adjusted_value == pytest.approx(100 * (3.56 / 4.02) ** 0.5)
+
+
+def test_values_are_adjusted_to_the_clock_of_the_base() -> None:
+    found = between(at_clock(4.02e9, 1.129), at_clock(3.56e9, 1.0), base=1)
+    assert found.results[0].adjusted_value == pytest.approx(100, abs=0.1)
+    assert found.results[1].adjusted_value is None
+    assert f"at the clock of {found.results[1].job}, for {found.results[0].job}" in found.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from dyno.devices.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
+from dyno.models.result import Metric
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
@@ -138,13 +139,18 @@ def finished(submitted: Callable[..., str], settings: Settings, offered: Device)
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
-        def one(by_run: list[float] = RATES, spec: dict[str, Any] | None = None, **result: Any) -> str:
+        def one(
+            by_run: list[float] = RATES,
+            spec: dict[str, Any] | None = None,
+            metrics: list[Metric] | None = None,
+            **result: Any,
+        ) -> str:
             job_id = submitted(**spec or {})
             worker = WorkerRef(id="w", device=offered.id, host=offered.host)
             claim = leases.claim(offered.full_id, queues_served(offered), worker)
             assert claim is not None
             assert claim.job_id == job_id
-            found = of_metrics([a_metric(by_run=by_run)], **result).model_copy(update={"job": job_id})
+            found = of_metrics(metrics or [a_metric(by_run=by_run)], **result).model_copy(update={"job": job_id})
             assert leases.finish(claim, "succeed", result=found)
             return job_id
 

@@ -56,7 +56,7 @@ class TrainingParams(Params):
     """Params of every training. Each workload sets the defaults of its reference."""
 
     untimed: ClassVar[frozenset[str]] = _UNTIMED
-    how: ClassVar[frozenset[str]] = frozenset({"batch_size", "jit_compile", "steps_per_execution"})
+    how: ClassVar[frozenset[str]] = frozenset({"jit_compile", "steps_per_execution"})
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Total over all replicas")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from dyno.devices.device import Device, PeakFigure
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.models.job import WorkerRef
-from dyno.models.result import Artifact, Result, RunSamples
+from dyno.models.result import Artifact, Metric, Result, RunSamples
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
@@ -85,11 +85,11 @@ class House:
             self.leases.finish(claim, "stop")  # left by another test
         raise AssertionError(f"{job_id} wasn't there to be claimed")
 
-    def finished(self, *names: str, **spec: Any) -> str:
-        """Make a succeeded job with files of these names; returns its id."""
+    def finished(self, *names: str, metric: Metric | None = None, **spec: Any) -> str:
+        """Make a succeeded job with files of these names and this metric; returns its id."""
         claim = self.claimed(**spec)
         artifacts = [Artifact.model_validate(self.put(claim, name).raise_for_status().json()) for name in names]
-        result = of_metrics([a_metric()], artifacts=artifacts).model_copy(update={"job": claim.job_id})
+        result = of_metrics([metric or a_metric()], artifacts=artifacts).model_copy(update={"job": claim.job_id})
         assert self.leases.finish(claim, "succeed", result=Result.model_validate(result), samples=[SAMPLES])
         return claim.job_id
 

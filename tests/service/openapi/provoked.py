@@ -10,6 +10,7 @@ from collections.abc import Callable
 import httpx
 
 from dyno.models.job import Failure, FailureClass
+from tests.comparisons import a_metric
 from tests.service.openapi.house import TINY, House
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
@@ -61,7 +62,7 @@ def _queue_full(house: House) -> httpx.Response:
 
 
 def _not_comparable(house: House) -> httpx.Response:
-    jobs = [house.finished(), house.finished(params={"n": 128})]
+    jobs = [house.finished(), house.finished(metric=a_metric("latency", better="lower"))]
     return house.http.post("/v1/comparisons", json={"jobs": jobs})
 
 

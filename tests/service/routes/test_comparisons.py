@@ -18,7 +18,7 @@ from dyno.models.comparison import Comparative
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.problems import MEDIA_TYPE
-from tests.comparisons import times
+from tests.comparisons import RATES, a_metric, times
 
 Finished = Callable[..., str]
 
@@ -79,14 +79,34 @@ def test_a_record_of_another_version_is_reported_as_unreadable(
     assert http.post("/v1/comparisons", json={"jobs": [other, finished()]}).status_code == 201
 
 
-def test_results_of_different_work_are_a_conflict_that_names_the_fields(http: httpx.Client, finished: Finished) -> None:
-    jobs = [finished(), finished(spec={"params": {"n": 65, "mode": "dispatch"}})]
-    status, problem = refused(http, {"jobs": jobs})
-    assert (status, problem["code"]) == (409, "not-comparable")
-    assert problem["differing"] == [
+def test_results_of_different_work_are_compared_and_the_fields_named(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished(times(2), spec={"params": {"n": 65, "mode": "dispatch"}})]
+    made = http.post("/v1/comparisons", json={"jobs": jobs, "base": jobs[1]}).json()
+    assert (made["same_work"], made["base"], made["results"][0]["ratio"]["verdict"]) == (False, 1, "SLOWER")
+    assert made["differences"] == [
         {"field": "/params/n", "values": [64, 65]},
         {"field": "/params/mode", "values": ["chain", "dispatch"]},
     ]
+
+
+def test_results_without_a_shared_metric_are_a_conflict_that_names_them(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
+    status, problem = refused(http, {"jobs": jobs})
+    assert (status, problem["code"]) == (409, "not-comparable")
+    assert problem["differing"] == [{"field": "/metrics", "values": [["throughput in FLOP/s"], ["latency in s"]]}]
+
+
+def test_a_comparison_of_an_older_version_is_read(
+    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
+) -> None:
+    """Version 0.1 compared the same work with the first result only, so its records don't say so."""
+    made = http.post("/v1/comparisons", json={"jobs": [finished(), finished(times(2))]}).json()
+    older = {name: value for name, value in made.items() if name not in ("base", "same_work", "not_compared")}
+    del older["results"][1]["ratio"]["more_runs"]
+    client.set(Keys(settings.namespace).comparison(made["id"]), json.dumps(older))
+    read = http.get(made["urls"]["self"]).json()
+    assert (read["base"], read["same_work"], read["not_compared"]) == (0, True, [])
+    assert read["results"][1]["ratio"]["more_runs"] is None
 
 
 def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(
@@ -110,6 +130,10 @@ def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(
         ({"jobs": [f"job_{'0' * 25}{n}" for n in range(10)] * 3}, ["/jobs"]),
         ({"jobs": "all", "metric": "", "margin": 0, "confidence": 1}, ["/jobs", "/metric", "/margin", "/confidence"]),
         ({"jobs": [f"job_{'0' * 25}{n}" for n in range(2)], "margin": "2 %", "x": 1}, ["/margin", "/x"]),
+        ({"jobs": [f"job_{'0' * 25}{n}" for n in range(2)], "base": 2}, ["/base"]),
+        ({"jobs": [f"job_{'0' * 25}{n}" for n in range(2)], "base": f"job_{'0' * 25}2"}, ["/base"]),
+        ({"jobs": [f"job_{'0' * 25}{n}" for n in range(2)], "base": True}, ["/base"]),
+        ({"jobs": ["job_1", "x"], "base": -1}, ["/base", "/jobs/0", "/jobs/1"]),
     ],
 )
 def test_every_wrong_field_of_a_request_is_named(http: httpx.Client, body: dict[str, Any], pointers: list[str]) -> None:
@@ -167,8 +191,60 @@ def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
     assert bars.read_text().startswith("<svg")
 
 
+WIDE = [80.0, 120.0, 95.0, 105.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("by_run", "options", "code"),
+    [
+        (times(0.5), [], 5),
+        (times(0.5), ["--fail-on", "slower"], 5),
+        (times(0.5), ["--fail-on", "inconclusive"], 5),
+        (times(1.05, WIDE), [], 0),
+        (times(1.05, WIDE), ["--fail-on", "slower"], 0),
+        (times(1.05, WIDE), ["--fail-on", "inconclusive"], 5),
+        (times(1.05, WIDE), ["--fail-on", "slower", "--fail-on", "inconclusive"], 5),
+        (times(2), ["--fail-on", "slower", "--fail-on", "inconclusive"], 0),
+        (times(2), ["--base", "1"], 5),
+        (times(2), ["--base", "2"], 2),
+        (times(2), ["--fail-on", "faster"], 2),
+    ],
+)
+def test_the_command_fails_on_the_verdicts_that_it_is_told_to(
+    http: httpx.Client, finished: Finished, by_run: list[float], options: list[str], code: int
+) -> None:
+    jobs = [finished(WIDE if options != ["--base", "1"] else RATES), finished(by_run)]
+    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    assert done.exit_code == code, done.output
+
+
+def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(
+    http: httpx.Client, finished: Finished
+) -> None:
+    def on(model: str) -> dict[str, Any]:
+        return {"device": {"id": model, "host": "here", "model": model, "kind": "cpu"}}
+
+    jobs = [finished(times(29), **on("GPU")), finished(**on("CPU")), finished(WIDE, **on("TPU"))]
+    asked = ["compare", *jobs, "--base", jobs[1], "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    assert told.exit_code == 0
+    assert "GPU: 29 x CPU (28." in told.output
+    assert "same work: yes" in told.output
+    [undecided] = [line for line in told.output.splitlines() if line.startswith("TPU: 1 x CPU")]
+    assert "INCONCLUSIVE; about" in undecided
+    assert "more runs of each would decide" in undecided
+
+
+def test_the_command_names_results_by_the_params_that_differ(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished(times(2), spec={"params": {"n": 65}})]
+    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    assert told.exit_code == 0
+    assert "n 65: 2 x n 64 (" in told.output
+    assert "same work: no" in told.output
+
+
 def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, finished: Finished) -> None:
-    jobs = [finished(), finished(spec={"params": {"n": 65}})]
+    jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
     told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
     assert told.exit_code == 3
-    assert "/params/n" in told.output
+    assert "no metric to compare" in told.output

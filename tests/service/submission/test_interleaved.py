@@ -121,12 +121,12 @@ def test_a_canceled_comparison_has_status_canceled(http: httpx.Client, post: Pos
     assert http.get(begun["urls"]["self"]).json()["status"] == "canceled"
 
 
-def test_variants_of_different_precision_are_not_compared(http: httpx.Client, post: Post, end: End) -> None:
+def test_variants_of_different_precision_are_different_work(http: httpx.Client, post: Post, end: End) -> None:
     begun = post().json()
     end(precision=Precision(requested="float32", observed="tf32", rel_error=3e-4))
     found = http.get(begun["urls"]["self"]).json()
-    assert (found["status"], found["failure"]["reason"]) == ("failed", "not_comparable")
-    assert "/precision/observed" in found["failure"]["message"]
+    assert (found["status"], found["same_work"]) == ("done", False)
+    assert {"field": "/precision/observed", "values": ["float32", "tf32"]} in found["differences"]
 
 
 @pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}"])
@@ -137,11 +137,20 @@ def test_the_job_of_a_single_spec_is_not_a_comparison(
     assert [http.get(f"/v1/comparisons/{each}").status_code for each in (name, own)] == [404, 404]
 
 
-def test_specs_of_different_work_are_refused_before_queueing(http: httpx.Client, post: Post) -> None:
-    before = http.get("/v1/jobs").json()["data"][:1]
+def test_specs_of_different_work_are_compared_by_what_both_sample_in_one_unit(http: httpx.Client, post: Post) -> None:
     answer = post(specs=[ONE, TWO | {"params": {"n": 65, "dtype": "bfloat16"}}])
+    assert (answer.status_code, answer.json()["metric"]) == (202, "throughput")
+    answer = post(specs=[ONE, ONE | {"params": {**ONE["params"], "dtype": "bfloat16"}}], metric="execution_time")
+    assert answer.status_code == 202
+
+
+def test_specs_without_a_shared_metric_are_refused_before_queueing(http: httpx.Client, post: Post) -> None:
+    before = http.get("/v1/jobs").json()["data"][:1]
+    answer = post(specs=[ONE, {"workload": "mnist_cnn"}])
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
-    assert [each["field"] for each in answer.json()["differing"]] == ["/params/n", "/params/dtype"]
+    fields = {each["field"]: each["values"] for each in answer.json()["differing"]}
+    assert fields["/workload"] == ["matmul", "mnist_cnn"]
+    assert fields["/metrics"][0] == ["throughput in FLOP/s", "execution_time in s"]
     assert http.get("/v1/jobs").json()["data"][:1] == before
 
 
@@ -179,7 +188,11 @@ def test_execution_times_are_compared_for_equal_work(post: Post) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [("throughput_8x8x8", None), ("throughput_9x9x9", "is not a metric of"), ("cold_throughput", "isn't sampled")],
+    [
+        ("throughput_8x8x8", None),
+        ("throughput_9x9x9", "isn't a metric that the runs of both specs sample"),
+        ("cold_throughput", "isn't a metric that the runs of both specs sample"),
+    ],
 )
 def test_a_case_is_compared_by_its_own_metric(post: Post, metric: str, said: str | None) -> None:
     sizes = [each | {"params": each["params"] | {"sizes": [64, 8], "n": 4096}} for each in (ONE, TWO)]
@@ -246,6 +259,9 @@ def test_the_command_takes_files_with_specs(
     assert told.exit_code == 5, told.output
     for words in ("first", "second", "SLOWER", "control, the first against itself"):
         assert words in told.output
+    backwards = CliRunner().invoke(command, [*asked, "--base", str(files[1])], env={"COLUMNS": "250"})
+    assert backwards.exit_code == 2
+    assert "name the base's file first" in backwards.output
     wrong = CliRunner().invoke(command, ["compare", str(files[0]), str(tmp_path / "none.json")], env={"COLUMNS": "250"})
     assert wrong.exit_code == 2
     assert "is neither a job id nor a readable" in wrong.output

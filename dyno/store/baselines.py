@@ -1,9 +1,10 @@
 """Baselines in Redis: one HASH for each API key, so two keys may use the same name."""
 
 import builtins
+import contextlib
 from typing import Any
 
-from dyno.errors import LimitReached, UnknownBaseline
+from dyno.errors import LimitReached, RecordUnreadable, UnknownBaseline
 from dyno.models.api_key import Viewer
 from dyno.models.baseline import Baseline
 from dyno.settings import Settings
@@ -56,7 +57,7 @@ class Baselines:
         return owner or None
 
     async def list(self) -> list[Baseline]:
-        """All baselines that the viewer sees, by name; of one name, its own first. Raises RecordUnreadable."""
+        """All baselines that the viewer sees and that can be read, by name; of one name, its own first."""
         owners = await self._owners()
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
@@ -64,7 +65,11 @@ class Baselines:
                     pipeline.hgetall(self._keys.baselines(owner))
                 found: builtins.list[dict[str, str]] = await pipeline.execute()
         texts = [item for each in found for item in each.items()]
-        return [_parsed(name, text) for name, text in sorted(texts, key=lambda item: item[0])]
+        readable: builtins.list[Baseline] = []
+        for name, text in sorted(texts, key=lambda item: item[0]):
+            with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
+                readable.append(_parsed(name, text))
+        return readable
 
     async def _find(self, name: str) -> tuple[str, str]:
         """The owner and the text."""

@@ -17,7 +17,7 @@ from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
-from dyno.measure import baselines
+from dyno.measure import baseline_outcome
 from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
@@ -73,19 +73,23 @@ class BaselineCheck:
         self._claim, self._leases = claim, leases
 
     def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
-        """See `dyno.measure.baselines`."""
-        case = self._case(result, of)
-        return len(result.runs) if isinstance(case, str) else baselines.runs_to_settle(case, most)
+        """See `dyno.measure.baseline_outcome`."""
+        judged = self._judged(result, of)
+        return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
     def outcome(self, result: Result, of: ResolvedSpec) -> BaselineOutcome | None:
         """None for a job without a baseline."""
         if of.spec.baseline is None:
             return None
-        case = self._case(result, of)
-        return baselines.without_case(of.spec.baseline, case) if isinstance(case, str) else baselines.judge(case)
+        judged = self._judged(result, of)
+        return (
+            baseline_outcome.without_figures(of.spec.baseline, judged)
+            if isinstance(judged, str)
+            else baseline_outcome.judge(judged)
+        )
 
-    def _case(self, result: Result, of: ResolvedSpec) -> baselines.Case | str:
-        """The case, or why there is none."""
+    def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
+        """What is judged, or why nothing is."""
         try:
             baseline = self._leases.baseline(self._claim)
         except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
@@ -97,7 +101,7 @@ class BaselineCheck:
         series = {baseline.figure and baseline.figure.series, own and own.series} - {None}
         peers = {name: _read_history(name, result.job, self._leases) or [] for name in series if name}
         sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-        return baselines.Case(baseline, of.spec, result, own, sampled, peers)
+        return baseline_outcome.JudgedResult(baseline, of.spec, result, own, sampled, peers)
 
 
 def _failed(outcome: BaselineOutcome | None) -> bool:
@@ -195,7 +199,7 @@ class JobAttempt:
             return
         now_s = self._context.clock()
         each_s = max((now_s - self._began_s) / done, _LEAST_RUN_S)
-        most = min(baselines.most_runs(variant.spec), done + int((deadline_s - now_s) / each_s / 2))
+        most = min(baseline_outcome.most_runs(variant.spec), done + int((deadline_s - now_s) / each_s / 2))
         result = variant.result(self._claim.job_id, self._context.launcher.describe(self._context.device))
         variant.for_baseline.in_all = self._baseline.runs_to_settle(result, variant, most)
         if variant.for_baseline.in_all > done:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
-from dyno.measure import baselines, result_metrics, stopping_rule
+from dyno.measure import baseline_outcome, result_metrics, stopping_rule
 from dyno.measure.assemble import assemble
 from dyno.models.result import PartialMetrics, Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
@@ -65,7 +65,7 @@ class Variant(contract.ResolvedSpec):
     def time_s(self, device: Device) -> float:
         """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
         one, measure = self.estimate(device), self.spec.measure
-        most = measure.processes.max if self.spec.baseline is None else baselines.most_runs(self.spec)
+        most = measure.processes.max if self.spec.baseline is None else baseline_outcome.most_runs(self.spec)
         return most * (one.time_s + measure.max_s) + one.train_s
 
     def times(self, device: Device) -> heartbeat.RunTimes:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from dyno import errors
 from dyno.logging import audit
-from dyno.measure import baselines, regression_band
+from dyno.measure import baseline_outcome, regression_band
 from dyno.models.baseline import Baseline, BaselineFigure, BaselineList, NewBaseline, NewLimit
 from dyno.models.result import Metric
 from dyno.models.spec import BaselineName, InterleavedSpec
@@ -90,7 +90,7 @@ async def _figure(asked: NewBaseline, state: State) -> tuple[Metric, BaselineFig
         raise _wrong_job("not-succeeded", detail) from None
     if isinstance(job.spec, InterleavedSpec):
         raise _wrong_job("two-specs", f"{job.id} ran two specs in turns; name a job of a single spec")
-    metric = baselines.figure_metric(result, asked.metric)
+    metric = baseline_outcome.figure_metric(result, asked.metric)
     headline, sampled = None, set[str]()
     try:
         of = resolve(job.spec, state.workloads)
@@ -99,7 +99,7 @@ async def _figure(asked: NewBaseline, state: State) -> tuple[Metric, BaselineFig
     else:
         headline = regression_band.headline(result, of.spec, of.params)
         sampled = {each.name for each in of.workload.metrics_for(of.params) if each.sampled}
-    return metric, baselines.figure_of(metric, result, job.spec, headline, sampled, job.finished_at)
+    return metric, baseline_outcome.figure_of(metric, result, job.spec, headline, sampled, job.finished_at)
 
 
 def _wrong_job(code: str, detail: str) -> errors.InvalidBaseline:

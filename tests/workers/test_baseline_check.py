@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from dyno.measure.baselines import figure_metric, figure_of
+from dyno.measure.baseline_outcome import figure_metric, figure_of
 from dyno.measure.regression_band import headline
 from dyno.models.baseline import Baseline
 from dyno.models.job import Status

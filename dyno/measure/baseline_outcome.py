@@ -14,10 +14,11 @@ slowness would widen the interval. For the same reason, results that failed thei
 Results of equal hardware are compared at the clock of the baseline's job, as in a comparison. The elasticity is that of
 the earlier jobs.
 
-A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one result in 40
-fails by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged again. Two
-looks at most keep the chance of a wrong answer below one in 20, even at the margin. The number of runs is what would
-settle the outcome at the first look's ratio and scatter. More runs narrow only the part of the interval that is due to
+A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
+result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
+again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
+jobs that differ as much as runs, one in 12). The number of runs is what would settle the outcome at the first look's
+ratio and scatter. More runs narrow only the part of the interval that is due to
 this job's runs. If no number up to the bound would do, there are no more runs.
 """
 
@@ -100,8 +101,8 @@ def figure_of(
 
 
 @dataclass(frozen=True)
-class Case:
-    """A result to be judged. `peers`: figures of earlier results, by series: its own and the baseline's."""
+class JudgedResult:
+    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's."""
 
     baseline: Baseline
     spec: Spec
@@ -111,21 +112,21 @@ class Case:
     peers: Mapping[str, Sequence[Peer]]
 
 
-def judge(case: Case) -> BaselineOutcome:
+def judge(judged: JudgedResult) -> BaselineOutcome:
     """The outcome for the result as it is."""
-    metric, baseline = _metric_named(case.result, case.baseline.metric), case.baseline
+    metric, baseline = _metric_named(judged.result, judged.baseline.metric), judged.baseline
     unjudged = BaselineOutcome(
         name=baseline.name,
         outcome="inconclusive",
         metric=baseline.metric,
         margin=baseline.margin,
         job=baseline.job,
-        differences=_differences(case),
+        differences=_differences(judged),
     )
-    if reason := _no_ratio(case, metric):
+    if reason := _no_ratio(judged, metric):
         return unjudged.model_copy(update={"reason": reason})
     assert metric is not None, "_no_ratio has a reason"
-    ratio, scatters = _sides(case, metric)
+    ratio, scatters = _sides(judged, metric)
     if reason := _no_interval(metric, scatters):
         return unjudged.model_copy(update={"ratio": ratio, "reason": reason})
     low, high = _bounds(ratio, scatters)
@@ -134,24 +135,24 @@ def judge(case: Case) -> BaselineOutcome:
     return unjudged.model_copy(update={"outcome": outcome, "ratio": ratio, "low": low, "high": high, "reason": reason})
 
 
-def runs_to_settle(case: Case, most: int) -> int:
+def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
     The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
     """
-    metric, runs = _metric_named(case.result, case.baseline.metric), len(case.result.runs)
-    if metric is None or not metric.by_run or _no_ratio(case, metric) or judge(case).outcome != "inconclusive":
+    metric, runs = _metric_named(judged.result, judged.baseline.metric), len(judged.result.runs)
+    if metric is None or not metric.by_run or _no_ratio(judged, metric) or judge(judged).outcome != "inconclusive":
         return runs
     for number in range(runs + 1, most + 1):
-        ratio, scatters = _sides(case, metric, runs=number)
+        ratio, scatters = _sides(judged, metric, runs=number)
         if None in scatters:
             return most if runs == 1 else runs
-        if _outcome(*_bounds(ratio, scatters), case.baseline.margin) != "inconclusive":
+        if _outcome(*_bounds(ratio, scatters), judged.baseline.margin) != "inconclusive":
             return number
     return runs
 
 
-def without_case(name: str, reason: str) -> BaselineOutcome:
+def without_figures(name: str, reason: str) -> BaselineOutcome:
     """The outcome for a baseline that couldn't be read."""
     return BaselineOutcome(name=name, outcome="inconclusive", reason=reason)
 
@@ -184,20 +185,20 @@ class _Sides(NamedTuple):
     scatters: list[repeatability.ResultScatter | None]
 
 
-def _sides(case: Case, metric: Metric, runs: int | None = None) -> _Sides:
+def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
     """The sides of the ratio; with `runs`, as if the job had made that many."""
-    figure, value = case.baseline.figure, metric.value or 0.0
-    own, series = _in_series(case, metric)
+    figure, value = judged.baseline.figure, metric.value or 0.0
+    own, series = _in_series(judged, metric)
     if runs is not None:
         own = own.model_copy(update={"runs": runs})
-    earlier = _alike(own, case.peers.get(series or "", ()))
+    earlier = _alike(own, judged.peers.get(series or "", ()))
     if figure is None:
-        return _Sides(_to_limit(case.baseline, value), [repeatability.result_scatter(own, earlier, earlier)])
-    before = _alike(figure.peer, case.peers.get(figure.series or "", ()))
+        return _Sides(_to_limit(judged.baseline, value), [repeatability.result_scatter(own, earlier, earlier)])
+    before = _alike(figure.peer, judged.peers.get(figure.series or "", ()))
     known = [figure.peer, *before]
     if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
         earlier = known
-    of_clock = _elasticity(case.result, known) if _have_one_clock(own, figure.peer) else None
+    of_clock = _elasticity(judged.result, known) if _have_one_clock(own, figure.peer) else None
     if of_clock is not None:
         by = math.copysign(of_clock.value, 1 if metric.better == "higher" else -1)
         value *= clock_adjustment.factor(own.clock_hz, figure.peer.clock_hz, by)
@@ -217,11 +218,11 @@ def _to_limit(baseline: Baseline, value: float) -> float:
     return value / baseline.at_least
 
 
-def _in_series(case: Case, metric: Metric) -> tuple[Peer, str | None]:
+def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
     """The result as one of its series; without a series, if the metric doesn't scatter as the headline does."""
-    if case.headline is not None and metric.name in case.sampled:
-        return case.headline.own, case.headline.series
-    return _alone(case.result, metric), None
+    if judged.headline is not None and metric.name in judged.sampled:
+        return judged.headline.own, judged.headline.series
+    return _alone(judged.result, metric), None
 
 
 def _alone(result: Result, metric: Metric) -> Peer:
@@ -254,9 +255,9 @@ def _elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasti
     return clock_adjustment.elasticity(jobs, assumed if headline and headline.better == "higher" else -assumed)
 
 
-def _no_ratio(case: Case, metric: Metric | None) -> str | None:
+def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
     """Why the result can't be held against the baseline; None if it can."""
-    baseline, result = case.baseline, case.result
+    baseline, result = judged.baseline, judged.result
     if metric is None:
         there = _listed([each.name for each in result.metrics])
         return f"the result has no metric {baseline.metric}, which the baseline is of; it has {there}"
@@ -302,14 +303,14 @@ def _leaves(root: str, values: Mapping[str, JsonValue], depth: int) -> dict[str,
     return found
 
 
-def _differences(case: Case) -> list[BaselineDifference]:
-    figure = case.baseline.figure
+def _differences(judged: JudgedResult) -> list[BaselineDifference]:
+    figure = judged.baseline.figure
     if figure is None:
         return []
     then = {**_leaves("/params", figure.params, depth=1), **figure.circumstances}
     now = {
-        **_leaves("/params", case.result.params or case.spec.params, depth=1),
-        **_circumstances(case.spec, case.result),
+        **_leaves("/params", judged.result.params or judged.spec.params, depth=1),
+        **_circumstances(judged.spec, judged.result),
     }
     return [
         BaselineDifference(field=name, baseline=then.get(name), job=now.get(name))

@@ -171,6 +171,11 @@ def encode_result(result: Result) -> bytes:
     return compression.compress(to_json(document, inf_nan_mode="null"), RESULT_SHAPE)
 
 
+def encode_outcome(outcome: BaselineOutcome) -> str:
+    """The outcome as a job's record has it: with the figures of the result."""
+    return to_json(shortened(outcome.model_dump(mode="json"))).decode()
+
+
 def encode_samples(samples: Sequence[Any]) -> bytes:
     """Models or JSON values, as they are stored."""
     return compression.compress(to_json(shortened(to_jsonable_python(samples)), inf_nan_mode="null"))

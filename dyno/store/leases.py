@@ -33,7 +33,7 @@ from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
 from dyno.store.artifacts import note_files
 from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import encode_result, encode_samples
+from dyno.store.documents import encode_outcome, encode_result, encode_samples
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -203,7 +203,7 @@ class Leases:
             ],
             pace,
             headline,
-            _json(result and result.baseline),
+            encode_outcome(result.baseline) if result and result.baseline else "",
         )
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:

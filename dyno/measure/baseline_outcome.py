@@ -18,8 +18,8 @@ A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). 
 result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
 again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
 jobs that differ as much as runs, one in 12). The number of runs is what would settle the outcome at the first look's
-ratio and scatter. More runs narrow only the part of the interval that is due to
-this job's runs. If no number up to the bound would do, there are no more runs.
+ratio and scatter. More runs narrow only the part of the interval that is due to this job's runs. If no number up to the
+bound would do, there are no more runs.
 """
 
 import math
@@ -274,7 +274,7 @@ def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
     if not metric.by_run:
         return f"{metric.name} is taken once, so its scatter is unknown"
     if None in scatters:
-        return "one run, and no earlier jobs that show how much results scatter: no interval"
+        return "nothing shows how much results scatter: there is one run, and there are no earlier jobs"
     return None
 
 

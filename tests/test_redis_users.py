@@ -109,10 +109,10 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     metrics = http.get("/metrics").text
     assert "dyno_store_up 1.0" in metrics
     assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in metrics
+    _with_a_baseline(http)
     assert '"done":true' in http.get(job["urls"]["events"]).text
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
-    _with_a_baseline(http)
     _with_a_webhook(http)
     again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
     assert http.delete(again["urls"]["self"]).status_code == 204

@@ -21,6 +21,7 @@ from dyno.measure import baseline_outcome
 from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
+from dyno.models.baseline import Baseline
 from dyno.models.job import DEVICE_BUSY, BaselineOutcome, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
@@ -66,11 +67,14 @@ def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None
 class BaselineCheck:
     """Holds the results of an attempt against the baseline that its job was submitted with.
 
-    If Redis is unreachable, the outcome is inconclusive.
+    If Redis becomes unreachable, what was read before counts. If nothing was, the outcome is inconclusive: without the
+    earlier results, the interval would be too narrow.
     """
 
     def __init__(self, claim: Claim, leases: Leases) -> None:
         self._claim, self._leases = claim, leases
+        self._baseline: Baseline | None = None
+        self._peers: dict[str, list[Peer]] = {}
 
     def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
         """See `dyno.measure.baseline_outcome`."""
@@ -82,26 +86,27 @@ class BaselineCheck:
         if of.spec.baseline is None:
             return None
         judged = self._judged(result, of)
-        return (
-            baseline_outcome.without_figures(of.spec.baseline, judged)
-            if isinstance(judged, str)
-            else baseline_outcome.judge(judged)
-        )
+        if isinstance(judged, str):
+            return baseline_outcome.without_figures(of.spec.baseline, judged)
+        return baseline_outcome.judge(judged)
 
     def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
         """What is judged, or why nothing is."""
         try:
-            baseline = self._leases.baseline(self._claim)
+            self._baseline = self._baseline or self._leases.baseline(self._claim)
         except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
             event("baseline-not-read", logging.WARNING, job=self._claim.job_id, why=str(error))
             return f"the worker couldn't read the baseline: {error}"
-        if baseline is None:
+        if self._baseline is None:
             return "the job has no copy of its baseline"
-        own = headline(result, of.spec, of.params)
-        series = {baseline.figure and baseline.figure.series, own and own.series} - {None}
-        peers = {name: _read_history(name, result.job, self._leases) or [] for name in series if name}
+        figure, own = self._baseline.figure, headline(result, of.spec, of.params)
+        for series in {figure and figure.series, own and own.series} - {None}:
+            peers = _read_history(str(series), result.job, self._leases)
+            if peers is None and series not in self._peers:
+                return "the worker couldn't read earlier results of this work from the store"
+            self._peers[str(series)] = self._peers[str(series)] if peers is None else peers
         sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-        return baseline_outcome.JudgedResult(baseline, of.spec, result, own, sampled, peers)
+        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own, sampled, self._peers)
 
 
 def _failed(outcome: BaselineOutcome | None) -> bool:

@@ -17,9 +17,11 @@ from dyno.models.result import Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.redis import Keys, async_client
+from dyno.store.leases import Claim, Leases
+from dyno.store.redis import Keys, async_client, sync_client
 from dyno.workloads import resolve
 from tests.workers.conftest import Store, tiny
+from workers.attempt import BaselineCheck
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
@@ -105,6 +107,37 @@ def test_a_job_without_its_copy_is_inconclusive(run: Callable[..., Result]) -> N
     assert found is not None
     assert (found.name, found.outcome) == ("main", "inconclusive")
     assert "no copy" in (found.reason or "")
+
+
+def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(
+    run: Callable[..., Result], client: redis.Redis, settings: Settings
+) -> None:
+    spec = two_runs(processes=3)
+    first = run(spec)
+    named, slower = spec.model_copy(update={"baseline": "main"}), times_as_good(first, spec, 1e6)
+    away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+
+    class Outage(Leases):
+        """A store that answers until `reachable` is false."""
+
+        reachable = True
+
+        def baseline(self, claim: Claim) -> Baseline:
+            return slower if self.reachable else Leases(sync_client(away), away).baseline(claim)  # type: ignore[return-value]
+
+        def peers(self, series: str) -> list[Peer]:
+            return (super() if self.reachable else Leases(sync_client(away), away)).peers(series)
+
+    leases = Outage(client, settings)
+    claim = Claim(first.job, named, 1, "token", "cpu", 0, cancel_requested=False, device="cpu:0@here")
+    seen, blind = BaselineCheck(claim, leases), BaselineCheck(claim, leases)
+    assert seen.runs_to_settle(first, resolve(named), 9) == 3
+    leases.reachable = False
+    known, unknown = (check.outcome(first, resolve(named)) for check in (seen, blind))
+    assert known is not None
+    assert unknown is not None
+    assert (known.outcome, unknown.outcome) == ("fail", "inconclusive")
+    assert "couldn't read" in str(unknown.reason)
 
 
 def test_a_job_whose_spec_names_no_baseline_has_no_outcome(run: Callable[..., Result]) -> None:

@@ -35,7 +35,7 @@ def main(jobs: int = JOBS) -> None:
         for number in range(jobs):
             for code in list(REPEATS)[:: 1 if number % 2 == 0 else -1]:
                 taken[code].append(_gated(client, code))
-                print(f"{number + 1} of {jobs}, {code}: {outcome(taken[code][-1])}", flush=True)
+                print(f"{number + 1} of {jobs}, {code}: {outcome(taken[code][-1]).outcome}", flush=True)
     write("gate", "How often is a gate wrong?", lines(taken))
 
 

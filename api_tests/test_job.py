@@ -28,6 +28,7 @@ JOB_FIELDS = {
     "finished_at",
     "cancel_requested_at",
     "failure",
+    "baseline",
     "rerun_of",
     "urls",
     "owner",
@@ -74,6 +75,7 @@ RESULT_FIELDS = {
     "artifacts",
     "reproduce",
     "reference",
+    "baseline",
     "arms",
 }
 METRIC_FIELDS = {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dyno.client.exceptions import ComparisonNotMade, ConnectionBroken, DownloadDamaged, JobNotSucceeded
     from dyno.errors import DynoError
     from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me
+    from dyno.models.baseline import Baseline
     from dyno.models.comparison import Comparison, UnfinishedComparison
     from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
     from dyno.models.job import Job, Status, Validation
@@ -24,6 +25,7 @@ _NAMES = {
     "ServerUnreachable",
     "dyno.errors": "DynoError",
     "dyno.models.api_key": "ApiKey CreatedKey Limits Me",
+    "dyno.models.baseline": "Baseline",
     "dyno.models.comparison": "Comparison UnfinishedComparison",
     "dyno.models.inventory": "AwayDevice Cordon DeviceStatus WorkerRecord WorkloadEntry",
     "dyno.models.job": "Job Status Validation",
@@ -38,6 +40,7 @@ __all__ = [
     "Artifact",
     "AsyncClient",
     "AwayDevice",
+    "Baseline",
     "Client",
     "Comparison",
     "ComparisonNotMade",

@@ -6,10 +6,12 @@ DynoError
 │   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields likewise
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
+│   ├── InvalidBaseline    a request to save a baseline has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
 ├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey, UnknownDelivery
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownDevice, UnknownKey,
+│   UnknownDelivery
 ├── JobFinished        the transition isn't possible, since the job is done
 ├── JobLive            the request is for done jobs, and the job isn't done
 ├── ResultNotReady
@@ -91,6 +93,10 @@ class InvalidComparison(InvalidSpec):
     code = "invalid-comparison"
 
 
+class InvalidBaseline(InvalidSpec):
+    code = "invalid-baseline"
+
+
 class InvalidKey(InvalidSpec):
     code = "invalid-key"
 
@@ -119,6 +125,10 @@ class UnknownWorkload(DynoError):
 
 class UnknownComparison(DynoError):
     code = "comparison-not-found"
+
+
+class UnknownBaseline(DynoError):
+    code = "baseline-not-found"
 
 
 class UnknownDevice(DynoError):
@@ -265,7 +275,7 @@ class CommandExit(IntEnum):
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # `dyno compare`: a result is slower than the base, or with --fail-on may be
+    SLOWER = 5  # slower than the base of `dyno compare` (with --fail-on: or may be), or than the baseline allows
 
 
 class WorkerExit(IntEnum):

@@ -99,7 +99,14 @@ class RecentAdmissions:
 
 
 _MOST_RECENT = 1000
-_NOT_ADMITTED = {"seed", "labels", "webhook", "priority", "expires_in_s"}  # fields that `admit` doesn't read
+_NOT_ADMITTED = {
+    "seed",
+    "labels",
+    "webhook",
+    "priority",
+    "expires_in_s",
+    "baseline",
+}  # fields that `admit` doesn't read
 
 
 class _Candidate(NamedTuple):

@@ -14,7 +14,20 @@ from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
-from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
+from service.routes import (
+    artifacts,
+    baselines,
+    comparisons,
+    docs,
+    events,
+    fleet,
+    health,
+    jobs,
+    keys,
+    results,
+    webhooks,
+    workloads,
+)
 from service.state import opened
 
 DESCRIPTION = (
@@ -51,7 +64,10 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
-    parts = (jobs, events, artifacts, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health)
+    parts = (
+        *(jobs, events, artifacts, webhooks, results, comparisons, baselines, workloads, fleet, keys, openapi, docs),
+        health,
+    )
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

@@ -22,14 +22,17 @@ from dyno.errors import (
     NoDeviceFits,
     NotComparable,
     PriorityNotAllowed,
+    UnknownBaseline,
 )
 from dyno.logging import current_job_id
 from dyno.measure.compare_results import compare_variants
+from dyno.models.baseline import Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
-from dyno.models.spec import InterleavedSpec
+from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store import jobs, placement
+from dyno.store.baselines import Baselines
 from dyno.store.fleet import DEVICES_FRESH_S
 from dyno.workloads.contract import Params
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
@@ -54,6 +57,7 @@ async def submit(
     try:
         asked = within_rights(state, asked)
         admission = await admit_request(state, asked)
+        baseline = await named_baseline(state, asked.spec)
     except (NoDeviceFits, InvalidSpec):
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
             return earlier
@@ -66,6 +70,7 @@ async def submit(
         body_sha256=asked.body_sha256,
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
+        baseline=baseline,
     )
     current_job_id.set(submitted.stored.id)
     if submitted.wake:
@@ -126,6 +131,21 @@ async def _check_outside(state: State, asked: JobRequest) -> None:
     """Check what the spec names outside of itself."""
     check_webhook(state.settings, asked.spec)
     await check_weights(state.jobs, asked.params)
+
+
+def baselines_of(state: State) -> Baselines:
+    return Baselines(state.client, state.settings, state.jobs.viewer)
+
+
+async def named_baseline(state: State, spec: Spec) -> Baseline | None:
+    """The baseline that the spec names. Raises InvalidSpec."""
+    if spec.baseline is None:
+        return None
+    try:
+        return await baselines_of(state).get(spec.baseline)
+    except UnknownBaseline as unknown:
+        detail = f"{unknown.detail}; save one with PUT /v1/baselines/{spec.baseline}"
+        raise InvalidSpec([FieldError("/baseline", "unknown-baseline", detail)]) from None
 
 
 async def wake_up(state: State, queue_name: str) -> None:

@@ -327,6 +327,9 @@ def _validate_both(given: object, workloads: Mapping[str, Workload], errors: lis
         if "processes" in (document.get("measure") if isinstance(document.get("measure"), dict) else {}):
             detail = "leave it out: `pairs` sets the number of runs of each spec"
             errors.append(FieldError(f"/specs/{place}/measure/processes", "pairs-say-it", detail))
+        if document.get("baseline") is not None:
+            detail = "leave it out: a comparison holds the second spec against the first"
+            errors.append(FieldError(f"/specs/{place}/baseline", "comparison-judges", detail))
     if len(found) == 2:
         errors += _job_field_errors(*found)
     return found

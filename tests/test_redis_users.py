@@ -109,6 +109,7 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     metrics = http.get("/metrics").text
     assert "dyno_store_up 1.0" in metrics
     assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in metrics
+    _with_a_baseline(http)
     assert '"done":true' in http.get(job["urls"]["events"]).text
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
@@ -118,6 +119,15 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     _with_a_key(http, socket)
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
+
+
+def _with_a_baseline(http: httpx.Client) -> None:
+    saved = http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1})
+    assert saved.status_code == 201
+    judged = http.post("/v1/jobs", json=TINY | {"baseline": "main"}, headers={"Prefer": "wait=60"}).json()
+    assert judged["baseline"]["outcome"] in ("pass", "inconclusive"), judged
+    assert [each["name"] for each in http.get("/v1/baselines").json()["data"]] == ["main"]
+    assert http.delete("/v1/baselines/main").status_code == 204
 
 
 def _with_a_webhook(http: httpx.Client) -> None:

@@ -15,12 +15,14 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
-from dyno.errors import InvalidSpec, StoreUnavailable, UnknownWorkload
+from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
+from dyno.measure import baseline_outcome
 from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
-from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
+from dyno.models.baseline import Baseline
+from dyno.models.job import DEVICE_BUSY, BaselineOutcome, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
@@ -62,8 +64,59 @@ def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None
         return None
 
 
+class BaselineCheck:
+    """Holds the results of an attempt against the baseline that its job was submitted with.
+
+    If Redis becomes unreachable, what was read before counts. If nothing was, the outcome is inconclusive: without the
+    earlier results, the interval would be too narrow.
+    """
+
+    def __init__(self, claim: Claim, leases: Leases) -> None:
+        self._claim, self._leases = claim, leases
+        self._baseline: Baseline | None = None
+        self._peers: dict[str, list[Peer]] = {}
+
+    def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
+        """See `dyno.measure.baseline_outcome`."""
+        judged = self._judged(result, of)
+        return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
+
+    def outcome(self, result: Result, of: ResolvedSpec) -> BaselineOutcome | None:
+        """None for a job without a baseline."""
+        if of.spec.baseline is None:
+            return None
+        judged = self._judged(result, of)
+        if isinstance(judged, str):
+            return baseline_outcome.without_figures(of.spec.baseline, judged)
+        return baseline_outcome.judge(judged)
+
+    def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
+        """What is judged, or why nothing is."""
+        try:
+            self._baseline = self._baseline or self._leases.baseline(self._claim)
+        except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
+            event("baseline-not-read", logging.WARNING, job=self._claim.job_id, why=str(error))
+            return f"the worker couldn't read the baseline: {error}"
+        if self._baseline is None:
+            return "the job has no copy of its baseline"
+        figure, own = self._baseline.figure, headline(result, of.spec, of.params)
+        for series in {figure and figure.series, own and own.series} - {None}:
+            peers = _read_history(str(series), result.job, self._leases)
+            if peers is None and series not in self._peers:
+                return "the worker couldn't read earlier results of this work from the store"
+            self._peers[str(series)] = self._peers[str(series)] if peers is None else peers
+        sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
+        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own, sampled, self._peers)
+
+
+def _failed(outcome: BaselineOutcome | None) -> bool:
+    """Whether the result is slower than an earlier one, whose job the baseline is of."""
+    return outcome is not None and outcome.outcome == "fail" and outcome.job is not None
+
+
 _LEAST_TIMEOUT_S = 600.0
 _ESTIMATE_FACTOR = 3  # the accuracy of an estimate
+_LEAST_RUN_S = 0.01  # times are divided by it
 _SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker doesn't reach them at the same moment
 _HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
@@ -93,6 +146,7 @@ class JobAttempt:
     def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
         self._heartbeat = Heartbeat(claim, context.leases, context.settings.heartbeat_s, context.clock, context.stop)
+        self._baseline = BaselineCheck(claim, context.leases)
         self._began_s = context.clock()
 
     def run(self) -> Ending:
@@ -135,11 +189,26 @@ class JobAttempt:
                 return ending
             assert ended.record is not None
             variant.records.append(ended.record)
+            if variant.enough and self._spec.baseline is not None:
+                self._plan_for_baseline(variant, deadline_s)
             self._heartbeat.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
             self._heartbeat.progress.replan(planned_times(variants, self._context.device))
             if not all(each.enough for each in variants):  # else the result follows at once
                 self._heartbeat.send_metrics(variant.metrics_so_far())
         return self._succeeded(variants, expected)
+
+    def _plan_for_baseline(self, variant: Variant, deadline_s: float) -> None:
+        """Decide once how many runs the baseline requires, as far as the time lasts."""
+        done = len(variant.records)
+        if variant.for_baseline.in_all:
+            return
+        now_s = self._context.clock()
+        each_s = max((now_s - self._began_s) / done, _LEAST_RUN_S)
+        most = min(baseline_outcome.most_runs(variant.spec), done + int((deadline_s - now_s) / each_s / 2))
+        result = variant.result(self._claim.job_id, self._context.launcher.describe(self._context.device))
+        variant.for_baseline.in_all = self._baseline.runs_to_settle(result, variant, most)
+        if variant.for_baseline.in_all > done:
+            event("more-runs-for-baseline", job=self._claim.job_id, runs=variant.for_baseline.in_all)
 
     def _succeeded(self, variants: Sequence[Variant], expected: ExpectedDuration) -> Succeeded:
         """Assemble the result.
@@ -151,9 +220,14 @@ class JobAttempt:
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
         result, own_headline = check_history(result, first, self._context.leases)
+        outcome = self._baseline.outcome(result, first)
+        if own_headline is not None and _failed(outcome):
+            own_headline = replace(own_headline, own=own_headline.own.model_copy(update={"failed": True}))
         warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
-            result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
+            result.model_copy(
+                update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others, "baseline": outcome}
+            ),
             [sample for variant in variants for sample in variant.samples()],
             own_headline,
             expected,
@@ -237,7 +311,7 @@ class JobAttempt:
             job=self._claim.job_id,
             spec=variant.spec,
             run=run,
-            runs=variant.spec.measure.processes.max,
+            runs=max(variant.spec.measure.processes.max, variant.most_runs),
             device=self._context.device,
             lock_paths=lock_paths(self._context.device, settings),
             shared_lock_paths=shared_lock_paths(self._context.device, settings),

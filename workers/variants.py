@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
-from dyno.measure import result_metrics, stopping_rule
+from dyno.measure import baseline_outcome, result_metrics, stopping_rule
 from dyno.measure.assemble import assemble
 from dyno.models.result import PartialMetrics, Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
@@ -19,6 +19,13 @@ from workers.artifact_upload import JobFiles
 
 _LEAST_RUN_S = 0.01  # times are divided by it
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
+
+
+@dataclass
+class FurtherRuns:
+    """How many runs the job's baseline requires in all; 0 until it is known, and for jobs without a baseline."""
+
+    in_all: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +39,13 @@ class Variant(contract.ResolvedSpec):
     files: JobFiles
     records: list[RunRecord] = field(default_factory=list)
     repeats: "Variant | None" = None
+    for_baseline: FurtherRuns = field(default_factory=FurtherRuns)
 
     @property
     def enough(self) -> bool:
         """Whether no further run is needed."""
-        return bool(self.records) and stopping_rule.enough_runs(self.spec.measure, self.records)
+        done = len(self.records)
+        return done >= max(1, self.for_baseline.in_all) and stopping_rule.enough_runs(self.spec.measure, self.records)
 
     @property
     def most_runs(self) -> int:
@@ -44,7 +53,8 @@ class Variant(contract.ResolvedSpec):
         measure = self.spec.measure
         first = self.records[: stopping_rule.first_set(measure)]
         is_fixed = len(first) == stopping_rule.first_set(measure)
-        return stopping_rule.required_runs(measure, first) if is_fixed else measure.processes.max
+        of_spec = stopping_rule.required_runs(measure, first) if is_fixed else measure.processes.max
+        return max(of_spec, self.for_baseline.in_all)
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
@@ -55,7 +65,8 @@ class Variant(contract.ResolvedSpec):
     def time_s(self, device: Device) -> float:
         """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
         one, measure = self.estimate(device), self.spec.measure
-        return measure.processes.max * (one.time_s + measure.max_s) + one.train_s
+        most = measure.processes.max if self.spec.baseline is None else baseline_outcome.most_runs(self.spec)
+        return most * (one.time_s + measure.max_s) + one.train_s
 
     def times(self, device: Device) -> heartbeat.RunTimes:
         """The expected times of this variant's first run."""

@@ -39,8 +39,8 @@ def dyno(
 
     DYNO_URL is the URL of the service, DYNO_API_KEY your API key.
 
-    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused, 4 service unreachable, 5 slower than the first,
-    130 Ctrl-C.
+    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused, 4 service unreachable, 5 slower than the first
+    or than the baseline allows, 130 Ctrl-C.
     """
 
 

@@ -24,6 +24,7 @@ from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models import inventory, webhook
+from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
@@ -158,6 +159,7 @@ def _cancel_message(client: Client, job_id: str) -> str:
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
 _QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
+_BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
 _MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
 _TIME = "ISO 8601 with a time zone: 2026-11-22T04:05:06Z."
 JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
@@ -178,6 +180,7 @@ def run(
     measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value, to find the job by; may be repeated.")] = None,
     queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
+    baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
     require: Require = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
@@ -203,6 +206,8 @@ def run(
             "queue_if_absent": queue_if_absent,
             "measure": {"processes": processes, **parse_params(measure)},
         }
+        if baseline is not None:  # a service of an older version refuses the field
+            spec["baseline"] = baseline
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json)
     _print_job_result(result, as_json, require)
@@ -219,10 +224,12 @@ def rerun(job_id: JobId, require: Require = None, url: cli.Url = DEFAULT_URL, as
 
 
 def _print_job_result(found: Result, as_json: bool, require: Verdict | None) -> None:
-    """Print the result. Exit code 1 if the verdict is lower than required."""
+    """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline."""
     cli.print_result(found.model_dump(mode="json"), as_json, lambda: render.result(cli.console, found))
     if require is not None and found.verdict.rank < require.rank:
         raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {_reasons(found)}")
+    if found.baseline is not None and found.baseline.outcome == "fail":
+        raise typer.Exit(CommandExit.SLOWER)
 
 
 def _reasons(found: Result) -> str:
@@ -455,6 +462,60 @@ def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, optio
         with render.live_progress(cli.error_console if as_json else cli.console) as follow:
             client.wait(begun.job, follow)
         return client.comparison(begun.id)
+
+
+baselines = typer.Typer(no_args_is_help=True, help="Named figures and limits that jobs are held against.")
+cli.app.add_typer(baselines, name="baseline")
+BaselineArgument = Annotated[str, typer.Argument(help="Name of the baseline.")]
+
+
+@baselines.command()
+@cli.exit_codes
+def save(
+    name: BaselineArgument,
+    job_id: Annotated[str | None, typer.Argument(help="Job that succeeded; none for a limit.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric; the workload's first by default.")] = None,
+    margin: Annotated[float, typer.Option(help="Slowdown that passes: 0.05 is 5 %.")] = BASELINE_MARGIN,
+    at_least: Annotated[float | None, typer.Option(help="Limit instead of a job, for --metric.")] = None,
+    at_most: Annotated[float | None, typer.Option(help="Limit instead of a job, for --metric.")] = None,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
+    """Save a copy of a job's figure, or a limit, for `dyno run --baseline NAME`. Replaces an earlier one."""
+    limits = [at_least, at_most]
+    if job_id is None and (metric is None or limits.count(None) != 1):
+        raise typer.BadParameter("name a job, or --metric with one of --at-least and --at-most")
+    if job_id is not None and limits.count(None) != 2:
+        raise typer.BadParameter("name a job, or a limit, not both")
+    with Client(url) as client:
+        if job_id is not None:
+            row = client.save_baseline(name, job_id, metric=metric, margin=margin)
+        else:
+            row = client.save_limit(name, metric or "", at_least=at_least, at_most=at_most)
+    cli.print_result(_json_of([row])[0], as_json, lambda: render.baselines(cli.console, [row]))
+
+
+@baselines.command(name="list")
+@cli.exit_codes
+def list_baselines(url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
+    """List your key's baselines."""
+    with Client(url) as client:
+        rows = client.baselines()
+    cli.print_result(_json_of(rows), as_json, lambda: render.baselines(cli.console, rows))
+
+
+@baselines.command(name="delete")
+@cli.exit_codes
+def delete_baseline(name: BaselineArgument, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
+    """Delete a baseline. Jobs that name it are still judged."""
+    with Client(url) as client:
+        client.delete_baseline(name)
+    deleted = {"name": name, "deleted": True}
+    cli.print_result(deleted, as_json, lambda: cli.print_line(cli.console, f"{name}: deleted"))
+
+
+def _json_of(rows: Sequence[Baseline]) -> list[JsonValue]:
+    return [row.model_dump(mode="json", by_alias=True) for row in rows]
 
 
 webhooks = typer.Typer(no_args_is_help=True, help="Deliveries of webhooks.")

@@ -21,8 +21,9 @@ from dyno.devices.device import PeakFigure
 from dyno.formatting import describe_schema, format_quantity
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
+from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio
-from dyno.models.job import Job
+from dyno.models.job import BaselineOutcome, Job
 from dyno.models.result import Artifact, Metric, Result, Training
 
 Cells = Sequence[str | None]
@@ -126,6 +127,8 @@ def result(console: Console, answer: Result) -> None:
     console.print(f"job: {answer.job}", highlight=False)
     if (next_result := _repeat_line(answer)) is not None:
         console.print(next_result, markup=False, highlight=False)
+    if answer.baseline:
+        _baseline_outcome(console, answer.baseline)
     console.print(_peak_line(answer), markup=False, highlight=False)
     console.print(_phases_line(answer), markup=False, highlight=False)
     if answer.precision:
@@ -138,6 +141,30 @@ def result(console: Console, answer: Result) -> None:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     if answer.unchecked:
         console.print(f"  unchecked: {', '.join(answer.unchecked)}", style="dim")
+
+
+def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
+    """Print the ratio and the outcome; why it is inconclusive; and what else differs."""
+    bounds = "" if found.low is None or found.high is None else f" ({found.low:.4g} to {found.high:.4g})"
+    ratio = "" if found.ratio is None else f": {found.ratio:.4g} times as good{bounds}"
+    reason = f"; {found.reason}" if found.reason else ""
+    console.print(f"baseline {found.name}: {found.outcome}{ratio}{reason}", markup=False, highlight=False)
+    for each in found.differences:
+        console.print(f"  differs: {each.field}: {each.baseline} | {each.job}", markup=False, highlight=False)
+
+
+def baselines(console: Console, rows: Sequence[Baseline]) -> None:
+    """Print baselines with what a job is held against."""
+    print_table(console, ("name", "metric", "figure or limit", "margin", "job", "device"), map(_baseline_cells, rows))
+
+
+def _baseline_cells(row: Baseline) -> tuple[str, ...]:
+    if row.figure is None:
+        limit = f"at least {row.at_least:.4g}" if row.at_least is not None else f"at most {row.at_most or 0:.4g}"
+        return row.name, row.metric, limit, "–", "–", "–"
+    model = row.figure.circumstances.get("/device/model") or row.figure.circumstances.get("/device/id")
+    value = format_quantity(row.figure.value, row.unit or "")
+    return row.name, row.metric, value, f"{100 * row.margin:g} %", row.job or "–", str(model)
 
 
 def comparison(console: Console, answer: Comparison) -> None:

@@ -21,6 +21,7 @@ from dyno.client.exceptions import ConnectionBroken, JobNotSucceeded, Refused, S
 from dyno.client.http_transport import CONNECT_RETRIES, PATIENT, M, OnRetry, Request, Retries, http_errors
 from dyno.client.streams import EventFollower, check_done, checked_file
 from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me, Scope
+from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.event import AnyEvent
 from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
@@ -220,6 +221,35 @@ class Client:
     def bars(self, comparison_id: str) -> str:
         """The comparison as an SVG chart."""
         return self._send(endpoints.bars(comparison_id))
+
+    def save_baseline(
+        self, name: str, job_id: str, *, metric: str | None = None, margin: float = BASELINE_MARGIN
+    ) -> Baseline:
+        """Save a copy of a job's figure under a name, for specs with `"baseline": name`. Replaces an earlier one.
+
+        Raises Refused with every wrong field.
+        """
+        wanted = {"job": job_id, "metric": metric, "margin": margin}
+        return self._send(endpoints.save_baseline(name, json=wanted))
+
+    def save_limit(
+        self, name: str, metric: str, *, at_least: float | None = None, at_most: float | None = None
+    ) -> Baseline:
+        """Save a limit under a name, as `save_baseline` does. Set one of `at_least` and `at_most`."""
+        wanted = {"metric": metric, "at_least": at_least, "at_most": at_most}
+        return self._send(endpoints.save_baseline(name, json=wanted))
+
+    def baseline(self, name: str) -> Baseline:
+        """A baseline. Raises Refused for an unknown name."""
+        return self._send(endpoints.baseline(name))
+
+    def baselines(self) -> list[Baseline]:
+        """The baselines of this client's key, by name; an admin gets those of all keys."""
+        return self._send(endpoints.baselines()).data
+
+    def delete_baseline(self, name: str) -> None:
+        """Delete a baseline. Jobs that name it keep their copies. Raises Refused for an unknown name."""
+        self._send(endpoints.delete_baseline(name))
 
     def results(
         self,
@@ -502,6 +532,27 @@ class AsyncClient:
 
     async def bars(self, comparison_id: str) -> str:
         return await self._send(endpoints.bars(comparison_id))
+
+    async def save_baseline(
+        self, name: str, job_id: str, *, metric: str | None = None, margin: float = BASELINE_MARGIN
+    ) -> Baseline:
+        wanted = {"job": job_id, "metric": metric, "margin": margin}
+        return await self._send(endpoints.save_baseline(name, json=wanted))
+
+    async def save_limit(
+        self, name: str, metric: str, *, at_least: float | None = None, at_most: float | None = None
+    ) -> Baseline:
+        wanted = {"metric": metric, "at_least": at_least, "at_most": at_most}
+        return await self._send(endpoints.save_baseline(name, json=wanted))
+
+    async def baseline(self, name: str) -> Baseline:
+        return await self._send(endpoints.baseline(name))
+
+    async def baselines(self) -> list[Baseline]:
+        return (await self._send(endpoints.baselines())).data
+
+    async def delete_baseline(self, name: str) -> None:
+        await self._send(endpoints.delete_baseline(name))
 
     async def results(
         self,

@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue, RootModel
 
 from dyno.client import exceptions, http_transport
 from dyno.models import api_key, inventory, webhook
+from dyno.models.baseline import Baseline, BaselineList
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
@@ -114,6 +115,10 @@ upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=
 compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
 comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
 bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", http_transport.read_text)
+save_baseline = Endpoint("PUT", "/v1/baselines/{}", returns(Baseline))
+baseline = Endpoint("GET", "/v1/baselines/{}", returns(Baseline))
+baselines = Endpoint("GET", "/v1/baselines", returns(BaselineList))
+delete_baseline = Endpoint("DELETE", "/v1/baselines/{}", http_transport.check_status)
 workloads = Endpoint("GET", "/v1/workloads", returns(inventory.WorkloadList))
 workload = Endpoint("GET", "/v1/workloads/{}", returns(inventory.WorkloadEntry))
 devices = Endpoint("GET", "/v1/devices", returns(inventory.DeviceList))

@@ -63,7 +63,7 @@ def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampl
 
     `own` is the headline figure. It applies to the `sampled` metrics, which are the same times in other units.
     """
-    earlier = [peer for peer in peers if _same_conditions(own, peer)]
+    earlier = [peer for peer in peers if same_conditions(own, peer)]
     headline = headline_metric(result)
     of_clock = None
     if own.clock_hz and headline is not None:
@@ -96,9 +96,18 @@ class _Prediction:
         return metric.model_copy(update={"repeat": repeat})
 
 
-def _same_conditions(own: Peer, peer: Peer) -> bool:
+def same_conditions(own: Peer, peer: Peer) -> bool:
+    """Whether `peer` is of the same hardware and software, and has a clock if `own` has one."""
     alike = (peer.hardware_id, peer.context_id) == (own.hardware_id, own.context_id)
     return alike and peer.value > 0 and (bool(peer.clock_hz) or not own.clock_hz)
+
+
+@dataclass(frozen=True)
+class ResultScatter:
+    """How much one result scatters: the variance of its logarithm, and the degrees of freedom of that variance."""
+
+    variance: float
+    degrees: float
 
 
 def half_width(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None = None) -> float | None:
@@ -106,24 +115,31 @@ def half_width(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.El
 
     With `of_clock`, all jobs have clocks, and the interval is for a next result at the own clock.
     """
+    found = result_scatter(own, earlier, [own, *earlier], of_clock)
+    return None if found is None else student_t(found.degrees) * math.sqrt(2 * found.variance)
+
+
+def result_scatter(
+    own: Peer, earlier: Sequence[Peer], shown_by: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None = None
+) -> ResultScatter | None:
+    """The scatter of the result `own`; None if nothing shows it. `shown_by`: the jobs that show how much jobs differ.
+
+    Leave `own` out of them if its work may differ from theirs: the difference is no scatter.
+    """
     jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
-    runs = [job.runs or own.runs or 1 for job in jobs]  # older versions didn't record it
-    logs = [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope.value)) for job in jobs]
-    squares = math.fsum((log - fmean(logs)) ** 2 for log in logs)
-    between_degrees = max(0.0, len(jobs) - 1 - slope.lost_degrees)
+    runs = [job.runs or own.runs or 1 for job in shown_by]  # older versions didn't record it
+    logs = [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope.value)) for job in shown_by]
+    squares = math.fsum((log - fmean(logs)) ** 2 for log in logs) if logs else 0.0
+    between_degrees = max(0.0, len(shown_by) - 1 - slope.lost_degrees)
     within, within_degrees = _repeatability(jobs)
     if within_degrees == 0:
-        return None if between_degrees < 1 else _half(squares / between_degrees, between_degrees)
-    allowance = within * (1 + 1 / runs[0]) / 2
-    explained = between_degrees * within * fmean(1 / count for count in runs)
-    between = max(0.0, squares - explained) + between_degrees * within / runs[0]
+        return None if between_degrees < 1 else ResultScatter(squares / between_degrees, between_degrees)
+    own_runs = own.runs or 1
+    allowance = within * (1 + 1 / own_runs) / 2
+    explained = between_degrees * within * fmean(1 / count for count in runs) if runs else 0.0
+    between = max(0.0, squares - explained) + between_degrees * within / own_runs
     shares = [each / (ALLOWANCE_JOBS + between_degrees) for each in (ALLOWANCE_JOBS * allowance, between)]
-    return _half(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
-
-
-def _half(variance: float, degrees: float) -> float:
-    """Half of the interval of the difference between two results, each with this variance."""
-    return student_t(degrees) * math.sqrt(2 * variance)
+    return ResultScatter(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
 
 
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:

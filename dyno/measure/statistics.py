@@ -95,12 +95,14 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first
 
     `first_set`: the number of first values whose scatter fixed n. The interval then is at least Stein's (1945), with
     the deviation and the degrees of freedom of those. With all values alone, it would cover the truth 92 % of the time.
+    A first set of one value has no scatter, so it fixed nothing.
     """
     count = len(values)
     centre = math.fsum(values) / count
     if count < 2:
         return Interval(centre, reason="one run gives no interval")
-    widest = max(_expanded_deviation(part, confidence) for part in (values, values[:first_set]))
+    parts = [values, values[:first_set]] if first_set and first_set > 1 else [values]
+    widest = max(_expanded_deviation(part, confidence) for part in parts)
     half = widest / math.sqrt(count)
     return Interval(centre, centre - half, centre + half)
 

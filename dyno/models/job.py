@@ -9,7 +9,7 @@ import time
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator, Field, JsonValue
 
 from dyno.models.spec import InterleavedSpec, Model, Spec, spec_without_unknown_fields
 
@@ -186,6 +186,34 @@ class SpecWarning(Stored):
     evidence: dict[str, Any] = {}
 
 
+class BaselineDifference(Stored):
+    """A field that differs between the baseline's job and this one, and may explain the ratio."""
+
+    field: str = Field(description='A JSON pointer: "/params/n", "/context_id"')
+    baseline: JsonValue
+    job: JsonValue
+
+
+class BaselineOutcome(Stored):
+    """A result, held against a baseline.
+
+    `ratio` says how many times as good as the baseline the result is. `low` and `high` bound it with a confidence of
+    95 %. Without them, `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is
+    above. `inconclusive`: neither, or there is no interval.
+    """
+
+    name: str
+    outcome: Literal["pass", "fail", "inconclusive"]
+    metric: str | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    job: str | None = Field(None, description="The job whose figure the baseline is; null for a limit")
+    reason: str | None = Field(None, description="Why the outcome is inconclusive")
+    differences: list[BaselineDifference] = []
+
+
 class Urls(Stored):
     """Relative links; null if the service doesn't have the feature."""
 
@@ -214,6 +242,9 @@ class Job(Stored):
     finished_at: AwareDatetime | None = None
     cancel_requested_at: AwareDatetime | None = None
     failure: Failure | None = None
+    baseline: BaselineOutcome | None = Field(
+        None, description="Once the job has succeeded, if its spec names a baseline"
+    )
     rerun_of: str | None = None
     urls: Urls
     owner: str | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel
 
-from dyno.models.job import Stored
+from dyno.models.job import BaselineOutcome, Stored
 
 
 class Cpu(Stored):
@@ -407,6 +407,7 @@ class Result(Stored):
     artifacts: list[Artifact] = []
     reproduce: str | None = None
     reference: list[Reference] = []
+    baseline: BaselineOutcome | None = Field(None, description="If the job's spec names a baseline")
     arms: list["Result"] = Field(
         default=[],
         description="If the job ran two specs in turns: the results of the second spec and of the control, which "
@@ -521,6 +522,11 @@ class Peer(Stored):
     runs: int | None = None
     scatter: float | None = None
     clock_hz: float | None = None
+    failed: bool = Field(
+        False,
+        description="The result failed its baseline, so its distance from the others is no scatter",
+        exclude_if=lambda failed: not failed,
+    )
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ Margin = Annotated[float, Field(gt=0, le=0.5)]
 Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
 Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
 LabelText = Annotated[str, Field(min_length=1, max_length=128)]
+BaselineName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*|[0-9]+:[0-9]+)(@(?P<host>[A-Za-z0-9._-]+))?$")
 
@@ -196,6 +197,10 @@ class Spec(Model):
     webhook: Webhook | None = None
     expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] = 30 * 86400
     queue_if_absent: bool = False
+    # Left out of the JSON if null: most jobs have none.
+    baseline: BaselineName | None = Field(
+        None, description="The baseline to hold the result against", exclude_if=lambda name: name is None
+    )
 
     @property
     def arms(self) -> list["Spec"]:
@@ -204,7 +209,7 @@ class Spec(Model):
 
     @property
     def most_runs(self) -> int:
-        """The maximum number of processes, over all arms."""
+        """The maximum number of processes, over all arms; without those that a baseline may add."""
         return sum(arm.measure.processes.max for arm in self.arms)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from dyno.models.job import DONE, SCHEMA, Failure, Holder, Job, SpecWarning, Status, WorkerRef
+from dyno.models.job import DONE, SCHEMA, BaselineOutcome, Failure, Holder, Job, SpecWarning, Status, WorkerRef
 from dyno.models.result import Result
 from dyno.models.spec import Spec
 from dyno.store import compression
@@ -135,6 +135,7 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
         f'"created_at":{_time(record["created_at"])},"queued_at":{_time(record["queued_at"])},'
         f'"started_at":{_time(get("started_at"))},"finished_at":{_time(get("finished_at"))},'
         f'"cancel_requested_at":{_time(get("cancel_requested_at"))},"failure":{_shown(Failure, get("failure"))},'
+        f'"baseline":{_shown(BaselineOutcome, get("judged"))},'
         f'"rerun_of":{_text(get("rerun_of"))},"urls":{{"self":"{url}","result":"{url}/result",'
         f'"cancel":"{url}/cancel","events":"{url}/events"}},"owner":{_text(get("owner"))},'
         f'"schema":{_SCHEMA},"version":{int(record["version"])}}}',
@@ -168,6 +169,11 @@ def encode_result(result: Result) -> bytes:
     """The result as it is stored: its JSON with rounded figures, compressed, and named RESULT_SHAPE."""
     document = shortened(result.model_dump(mode="json", by_alias=True))
     return compression.compress(to_json(document, inf_nan_mode="null"), RESULT_SHAPE)
+
+
+def encode_outcome(outcome: BaselineOutcome) -> str:
+    """The outcome as a job's record has it: with the figures of the result."""
+    return to_json(shortened(outcome.model_dump(mode="json"))).decode()
 
 
 def encode_samples(samples: Sequence[Any]) -> bytes:

@@ -11,7 +11,8 @@
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
 -- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result   ARGV[9]  samples; each "" for none
 -- ARGV[10] series of durations, "" for none   ARGV[11] digest and estimated duration, s, of this job
--- ARGV[12] the figure, JSON   ARGV[13] figures that a series keeps   ARGV[14] TTL of the series, ms; with KEYS[4] only
+-- ARGV[12] outcome against the job's baseline, JSON, "" for none
+-- ARGV[13] the figure, JSON   ARGV[14] figures that a series keeps   ARGV[15] TTL of the series, ms; with KEYS[4] only
 --
 -- Returns {"finished"} or {"already"} (the same token has ended it with the same event) or {"superseded"}
 
@@ -45,9 +46,9 @@ if ARGV[9] ~= '' then
 end
 if KEYS[4] then
   -- pcall: as in note_pace
-  redis.pcall('LPUSH', KEYS[4], ARGV[12])
-  redis.pcall('LTRIM', KEYS[4], 0, tonumber(ARGV[13]) - 1)
-  redis.pcall('PEXPIRE', KEYS[4], ARGV[14])
+  redis.pcall('LPUSH', KEYS[4], ARGV[13])
+  redis.pcall('LTRIM', KEYS[4], 0, tonumber(ARGV[14]) - 1)
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[15])
 end
 if event == 'succeed' then
   note_pace(record[6], ARGV[10], ARGV[11])
@@ -59,7 +60,10 @@ end
 if ARGV[7] ~= '' then
   fields.failure = ARGV[7]
 end
-redis.call('HDEL', KEYS[1], 'token')
+if ARGV[12] ~= '' then
+  fields.judged = ARGV[12]
+end
+redis.call('HDEL', KEYS[1], 'token', 'baseline')
 change(id, event, record[1], fields, ARGV[6], whose(record[5], token, device))
 drop_lease(device, token)
 return { 'finished' }

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 
 from dyno import errors
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
+from dyno.models.baseline import Baseline
 from dyno.models.comparison import Comparison
 from dyno.models.job import DONE, SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.models.result import Result, RunSamples
@@ -219,11 +220,12 @@ class Jobs:
         body_sha256: str | None = None,
         rerun_of: str | None = None,
         traceparent: str | None = None,
+        baseline: Baseline | None = None,
     ) -> Submitted:
         """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
         `fits`: whether it fits a device, by profile; a worker of another profile decides when it claims.
-        `traceparent`: the trace that its attempts continue.
+        `traceparent`: the trace that its attempts continue. `baseline`: the one that the spec names; the job keeps it.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -232,7 +234,8 @@ class Jobs:
         if idempotency_key is not None:
             keys.append(self._keys.idempotency(owner, idempotency_key))
         record = _new_record(spec, warnings, fits or {})
-        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent}
+        kept = None if baseline is None else baseline.model_dump_json(by_alias=True)
+        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "baseline": kept}
         record |= {name: text for name, text in more.items() if text is not None}
         queue = placement.queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]

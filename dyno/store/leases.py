@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
+from dyno.models.baseline import Baseline
 from dyno.models.job import (
     MAX_ATTEMPTS,
     SCHEMA,
@@ -32,7 +33,7 @@ from dyno.settings import Settings
 from dyno.store import eta, maintenance, placement, records
 from dyno.store.artifacts import note_files
 from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import encode_result, encode_samples
+from dyno.store.documents import encode_outcome, encode_result, encode_samples
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
@@ -202,6 +203,7 @@ class Leases:
             ],
             pace,
             headline,
+            encode_outcome(result.baseline) if result and result.baseline else "",
         )
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
@@ -226,6 +228,13 @@ class Leases:
         """Whether this store has the job. An unknown job may belong to another store."""
         with store_errors():
             return bool(self._client.exists(self._keys.job(job_id)))
+
+    def baseline(self, claim: Claim) -> Baseline | None:
+        """The baseline that the job was submitted with; None if it has none. Raises RecordUnreadable."""
+        with store_errors():
+            text: Any = self._client.hget(self._keys.job(claim.job_id), "baseline")
+        what = f"the baseline of {claim.job_id}"
+        return None if text is None else records.parse_stored(Baseline.model_validate_json, text, what)
 
     def origin(self, claim: Claim) -> JobOrigin:
         """The trace that the job belongs to, and when this attempt was queued and started."""
@@ -301,12 +310,13 @@ class Leases:
         ending: list[str | bytes],
         pace: eta.ExpectedDuration | None = None,
         headline: Headline | None = None,
+        judged: str = "",
     ) -> bool:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
         known = headline_arguments(headline) if headline else []
         expected = [pace.series, pace.reading] if pace else ["", ""]
-        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, *known])
+        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, judged, *known])
         return bool(reply[0] != "superseded")
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:

@@ -77,6 +77,8 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
     if progress is not None and status is Status.RUNNING:
         progress = progress.model_copy(update={"eta_s": eta_now_s(record)})
     fields["progress"] = progress
+    if "judged" in record:
+        fields["baseline"] = json.loads(record["judged"])
     fields |= {name: to_datetime(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(

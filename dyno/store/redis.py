@@ -324,6 +324,13 @@ class Keys:
     def comparison(self, comparison_id: str) -> str:
         return self._key("comparison", comparison_id)  # STRING: JSON, expires with the job that expires first
 
+    def baselines(self, owner: str | None) -> str:
+        return self._key("baselines", owner or "")  # HASH: name -> baseline of this API key, JSON
+
+    @property
+    def baseline_owners(self) -> str:
+        return self._key("baselines")  # SET: owners of baselines, "" for those saved without a key
+
     @property
     def expiring(self) -> str:
         return self._key("expiring")  # ZSET: done jobs by expiry of the record, ms; members as made by _ledger.lua

@@ -23,6 +23,7 @@ TAGS = {
     "artifacts": "Files of jobs",
     "results": "Metrics of many jobs, for dashboards",
     "comparisons": "Compare results, or two specs run in turns",
+    "baselines": "Named figures and limits that jobs are held against",
     "events": "Server-Sent Events of jobs",
     "workloads": "The benchmarks that jobs can run",
     "fleet": "Workers and devices",

@@ -80,6 +80,7 @@ async def submit(
     if validate_only:
         asked = submission.within_rights(state, asked)
         admission = await submission.admit_request(state, asked)
+        await submission.named_baseline(state, asked.spec)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, asked, idempotency_key)

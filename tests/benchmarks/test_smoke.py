@@ -13,6 +13,7 @@ from benchmarks import (
     alarms,
     cost,
     coverage,
+    gate,
     house,
     matmul,
     recorded,
@@ -43,6 +44,7 @@ SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
     "alarms": (lambda kept: alarms.main(1, 0, kept, kept.parent / "rates.json"), r"\| `CPU_QUOTA` \| 0 of 1, "),
     "cost": (lambda kept: cost.main(2, 2, kept), r"\| `mnist_cnn` \| 2 \| [+-]\d"),
     "coverage": (lambda kept: coverage.main(20, 1), r"\| normal \| normal \| 0.5%, 2.0% \| 5 \| \*\*\d+"),
+    "gate": (lambda kept: gate.main(1), r"\| 5 % slower \| 1 \| .* \| \*\*[01] of 1, "),
     "matmul": (lambda kept: matmul.main(2, 2), r"- Dyno / bare: \d\.\d+ \(95 % interval .*, 2 pairs\)"),
     "repeat": (lambda kept: repeat.main(2, 0, ["short, default"], kept), r"\| `short, default` \| 2 \| .* of 1, "),
     "reproduction": (lambda kept: reproduce.main(["device_info"], kept), r"\| device_info \| 8 TPU cores \| discovery"),
@@ -63,6 +65,8 @@ def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch:
     short: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": SHORT, "device": "cpu"}
     monkeypatch.setitem(repeat.CASES, "short, default", short)
     monkeypatch.setattr(repeat, "WORKLOADS", ["short"])
+    monkeypatch.setattr(gate, "N", 64)
+    monkeypatch.setattr(gate, "MEASURE", SHORT)
     for measure in (recorded.MEASURE, workloads.MEASURE):
         monkeypatch.setitem(measure, "max_s", 0.5)
     monkeypatch.setattr(trainings, "SLOW_MODE", 100.0)  # on a busy machine one process may be slow

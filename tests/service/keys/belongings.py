@@ -1,4 +1,4 @@
-"""The data a key can own: jobs with results, files and deliveries, a comparison; and texts that reveal it."""
+"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline; texts that reveal it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.service.keys.matrix import QUEUED, Names
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
-NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveries": "msg_"}
+NAME = f"bl_{'owner':0>26}"  # as long as a name that never was
+NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveries": "msg_", "baselines": "bl_"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ def make(
     _say_that_it_runs(client, settings, jobs[0])
     queued = _made(http.post("/v1/jobs", json=QUEUED, headers={"Idempotency-Key": WORD}))
     comparison = _made(http.post("/v1/comparisons", json={"jobs": jobs}))
+    http.put(f"/v1/baselines/{NAME}", json={"job": jobs[0]}).raise_for_status()
     names = {
         "jobs": jobs[0],
+        "baselines": NAME,
         "artifacts": FILE,
         "comparisons": comparison,
         "webhook-deliveries": jobs[0].replace("job_", "msg_"),

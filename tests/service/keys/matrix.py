@@ -78,7 +78,8 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
     weights = {"job": names["jobs"], "name": names["artifacts"]}
     starting = {"workload": "mnist_cnn", "queue_if_absent": True, "params": {"weights": weights}}
     by_id: dict[str | None, list[Ask]] = {
-        "submitJob": [{"json": QUEUED}, {"json": starting}],
+        "submitJob": [{"json": QUEUED}, {"json": starting}, {"json": QUEUED | {"baseline": names["baselines"]}}],
+        "putBaseline": [{"json": {"job": names["jobs"]}}],
         "createComparison": [
             {"json": {"jobs": [names["jobs"], names["job"]]}},
             {"json": {"pairs": 2, "specs": [starting, starting]}},

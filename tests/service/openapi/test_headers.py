@@ -32,7 +32,7 @@ def asked(
     """Responses of every route with headers of its own, by method, path and status."""
     found: dict[Row, list[httpx.Response]] = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
-        for ask in (_of_jobs, _of_comparisons, _of_files, _of_lists, _refused):
+        for ask in (_of_jobs, _of_comparisons, _of_baselines, _of_files, _of_lists, _refused):
             for path, answer in ask(here):
                 found.setdefault((answer.request.method, path, str(answer.status_code)), []).append(answer)
     return found
@@ -95,6 +95,12 @@ def _of_comparisons(here: House) -> Iterator[tuple[str, httpx.Response]]:
     yield "/v1/comparisons", here.http.post("/v1/comparisons", json={"jobs": [here.finished(), here.finished()]})
     for _ in range(2):
         yield "/v1/comparisons", here.http.post("/v1/comparisons", json=IN_TURNS, headers={"Idempotency-Key": "turns"})
+
+
+def _of_baselines(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    for _ in range(2):
+        limit = {"metric": "throughput", "at_least": 1}
+        yield "/v1/baselines/{name}", here.http.put("/v1/baselines/headers", json=limit)
 
 
 def _of_files(here: House) -> Iterator[tuple[str, httpx.Response]]:

@@ -226,6 +226,7 @@ OTHER_VALUES: dict[str, Any] = {
     "webhook": "https://hooks.example.org/done",
     "priority": "low",
     "expires_in_s": 3600,
+    "baseline": "main",
 }
 
 

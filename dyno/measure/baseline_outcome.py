@@ -1,0 +1,331 @@
+"""Hold a result against a baseline: pass, fail or inconclusive.
+
+Which interval of the ratio is honest. The two results are of different times, perhaps weeks apart, so the ratio
+scatters by more than the runs of the two jobs show. Fieller's interval over the runs (`dyno.measure.ratios`) is that of
+two stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would fail
+unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
+(`dyno.measure.repeatability`): between its runs, and between the jobs of its series as soon as there are any. Before,
+an allowance stands for the jobs. The logarithm of the ratio has the sum of both variances, and Welch's and
+Satterthwaite's degrees of freedom. A limit has no variance.
+
+The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
+slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`).
+
+Results of equal hardware are compared at the clock of the baseline's job, as in a comparison. The elasticity is that of
+the earlier jobs.
+
+A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
+result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
+again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
+jobs that differ as much as runs, one in 12). The number of runs is what would settle the outcome at the first look's
+ratio and scatter. More runs narrow only the part of the interval that is due to this job's runs. If no number up to the
+bound would do, there are no more runs.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from pydantic import JsonValue
+
+from dyno.errors import FieldError, InvalidBaseline
+from dyno.measure import clock_adjustment, repeatability
+from dyno.measure.statistics import student_t
+from dyno.models.baseline import Baseline, BaselineFigure
+from dyno.models.job import BaselineDifference, BaselineOutcome
+from dyno.models.result import Headline, Metric, Peer, Result, Verdict
+from dyno.models.spec import Spec
+from dyno.validation_messages import pointer
+
+MOST_TIMES_THE_RUNS = 3  # the bound on the runs of a job whose spec sets no range of processes
+_MOST_PROCESSES = 100  # as in a spec
+_WIDEST = math.log(1e6)  # keeps every bound finite
+_OF_THE_DEVICE = ("id", "host", "model", "cores", "emulated")
+_Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+def most_runs(spec: Spec) -> int:
+    """The bound on the number of runs of a job that names a baseline."""
+    processes = spec.measure.processes
+    if processes.max > processes.min:
+        return processes.max
+    return min(MOST_TIMES_THE_RUNS * processes.max, _MOST_PROCESSES)
+
+
+def figure_metric(result: Result, name: str | None) -> Metric:
+    """The metric `name` of a result that a baseline is made of; by default the headline.
+
+    Raises InvalidBaseline.
+    """
+    metric = repeatability.headline_metric(result) if name is None else _metric_named(result, name)
+    able = [each.name for each in result.metrics if each.by_run and each.value]
+    if metric is None:
+        detail = f'the result has no metric "{name}"; choose {_listed(able)}' if name else "the result has no figure"
+        raise InvalidBaseline([FieldError("/metric", "unknown-metric", detail)])
+    if not metric.by_run or not metric.value or min(metric.by_run) <= 0:
+        detail = (
+            f"{metric.name} is taken once, or is zero, so nothing shows how much it scatters; choose {_listed(able)}"
+        )
+        raise InvalidBaseline([FieldError("/metric", "no-scatter", detail)])
+    if result.verdict is Verdict.UNTRUSTED:
+        detail = f"the result of {result.job} is untrusted ({_grave(result)}), so no job can be held against it"
+        raise InvalidBaseline([FieldError("/job", "untrusted", detail)])
+    return metric
+
+
+def figure_of(
+    metric: Metric,
+    result: Result,
+    spec: Spec,
+    headline: Headline | None,
+    sampled: Collection[str],
+    finished_at: datetime | None,
+) -> BaselineFigure:
+    """The copy of a metric that `figure_metric` returned. `sampled`: the metrics that scatter as the headline does."""
+    assert metric.value is not None, "figure_metric refuses it"
+    in_series = headline is not None and metric.name in sampled
+    return BaselineFigure(
+        value=metric.value,
+        low=metric.low,
+        high=metric.high,
+        by_run=metric.by_run,
+        verdict=result.verdict,
+        finished_at=finished_at,
+        params=result.params or spec.params,
+        circumstances=_circumstances(spec, result),
+        peer=headline.own if headline and in_series else _alone(result, metric),
+        series=headline.series if headline and in_series else None,
+    )
+
+
+@dataclass(frozen=True)
+class JudgedResult:
+    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's."""
+
+    baseline: Baseline
+    spec: Spec
+    result: Result
+    headline: Headline | None
+    sampled: Collection[str]
+    peers: Mapping[str, Sequence[Peer]]
+
+
+def judge(judged: JudgedResult) -> BaselineOutcome:
+    """The outcome for the result as it is."""
+    metric, baseline = _metric_named(judged.result, judged.baseline.metric), judged.baseline
+    unjudged = BaselineOutcome(
+        name=baseline.name,
+        outcome="inconclusive",
+        metric=baseline.metric,
+        margin=baseline.margin,
+        job=baseline.job,
+        differences=_differences(judged),
+    )
+    if reason := _no_ratio(judged, metric):
+        return unjudged.model_copy(update={"reason": reason})
+    assert metric is not None, "_no_ratio has a reason"
+    ratio, scatters = _sides(judged, metric)
+    if reason := _no_interval(metric, scatters):
+        return unjudged.model_copy(update={"ratio": ratio, "reason": reason})
+    low, high = _bounds(ratio, scatters)
+    outcome = _outcome(low, high, baseline.margin)
+    reason = None if outcome != "inconclusive" else f"the interval holds {_least(baseline.margin):.4g}, the limit"
+    return unjudged.model_copy(update={"outcome": outcome, "ratio": ratio, "low": low, "high": high, "reason": reason})
+
+
+def runs_to_settle(judged: JudgedResult, most: int) -> int:
+    """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
+
+    The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
+    """
+    metric, runs = _metric_named(judged.result, judged.baseline.metric), len(judged.result.runs)
+    if metric is None or not metric.by_run or _no_ratio(judged, metric) or judge(judged).outcome != "inconclusive":
+        return runs
+    for number in range(runs + 1, most + 1):
+        ratio, scatters = _sides(judged, metric, runs=number)
+        if None in scatters:
+            return most if runs == 1 else runs
+        if _outcome(*_bounds(ratio, scatters), judged.baseline.margin) != "inconclusive":
+            return number
+    return runs
+
+
+def without_figures(name: str, reason: str) -> BaselineOutcome:
+    """The outcome for a baseline that couldn't be read."""
+    return BaselineOutcome(name=name, outcome="inconclusive", reason=reason)
+
+
+def _least(margin: float) -> float:
+    """The smallest ratio that is no slowdown."""
+    return 1 / (1 + margin)
+
+
+def _outcome(low: float, high: float, margin: float) -> _Outcome:
+    if high < _least(margin):
+        return "fail"
+    return "pass" if low >= _least(margin) else "inconclusive"
+
+
+def _bounds(ratio: float, scatters: Sequence[repeatability.ResultScatter | None]) -> tuple[float, float]:
+    """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms."""
+    known = [each for each in scatters if each is not None]
+    variance = math.fsum(each.variance for each in known)
+    spread = math.fsum(each.variance**2 / each.degrees for each in known)
+    half = student_t(variance**2 / spread) * math.sqrt(variance) if spread > 0 else 0.0
+    factor = math.exp(min(half, _WIDEST))
+    return ratio / factor, ratio * factor
+
+
+class _Sides(NamedTuple):
+    """The ratio, and the scatter of each result behind it; None if nothing shows a scatter."""
+
+    ratio: float
+    scatters: list[repeatability.ResultScatter | None]
+
+
+def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
+    """The sides of the ratio; with `runs`, as if the job had made that many."""
+    figure, value = judged.baseline.figure, metric.value or 0.0
+    own, series = _in_series(judged, metric)
+    if runs is not None:
+        own = own.model_copy(update={"runs": runs})
+    earlier = _alike(own, judged.peers.get(series or "", ()))
+    if figure is None:
+        return _Sides(_to_limit(judged.baseline, value), [repeatability.result_scatter(own, earlier, earlier)])
+    before = _alike(figure.peer, judged.peers.get(figure.series or "", ()))
+    known = [figure.peer, *before]
+    if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
+        earlier = known
+    of_clock = _elasticity(judged.result, known) if _have_one_clock(own, figure.peer) else None
+    if of_clock is not None:
+        by = math.copysign(of_clock.value, 1 if metric.better == "higher" else -1)
+        value *= clock_adjustment.factor(own.clock_hz, figure.peer.clock_hz, by)
+    return _Sides(
+        value / figure.value if metric.better == "higher" else figure.value / value,
+        [
+            repeatability.result_scatter(own, earlier, earlier, of_clock),
+            repeatability.result_scatter(figure.peer, before, known, of_clock),
+        ],
+    )
+
+
+def _to_limit(baseline: Baseline, value: float) -> float:
+    if baseline.at_most is not None:
+        return baseline.at_most / value
+    assert baseline.at_least is not None, "a baseline without a figure has a limit"
+    return value / baseline.at_least
+
+
+def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
+    """The result as one of its series; without a series, if the metric doesn't scatter as the headline does."""
+    if judged.headline is not None and metric.name in judged.sampled:
+        return judged.headline.own, judged.headline.series
+    return _alone(judged.result, metric), None
+
+
+def _alone(result: Result, metric: Metric) -> Peer:
+    return Peer(
+        job=result.job,
+        value=metric.value or 0.0,
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        runs=len(metric.by_run),
+        scatter=repeatability.log_deviation(metric.by_run),
+    )
+
+
+def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
+    """The other results of equal conditions that didn't fail their baselines."""
+    others = [peer for peer in peers if peer.job != own.job and not peer.failed]
+    return [peer for peer in others if repeatability.same_conditions(own, peer)]
+
+
+def _have_one_clock(own: Peer, other: Peer) -> bool:
+    """Whether both are of one device, so that its clock explains a part of their difference."""
+    return (
+        own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
+    )
+
+
+def _elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasticity:
+    """That of the series' headline figure."""
+    assumed, headline = clock_adjustment.assumed_elasticity(result), repeatability.headline_metric(result)
+    return clock_adjustment.elasticity(jobs, assumed if headline and headline.better == "higher" else -assumed)
+
+
+def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
+    """Why the result can't be held against the baseline; None if it can."""
+    baseline, result = judged.baseline, judged.result
+    if metric is None:
+        there = _listed([each.name for each in result.metrics])
+        return f"the result has no metric {baseline.metric}, which the baseline is of; it has {there}"
+    if baseline.figure is not None and (metric.unit, metric.better) != (baseline.unit, baseline.better):
+        return f"{metric.name} is in {metric.unit} here, and in {baseline.unit} in the baseline"
+    if not metric.value or metric.value < 0:
+        return metric.reason or f"{metric.name} is zero"
+    if result.verdict is Verdict.UNTRUSTED:
+        return f"the result is untrusted: {_grave(result)}"
+    return None
+
+
+def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
+    if not metric.by_run:
+        return f"{metric.name} is taken once, so its scatter is unknown"
+    if None in scatters:
+        return "nothing shows how much results scatter: there is one run, and there are no earlier jobs"
+    return None
+
+
+def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:
+    precision, device = result.precision, result.device
+    return {
+        "/workload": result.workload,
+        "/framework": spec.framework,
+        "/replicas": spec.replicas,
+        "/method_version": result.method_version,
+        "/precision/requested": precision.requested if precision else None,
+        "/precision/observed": precision.observed if precision else None,
+        **{f"/device/{name}": device.get(name) for name in _OF_THE_DEVICE},
+        "/hardware_id": result.hardware_id,
+        "/context_id": result.context_id,
+        **_leaves("/environment", result.environment, depth=2),
+    }
+
+
+def _leaves(root: str, values: Mapping[str, JsonValue], depth: int) -> dict[str, JsonValue]:
+    """JSON pointers to values; objects are kept whole below `depth` levels."""
+    found: dict[str, JsonValue] = {}
+    for name, value in values.items():
+        at = pointer(root, name)
+        found |= _leaves(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
+    return found
+
+
+def _differences(judged: JudgedResult) -> list[BaselineDifference]:
+    figure = judged.baseline.figure
+    if figure is None:
+        return []
+    then = {**_leaves("/params", figure.params, depth=1), **figure.circumstances}
+    now = {
+        **_leaves("/params", judged.result.params or judged.spec.params, depth=1),
+        **_circumstances(judged.spec, judged.result),
+    }
+    return [
+        BaselineDifference(field=name, baseline=then.get(name), job=now.get(name))
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    ]
+
+
+def _metric_named(result: Result, name: str) -> Metric | None:
+    return next((each for each in result.metrics if each.name == name), None)
+
+
+def _grave(result: Result) -> str:
+    return ", ".join(raised.code for raised in result.warnings if raised.severity == "A")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(names) or "none"

@@ -1,0 +1,77 @@
+"""Baselines: named figures or limits that later jobs are held against. The outcome is in `dyno.models.job`."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field, JsonValue, model_validator
+
+from dyno.models.comparison import JobId
+from dyno.models.job import SCHEMA, Stored
+from dyno.models.result import Peer, Unit, Verdict
+from dyno.models.spec import Margin, MetricName, Model
+
+BASELINE_MARGIN = 0.05
+Limit = Annotated[float, Field(gt=0)]
+
+
+class NewBaseline(Model):
+    """A job's figure as a baseline."""
+
+    job: JobId = Field(description="A job that succeeded")
+    metric: MetricName | None = Field(None, description="Null selects the result's first metric, the headline")
+    margin: Margin = Field(BASELINE_MARGIN, description="A job fails if it is slower than 1 / (1 + margin) times")
+
+
+class NewLimit(Model):
+    """A limit as a baseline, without a job and a margin. Set one of `at_least` and `at_most`."""
+
+    metric: MetricName
+    at_least: Limit | None = None
+    at_most: Limit | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError('set "job", or one of "at_least" and "at_most"')
+        return self
+
+
+class BaselineFigure(Stored):
+    """A copy of a job's figure, and of what it depends on. `low` and `high` bound Student's t interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    by_run: list[float] = Field(description="One figure per run, in order")
+    verdict: Verdict
+    finished_at: AwareDatetime | None = None
+    params: dict[str, JsonValue] = Field(description="All params as they ran")
+    circumstances: dict[str, JsonValue] = Field(
+        description="What else the figure depends on, by JSON pointer: framework, device, versions"
+    )
+    peer: Peer = Field(description="The job's headline figure, with its hardware, clock and the scatter of its runs")
+    series: str | None = Field(
+        description="The series of the headline figure; null if the baseline's metric doesn't scatter as that does"
+    )
+
+
+class Baseline(Stored):
+    """A figure or a limit under a name. `unit` and `better` are null for a limit, which any unit may have."""
+
+    name: str
+    metric: str
+    margin: float = Field(description="0 for a limit")
+    job: str | None = Field(description="The job of the figure, which may have expired since; null for a limit")
+    unit: Unit | None = None
+    better: Literal["higher", "lower"] | None = None
+    figure: BaselineFigure | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    saved_at: AwareDatetime
+    owner: str | None = None
+    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
+
+
+class BaselineList(Stored):
+    """All baselines of the caller's key, by name; an admin's list has those of all keys."""
+
+    data: list[Baseline]

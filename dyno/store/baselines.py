@@ -1,0 +1,102 @@
+"""Baselines in Redis: one HASH for each API key, so two keys may use the same name."""
+
+import builtins
+import contextlib
+from typing import Any
+
+from dyno.errors import LimitReached, RecordUnreadable, UnknownBaseline
+from dyno.models.api_key import Viewer
+from dyno.models.baseline import Baseline
+from dyno.settings import Settings
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.records import parse_stored
+from dyno.store.redis import Keys, store_errors
+
+MOST_BASELINES = 100  # per API key; about 4 kB each
+_RETRY_S = 60
+
+
+class Baselines:
+    """The viewer's baselines. A viewer that sees all finds its own first, then those of other keys.
+
+    Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
+    """
+
+    def __init__(self, client: PipeliningRedis, settings: Settings, viewer: Viewer) -> None:
+        self._client, self._keys, self._viewer = client, Keys(settings.namespace), viewer
+
+    async def put(self, baseline: Baseline) -> bool:
+        """Save the viewer's baseline, or replace the one of this name. Returns whether it is new.
+
+        Raises LimitReached.
+        """
+        own, text = self._keys.baselines(self._viewer.owner), baseline.model_dump_json(by_alias=True)
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.hset(own, baseline.name, text)
+                pipeline.hlen(own)
+                pipeline.sadd(self._keys.baseline_owners, self._viewer.owner or "")
+                is_new, number, _ = await pipeline.execute()
+            if is_new and number > MOST_BASELINES:
+                await self._client.hdel(own, baseline.name)
+                detail = f"there are {MOST_BASELINES} baselines already, the limit for a key; delete one first"
+                raise LimitReached(detail, "baselines", MOST_BASELINES, None, _RETRY_S)
+        return bool(is_new)
+
+    async def get(self, name: str) -> Baseline:
+        """Raises UnknownBaseline, RecordUnreadable."""
+        _, text = await self._find(name)
+        return _parsed(name, text)
+
+    async def delete(self, name: str) -> str | None:
+        """Delete a baseline. Jobs that name it keep their copies. Returns its owner. Raises UnknownBaseline."""
+        owner, _ = await self._find(name)
+        with store_errors():
+            if not await self._client.hdel(self._keys.baselines(owner), name):
+                raise _unknown(name)
+        return owner or None
+
+    async def list(self) -> list[Baseline]:
+        """All baselines that the viewer sees and that can be read, by name; of one name, its own first."""
+        owners = await self._owners()
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for owner in owners:
+                    pipeline.hgetall(self._keys.baselines(owner))
+                found: builtins.list[dict[str, str]] = await pipeline.execute()
+        texts = [item for each in found for item in each.items()]
+        readable: builtins.list[Baseline] = []
+        for name, text in sorted(texts, key=lambda item: item[0]):
+            with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
+                readable.append(_parsed(name, text))
+        return readable
+
+    async def _find(self, name: str) -> tuple[str, str]:
+        """The owner and the text."""
+        owners = await self._owners()
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for owner in owners:
+                    pipeline.hget(self._keys.baselines(owner), name)
+                texts: builtins.list[str | None] = await pipeline.execute()
+        for owner, text in zip(owners, texts, strict=True):
+            if text is not None:
+                return owner, text
+        raise _unknown(name)
+
+    async def _owners(self) -> builtins.list[str]:
+        """Whose baselines the viewer sees, itself first."""
+        own = self._viewer.owner or ""
+        if not self._viewer.sees_all:
+            return [own]
+        with store_errors():
+            every: Any = await self._client.smembers(self._keys.baseline_owners)
+        return [own, *sorted(str(each) for each in every if each != own)]
+
+
+def _parsed(name: str, text: str) -> Baseline:
+    return parse_stored(Baseline.model_validate_json, text, f"the baseline {name}")
+
+
+def _unknown(name: str) -> UnknownBaseline:
+    return UnknownBaseline(f'there is no baseline "{name[:64]}"')

@@ -1,0 +1,142 @@
+"""Baselines: save a job's figure or a limit under a name, read, list and delete them."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from dyno import errors
+from dyno.logging import audit
+from dyno.measure import baseline_outcome, regression_band
+from dyno.models.baseline import Baseline, BaselineFigure, BaselineList, NewBaseline, NewLimit
+from dyno.models.result import Metric
+from dyno.models.spec import BaselineName, InterleavedSpec
+from dyno.store.baselines import Baselines
+from dyno.workloads import resolve
+from service import auth, dependencies, problems, submission, validation
+from service.state import State
+
+router = APIRouter(prefix="/v1/baselines", tags=["baselines"])
+
+Name = Annotated[BaselineName, Path(description="Letters, digits, dots, dashes and underscores, 64 at most")]
+
+
+def _body() -> dict[str, Any]:
+    schemas = [model.model_json_schema() for model in (NewBaseline, NewLimit)]
+    return {"application/json": {"schema": {"oneOf": schemas}}}
+
+
+async def _asked(request: Request, state: dependencies.StateDep) -> NewBaseline | NewLimit:
+    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    if "job" in document:
+        return validation.validate_model(NewBaseline, document, faults, errors.InvalidBaseline)
+    return validation.validate_model(NewLimit, document, faults, errors.InvalidBaseline)
+
+
+async def _baselines(state: dependencies.StateDep) -> Baselines:
+    return submission.baselines_of(state)
+
+
+BaselinesDep = Annotated[Baselines, Depends(_baselines)]
+
+
+@router.put(
+    "/{name}",
+    operation_id="putBaseline",
+    summary="Save a baseline",
+    response_model=Baseline,
+    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    responses={
+        200: {"description": "The baseline of this name was replaced"},
+        201: {"model": Baseline, "description": "The baseline is new", **dependencies.sends("Location")},
+        **problems.documented(
+            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-baseline"),
+            *("invalid-request", "record-unreadable", "store-unavailable"),
+        ),
+    },
+)
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def save(
+    name: Name,
+    asked: Annotated[NewBaseline | NewLimit, Depends(_asked)],
+    state: dependencies.StateDep,
+    saved: BaselinesDep,
+    response: Response,
+) -> Baseline:
+    """Save a copy of a job's figure, or a limit, under a name of your key. It replaces an earlier one of the name.
+
+    Jobs that name the baseline keep the one that they were submitted with.
+    """
+    common: dict[str, Any] = {"name": name, "saved_at": datetime.now(UTC), "owner": state.jobs.viewer.owner}
+    if isinstance(asked, NewLimit):
+        baseline = Baseline(margin=0, job=None, **asked.model_dump(), **common)
+    else:
+        metric, figure = await _figure(asked, state)
+        of_metric: dict[str, Any] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
+        baseline = Baseline(margin=asked.margin, job=asked.job, figure=figure, **of_metric, **common)
+    if await saved.put(baseline):
+        response.status_code = 201
+        response.headers["Location"] = f"/v1/baselines/{name}"
+    return baseline
+
+
+async def _figure(asked: NewBaseline, state: State) -> tuple[Metric, BaselineFigure]:
+    try:
+        job, result = await state.jobs.get(asked.job), await state.jobs.result(asked.job)
+    except errors.UnknownJob:
+        raise _wrong_job("unknown-job", f"{asked.job} doesn't exist, or was deleted") from None
+    except errors.ResultNotReady as error:
+        detail = f"{asked.job} is {error.job_status}: only a job that succeeded has a figure"
+        raise _wrong_job("not-succeeded", detail) from None
+    if isinstance(job.spec, InterleavedSpec):
+        raise _wrong_job("two-specs", f"{job.id} ran two specs in turns; name a job of a single spec")
+    metric = baseline_outcome.figure_metric(result, asked.metric)
+    headline, sampled = None, set[str]()
+    try:
+        of = resolve(job.spec, state.workloads)
+    except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran it: a figure without a series
+        pass
+    else:
+        headline = regression_band.headline(result, of.spec, of.params)
+        sampled = {each.name for each in of.workload.metrics_for(of.params) if each.sampled}
+    return metric, baseline_outcome.figure_of(metric, result, job.spec, headline, sampled, job.finished_at)
+
+
+def _wrong_job(code: str, detail: str) -> errors.InvalidBaseline:
+    return errors.InvalidBaseline([errors.FieldError("/job", code, detail)])
+
+
+@router.get(
+    "", operation_id="listBaselines", summary="List baselines", responses=problems.documented("store-unavailable")
+)
+@auth.requires(auth.READ, auth.OWN)
+async def browse(saved: BaselinesDep) -> BaselineList:
+    """List your key's baselines by name. An admin's list has those of all keys."""
+    return BaselineList(data=await saved.list())
+
+
+@router.get(
+    "/{name}",
+    operation_id="getBaseline",
+    summary="Read a baseline",
+    responses=problems.documented("baseline-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+)
+@auth.requires(auth.READ, auth.OWN)
+async def show(name: Name, saved: BaselinesDep) -> Baseline:
+    """Read a baseline. An admin gets its own, or else that of another key."""
+    return await saved.get(name)
+
+
+@router.delete(
+    "/{name}",
+    operation_id="deleteBaseline",
+    summary="Delete a baseline",
+    status_code=204,
+    responses=problems.documented("baseline-not-found", "invalid-request", "store-unavailable"),
+)
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def delete(name: Name, saved: BaselinesDep, caller: auth.CallerDep) -> None:
+    """Delete a baseline. Jobs that name it are still judged: they keep a copy."""
+    owner = await saved.delete(name)
+    if owner != caller.viewer.owner:
+        audit("baseline-deleted", caller.name, name=name, owner=owner)

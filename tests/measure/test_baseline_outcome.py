@@ -1,0 +1,293 @@
+"""Results held against baselines: the outcome, its interval, and how often it is wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dyno.errors import InvalidBaseline
+from dyno.measure.baseline_outcome import JudgedResult, figure_metric, figure_of, judge, most_runs, runs_to_settle
+from dyno.measure.ratios import ratio_of_means
+from dyno.measure.repeatability import log_deviation
+from dyno.models.baseline import Baseline
+from dyno.models.result import Headline, Peer, Result, ResultWarning, RunSummary, Verdict
+from dyno.models.spec import Spec
+from tests.comparisons import a_metric, of_metrics, times
+
+SERIES = "series"
+SPEC = Spec.model_validate({"workload": "matmul", "params": {"n": 64}})
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def a_peer(result: Result, clock_hz: float | None = None) -> Peer:
+    metric = result.metrics[0]
+    return Peer(
+        job=result.job,
+        value=metric.value or 0,
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        runs=len(metric.by_run),
+        scatter=log_deviation(metric.by_run),
+        clock_hz=clock_hz,
+    )
+
+
+def a_baseline(result: Result, margin: float = 0.05, clock_hz: float | None = None, **fields: Any) -> Baseline:
+    metric = figure_metric(result, fields.pop("metric", None))
+    headline = Headline(SERIES, a_peer(result, clock_hz))
+    figure = figure_of(metric, result, SPEC, headline, [result.metrics[0].name], NOW)
+    of_metric = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
+    return Baseline(name="main", margin=margin, job=result.job, figure=figure, saved_at=NOW, **of_metric | fields)
+
+
+def a_limit(**limit: float) -> Baseline:
+    return Baseline(name="floor", margin=0, job=None, metric="throughput", saved_at=NOW, **limit)
+
+
+def held(
+    baseline: Baseline,
+    result: Result,
+    earlier: Sequence[Peer] = (),
+    *,
+    clock_hz: float | None = None,
+    series: str = SERIES,
+    further: Mapping[str, Sequence[Peer]] | None = None,
+) -> JudgedResult:
+    headline = Headline(series, a_peer(result, clock_hz)) if result.metrics and result.metrics[0].by_run else None
+    peers = {series: earlier, **(further or {})}
+    return JudgedResult(baseline, SPEC, result, headline, [each.name for each in result.metrics[:1]], peers)
+
+
+def rates(factor: float = 1.0, **result: Any) -> Result:
+    return of_metrics([a_metric(by_run=times(factor))], **result)
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1.0, "pass"), (1.2, "pass"), (0.98, "pass"), (0.95, "inconclusive"), (0.9, "fail")]
+)
+def test_a_result_fails_only_if_its_whole_interval_is_beyond_the_margin(factor: float, outcome: str) -> None:
+    found = judge(held(a_baseline(rates()), rates(factor)))
+    assert (found.outcome, found.ratio) == (outcome, pytest.approx(factor))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < factor < found.high
+    limit = 1 / 1.05
+    assert (found.high < limit, found.low >= limit) == (outcome == "fail", outcome == "pass")
+    assert (found.reason is None) == (outcome != "inconclusive")
+
+
+def test_a_time_that_grows_is_a_slowdown() -> None:
+    def of_times(factor: float) -> Result:
+        return of_metrics([a_metric("execution_time", times(factor), "lower")])
+
+    slower, faster = (judge(held(a_baseline(of_times(1)), of_times(factor))) for factor in (1.2, 0.8))
+    assert (slower.outcome, slower.ratio) == ("fail", pytest.approx(1 / 1.2))
+    assert (faster.outcome, faster.ratio) == ("pass", pytest.approx(1 / 0.8))
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"),
+    [
+        ({"at_least": 90.0}, "pass"),
+        ({"at_least": 100.0}, "inconclusive"),
+        ({"at_least": 110.0}, "fail"),
+        ({"at_most": 110.0}, "pass"),
+        ({"at_most": 90.0}, "fail"),
+    ],
+)
+def test_a_limit_has_no_scatter_of_its_own(limit: dict[str, float], outcome: str) -> None:
+    found = judge(held(a_limit(**limit), rates()))
+    assert (found.outcome, found.job, found.differences) == (outcome, None, [])
+    against_figure = judge(held(a_baseline(rates()), rates()))
+    assert _width(found.low, found.high) < _width(against_figure.low, against_figure.high)
+
+
+def _width(low: float | None, high: float | None) -> float:
+    assert low is not None
+    assert high is not None
+    return math.log(high / low)
+
+
+def test_jobs_that_differ_widen_the_interval_beyond_their_runs() -> None:
+    """Each job's runs lie within 1 %, the jobs within 20 %."""
+    earlier = [a_peer(rates(factor)) for factor in (0.9, 1.1, 0.95, 1.05, 1.0)]
+    alone, informed = (judge(held(a_baseline(rates()), rates(0.9), peers)) for peers in ((), earlier))
+    assert alone.outcome == "fail"
+    assert informed.outcome == "inconclusive"
+    calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002)]
+    narrow = judge(held(a_baseline(rates()), rates(0.9), calm))
+    assert _width(narrow.low, narrow.high) < _width(alone.low, alone.high)
+
+
+def test_a_slow_result_does_not_hide_behind_its_own_slowness() -> None:
+    calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002)]
+    same, slow = (judge(held(a_baseline(rates()), rates(factor), calm)) for factor in (1.0, 0.7))
+    assert _width(slow.low, slow.high) == pytest.approx(_width(same.low, same.high))
+    failed = [a_peer(rates(0.7)).model_copy(update={"failed": True}) for _ in range(5)]
+    again = judge(held(a_baseline(rates()), rates(0.7), [*calm, *failed]))
+    assert _width(again.low, again.high) == pytest.approx(_width(slow.low, slow.high))
+
+
+def test_results_of_one_device_are_compared_at_one_clock() -> None:
+    """8 % slower at a clock that is 8 % lower."""
+    earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.6e9, 3.8e9, 4.1e9, 4.2e9, 3.7e9, 3.9e9)]
+    baseline = a_baseline(rates(), clock_hz=4e9)
+    at_one = judge(held(baseline, rates(0.92), earlier, clock_hz=0.92 * 4e9))
+    assert at_one.ratio == pytest.approx(1, abs=0.005)
+    assert at_one.outcome == "pass"
+    elsewhere = judge(held(baseline, rates(0.92, hardware_id="hw_2"), earlier, clock_hz=0.92 * 4e9))
+    assert elsewhere.ratio == pytest.approx(0.92)
+    unknown = judge(held(a_baseline(rates()), rates(0.92), clock_hz=0.92 * 4e9))
+    assert unknown.ratio == pytest.approx(0.92)
+
+
+def test_what_else_differs_is_named() -> None:
+    device = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
+    other = rates(
+        params={"n": 128},
+        hardware_id="hw_2",
+        device=device,
+        environment={"python": "CPython 3.11", "packages": {"jax": "0.11.0"}},
+    )
+    found = judge(held(a_baseline(rates(params={"n": 64})), other, series="other work"))
+    named = {each.field: (each.baseline, each.job) for each in found.differences}
+    assert named["/params/n"] == (64, 128)
+    assert named["/device/model"] == ("Test CPU", "Test GPU")
+    assert named["/hardware_id"] == ("hw_1", "hw_2")
+    assert named["/environment/packages/jax"] == ("0.10.2", "0.11.0")
+    assert "/environment/python" not in named
+    assert found.outcome == "pass"  # another device, as fast
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (of_metrics([a_metric("accuracy")]), "the result has no metric throughput"),
+        (of_metrics([a_metric().model_copy(update={"unit": "samples/s"})]), "is in samples/s here, and in FLOP/s"),
+        (of_metrics([a_metric(by_run=[]).model_copy(update={"value": None, "reason": "lost"})]), "lost"),
+        (of_metrics([a_metric(by_run=[])]), "taken once"),
+        (
+            rates(
+                verdict=Verdict.UNTRUSTED,
+                warnings=[ResultWarning(code="ABOVE_PEAK", severity="A", message="too fast")],
+            ),
+            "untrusted: ABOVE_PEAK",
+        ),
+    ],
+    ids=["no metric", "another unit", "no value", "once", "untrusted"],
+)
+def test_what_can_not_be_judged_is_inconclusive_and_says_why(result: Result, reason: str) -> None:
+    found = judge(held(a_baseline(rates()), result))
+    assert (found.outcome, found.low, found.high) == ("inconclusive", None, None)
+    assert reason in (found.reason or "")
+
+
+def test_a_single_run_has_an_interval_only_by_other_jobs_of_its_series() -> None:
+    one, of_one = of_metrics([a_metric(by_run=[70.0])]), a_baseline(of_metrics([a_metric(by_run=[100.0])]))
+    alone = judge(held(of_one, one))
+    assert (alone.outcome, alone.ratio, alone.low) == ("inconclusive", pytest.approx(0.7), None)
+    assert "one run" in (alone.reason or "")
+    assert judge(held(a_baseline(rates()), one)).outcome == "fail", "the baseline's runs show the scatter of runs"
+    assert judge(held(a_baseline(rates()), one, series="other work")).low is None
+    earlier = [a_peer(of_metrics([a_metric(by_run=[value])])) for value in (99.0, 100.0, 101.0, 100.5, 99.5, 100.0)]
+    assert judge(held(of_one, one, earlier)).outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("result", "metric", "code"),
+    [
+        (of_metrics([]), None, "unknown-metric"),
+        (rates(), "speed", "unknown-metric"),
+        (of_metrics([a_metric(), a_metric("accuracy", [])]), "accuracy", "no-scatter"),
+        (rates(verdict=Verdict.UNTRUSTED), None, "untrusted"),
+    ],
+)
+def test_a_figure_that_no_job_could_be_held_against_is_refused(result: Result, metric: str | None, code: str) -> None:
+    with pytest.raises(InvalidBaseline) as refused:
+        figure_metric(result, metric)
+    assert [error.code for error in refused.value.errors] == [code]
+
+
+def test_the_bound_on_runs_is_that_of_a_range_or_three_times_the_number() -> None:
+    def bound(processes: object) -> int:
+        return most_runs(Spec.model_validate({"workload": "matmul", "measure": {"processes": processes}}))
+
+    assert [bound(each) for each in (5, 1, 60, {"min": 5, "max": 8})] == [15, 3, 100, 8]
+
+
+def with_runs(result: Result) -> Result:
+    runs = [RunSummary.model_construct() for _ in result.metrics[0].by_run]
+    return result.model_copy(update={"runs": runs})
+
+
+def test_more_runs_are_made_only_where_they_settle_the_outcome() -> None:
+    calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002, 1.0, 0.9995, 1.0005)]
+    scattered = of_metrics([a_metric(by_run=[97.0, 102.0, 101.0])])
+
+    def needed(baseline: Baseline, result: Result, most: int = 15) -> int:
+        return runs_to_settle(held(baseline, with_runs(result), calm), most)
+
+    tight = a_baseline(rates(), margin=0.03)
+    more = needed(tight, scattered)
+    assert judge(held(tight, scattered, calm)).outcome == "inconclusive"
+    assert more == 6
+    assert needed(tight, scattered, more - 1) == 3, "fewer don't settle it, so there is no further run"
+    assert needed(tight, rates()) == 5, "settled"
+    assert needed(a_baseline(rates(), margin=0.001), rates(1 / 1.001)) == 5, "at the margin no number helps"
+    one = with_runs(of_metrics([a_metric(by_run=[100.0])]))
+    assert runs_to_settle(held(tight, one, series="other work"), 3) == 3, "no scatter yet"
+    assert needed(tight, of_metrics([a_metric("accuracy")])) == 5, "no such metric"
+
+
+class Machine:
+    """Jobs whose runs scatter by `within` and which differ by `between`, both as shares."""
+
+    def __init__(self, seed: int, within: float, between: float) -> None:
+        self._random, self._within, self._between = random.Random(seed), within, between
+
+    def job(self, speed: float = 1.0, runs: int = 5) -> list[float]:
+        level = math.log(speed) + self._random.gauss(0, self._between)
+        return [100 * math.exp(level + self._random.gauss(0, self._within)) for _ in range(runs)]
+
+
+def gated(machine: Machine, speed: float, margin: float, history: int) -> str:
+    """The outcome of a gate as the worker makes it: a first look, perhaps more runs, and a second one."""
+    earlier = [a_peer(of_metrics([a_metric(by_run=machine.job())])) for _ in range(history)]
+    baseline = a_baseline(of_metrics([a_metric(by_run=machine.job())]), margin)
+    figures = machine.job(speed, runs=15)  # of one stretch of time
+    judged = held(baseline, with_runs(of_metrics([a_metric(by_run=figures[:5])])), earlier)
+    needed = runs_to_settle(judged, 15)
+    return str(judge(held(baseline, of_metrics([a_metric(by_run=figures[:needed])]), earlier)).outcome)
+
+
+@pytest.mark.parametrize("history", [0, 8])
+@pytest.mark.parametrize(("within", "between"), [(0.01, 0.005), (0.01, 0.01), (0.02, 0.0)])
+def test_wrong_answers_are_rare_even_at_the_margin(within: float, between: float, history: int) -> None:
+    """Without earlier jobs, an allowance stands for what jobs differ by; it is too small where that is as much as runs.
+
+    Fieller's interval over the runs, which ignores what jobs differ by, is wrong far more often (next test).
+    """
+    machine, trials, margin = Machine(7, within, between), 400, 0.05
+    at_margin = [gated(machine, 1 / (1 + margin), margin, history) for _ in range(trials)]
+    for wrong in ("fail", "pass"):
+        assert at_margin.count(wrong) / trials <= (0.05 if history else 0.08)
+    unchanged = [gated(machine, 1.0, margin, history) for _ in range(trials)]
+    assert unchanged.count("fail") == 0
+    much_slower = [gated(machine, 0.8, margin, history) for _ in range(trials)]
+    assert much_slower.count("pass") == 0
+    assert much_slower.count("fail") / trials > 0.95
+
+
+def test_the_interval_over_the_runs_alone_would_fail_unchanged_work() -> None:
+    machine, wrong, trials = Machine(7, 0.005, 0.01), 0, 400
+    for _ in range(trials):
+        found = ratio_of_means(machine.job(), machine.job()).interval
+        wrong += found.high is not None and found.high < 1
+    assert wrong / trials > 0.1
+    honest = [gated(machine, 1.0, 1e-9, 8) for _ in range(trials)]
+    assert honest.count("fail") / trials <= 0.05

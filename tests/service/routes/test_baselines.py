@@ -1,0 +1,84 @@
+"""Routes of baselines: what a stored job or another version brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.result import Verdict
+from dyno.settings import Settings
+from dyno.store.baselines import MOST_BASELINES
+from dyno.store.redis import Keys
+
+SPEC: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+
+
+def test_a_figure_is_copied_with_what_it_depends_on(http: httpx.Client, finished: Callable[..., str]) -> None:
+    job = finished()
+    figure = http.put("/v1/baselines/main", json={"job": job}).json()["figure"]
+    assert figure["by_run"] == [100.0, 101.0, 99.0, 100.5, 99.5]
+    assert figure["peer"]["hardware_id"] == "hw_1"
+    assert figure["circumstances"]["/device/model"] == "Test CPU"
+    assert figure["circumstances"]["/environment/packages/jax"] == "0.10.2"
+    assert figure["series"]
+    http.delete(f"/v1/jobs/{job}").raise_for_status()
+    assert http.get("/v1/baselines/main").json()["figure"] == figure
+
+
+def test_an_untrusted_figure_is_refused(http: httpx.Client, finished: Callable[..., str]) -> None:
+    answer = http.put("/v1/baselines/main", json={"job": finished(verdict=Verdict.UNTRUSTED)})
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"], error["code"]) == (422, "/job", "untrusted")
+
+
+def test_a_name_is_short_and_plain(http: httpx.Client) -> None:
+    for name in ("-a", "a b", "ä", "x" * 65):
+        answer = http.put(f"/v1/baselines/{name}", json={"metric": "throughput", "at_least": 1})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request"), name
+    refused = http.post("/v1/jobs", json=SPEC | {"baseline": "a b"})
+    assert [each["pointer"] for each in refused.json()["errors"]] == ["/baseline"]
+
+
+def test_the_limit_on_baselines_is_told(http: httpx.Client, client: redis.Redis, settings: Settings) -> None:
+    client.hset(Keys(settings.namespace).baselines(None), mapping={f"b{at}": "{}" for at in range(MOST_BASELINES)})
+    answer = http.put("/v1/baselines/more", json={"metric": "throughput", "at_least": 1})
+    assert (answer.status_code, answer.json()["code"]) == (429, "limit-reached")
+    client.delete(Keys(settings.namespace).baselines(None))
+
+
+def test_a_damaged_baseline_stops_no_other_request(
+    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
+) -> None:
+    client.hset(Keys(settings.namespace).baselines(None), "damaged", "{")
+    http.put("/v1/baselines/whole", json={"metric": "throughput", "at_least": 1}).raise_for_status()
+    assert [each["name"] for each in http.get("/v1/baselines").json()["data"]] == ["whole"]
+    assert http.get("/v1/baselines/damaged").json()["code"] == "record-unreadable"
+    assert http.post("/v1/jobs", json=SPEC | {"baseline": "damaged"}).json()["code"] == "record-unreadable"
+    assert http.delete("/v1/baselines/damaged").status_code == 204
+
+
+def test_a_rerun_is_held_against_the_baseline_of_today(
+    http: httpx.Client, finished: Callable[..., str], offered: Device
+) -> None:
+    http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1}).raise_for_status()
+    job = finished(spec={"baseline": "main"})
+    again = http.post(f"/v1/jobs/{job}/rerun").json()
+    assert again["spec"]["baseline"] == "main"
+    http.post(f"/v1/jobs/{again['id']}/cancel").raise_for_status()
+    http.delete("/v1/baselines/main").raise_for_status()
+    refused = http.post(f"/v1/jobs/{job}/rerun")
+    assert [each["code"] for each in refused.json()["errors"]] == ["unknown-baseline"]
+
+
+def test_a_repeated_submit_is_answered_though_its_baseline_is_gone(http: httpx.Client, offered: Device) -> None:
+    http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1}).raise_for_status()
+    key = {"Idempotency-Key": "with-a-baseline"}
+    first = http.post("/v1/jobs", json=SPEC | {"baseline": "main"}, headers=key).json()
+    http.delete("/v1/baselines/main").raise_for_status()
+    again = http.post("/v1/jobs", json=SPEC | {"baseline": "main"}, headers=key)
+    assert (again.status_code, again.json()["id"]) == (202, first["id"])
+    http.post(f"/v1/jobs/{first['id']}/cancel").raise_for_status()

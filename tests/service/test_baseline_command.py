@@ -1,0 +1,105 @@
+"""`dyno baseline`, and `dyno run --baseline`, against the service; the test plays the worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dyno.cli import app
+from dyno.devices.device import Device
+from dyno.models.job import BaselineDifference, BaselineOutcome, WorkerRef
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
+from tests.comparisons import a_metric, of_metrics
+from tests.waiting import eventually
+
+NONE = f"job_{'0' * 26}"
+
+
+@pytest.fixture
+def asked(http: httpx.Client) -> Callable[..., Result]:
+    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+
+
+def an_outcome(**fields: Any) -> BaselineOutcome:
+    known = {"name": "main", "outcome": "fail", "metric": "throughput", "ratio": 0.9, "low": 0.89, "high": 0.91}
+    return BaselineOutcome.model_validate(known | {"margin": 0.05, "job": NONE} | fields)
+
+
+def test_a_baseline_is_saved_listed_and_deleted(asked: Callable[..., Result], finished: Callable[..., str]) -> None:
+    job = finished()
+    saved = asked("baseline", "save", "main", job, "--margin", "0.1", "--json")
+    assert saved.exit_code == 0, saved.output
+    found = json.loads(saved.stdout)
+    assert (found["name"], found["job"], found["margin"], found["metric"]) == ("main", job, 0.1, "throughput")
+    limit = asked("baseline", "save", "floor", "--metric", "throughput", "--at-least", "1e9")
+    assert limit.exit_code == 0, limit.output
+    assert "at least 1e+09" in limit.stdout
+    listed = asked("baseline", "list")
+    assert "floor" in listed.stdout
+    assert "100 FLOP/s" in listed.stdout
+    assert [each["name"] for each in json.loads(asked("baseline", "list", "--json").stdout)] == ["floor", "main"]
+    assert asked("baseline", "delete", "floor").stdout == "floor: deleted\n"
+    assert asked("baseline", "delete", "floor").exit_code == 3
+    assert asked("baseline", "save", "main", NONE).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["main"],
+        ["main", "--metric", "throughput"],
+        ["main", "--at-least", "1"],
+        ["main", "--metric", "throughput", "--at-least", "1", "--at-most", "2"],
+        ["main", NONE, "--at-least", "1"],
+    ],
+)
+def test_a_baseline_is_a_job_or_one_limit(asked: Callable[..., Result], words: list[str]) -> None:
+    told = asked("baseline", "save", *words)
+    assert (told.exit_code, "limit" in told.output or "--metric" in told.output) == (2, True)
+
+
+@pytest.mark.parametrize(("outcome", "exit_code"), [("fail", 5), ("pass", 0), ("inconclusive", 0)])
+def test_a_run_that_is_proven_slower_ends_with_5(
+    asked: Callable[..., Result],
+    finished: Callable[..., str],
+    http: httpx.Client,
+    settings: Settings,
+    offered: Device,
+    outcome: str,
+    exit_code: int,
+) -> None:
+    asked("baseline", "save", "main", finished())
+    with ThreadPoolExecutor(1) as background, sync_client(settings) as client:
+        running = background.submit(asked, "run", "matmul", "--n", "64", "--device", "cpu", "--baseline", "main")
+        leases, worker = Leases(client, settings), WorkerRef(id="w", device=offered.id, host=offered.host)
+        claim = eventually(lambda: leases.claim(offered.full_id, queues_served(offered), worker), 30, "a job waits")
+        copy = leases.baseline(claim)
+        assert claim.spec.baseline == "main"
+        assert copy is not None
+        assert copy.name == "main"
+        differing = [BaselineDifference(field="/params/n", baseline=32, job=64)]
+        judged = an_outcome(outcome=outcome, differences=differing, reason="why" if outcome == "inconclusive" else None)
+        result = of_metrics([a_metric()]).model_copy(update={"job": claim.job_id, "baseline": judged})
+        assert leases.finish(claim, "succeed", result=result)
+        told = running.result()
+    assert told.exit_code == exit_code, told.output
+    assert f"baseline main: {outcome}: 0.9 times as good (0.89 to 0.91)" in told.stdout
+    assert "differs: /params/n: 32 | 64" in told.stdout
+    assert asked("result", claim.job_id).exit_code == exit_code
+    assert http.get(f"/v1/jobs/{claim.job_id}").json()["baseline"]["outcome"] == outcome
+
+
+def test_a_run_with_an_unknown_baseline_is_refused(asked: Callable[..., Result], offered: Device) -> None:
+    told = asked("run", "matmul", "--device", "cpu", "--baseline", "nobodys")
+    assert told.exit_code == 3
+    assert "/baseline" in told.stderr

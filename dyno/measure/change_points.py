@@ -6,7 +6,7 @@ energy distance between the values before it and those after it, up to any later
 while and goes back is found, too. The candidate splits the stretch if Student's test of both sides is significant, and
 each side is searched again. At the end, the weakest split is removed until all are significant between their
 neighbours. Both steps are those of Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for
-Performance Regressions", ICPE '23), which Apache Otava continues. docs/decisions/0027-*.md says why Dyno has its own.
+Performance Regressions", ICPE '23), which Apache Otava continues. docs/decisions/0028-*.md says why Dyno has its own.
 
 Values are compared as logarithms, so a rate and its time have the same changes. A level has at least `MIN_LEVEL`
 values, and its median must differ, too, so an outlier is no change. The variance is pooled over both sides, so that few

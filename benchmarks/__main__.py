@@ -12,7 +12,7 @@ from benchmarks.report import requested
 
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "eta")
 # `resampled` reads what `scatter` records.
-METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate")
+METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
 
 for word in requested((*SPEED, *METHOD, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

@@ -10,7 +10,7 @@ DynoError
 │   └── InvalidKey     a request for a key has a wrong field
 ├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownDevice, UnknownKey,
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownAlarm, UnknownDevice, UnknownKey,
 │   UnknownDelivery
 ├── JobFinished        the transition isn't possible, since the job is done
 ├── JobLive            the request is for done jobs, and the job isn't done
@@ -129,6 +129,10 @@ class UnknownComparison(DynoError):
 
 class UnknownBaseline(DynoError):
     code = "baseline-not-found"
+
+
+class UnknownAlarm(DynoError):
+    code = "alarm-not-found"
 
 
 class UnknownDevice(DynoError):

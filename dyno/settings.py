@@ -157,6 +157,9 @@ class Settings(BaseSettings):
     webhook_timeout_s: Seconds = 15.0  # for one attempt, from the name lookup to the response
     webhook_every_s: Seconds = 1.0  # how often an API looks for due deliveries
 
+    # the history
+    alarms_every_s: SecondsOrZero = 600.0  # how often one API looks for new alarms, and reruns their jobs; 0: never
+
     # the life of a job
     lease_s: Seconds = 30.0
     heartbeat_s: Seconds = 2.0

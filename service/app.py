@@ -11,7 +11,7 @@ from dyno.artifact_store import service_store
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import auth, dependencies, middleware, openapi, problems
+from service import auth, dependencies, middleware, openapi, problems, result_history
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
 from service.routes import (
@@ -22,6 +22,7 @@ from service.routes import (
     events,
     fleet,
     health,
+    history,
     jobs,
     keys,
     results,
@@ -47,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with opened(settings, registered, files, stopping, traces) as state:
+        async with opened(settings, registered, files, stopping, traces) as state, result_history.alarm_reruns(state):
             app.state.opened = state
             yield
 
@@ -64,10 +65,8 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
-    parts = (
-        *(jobs, events, artifacts, webhooks, results, comparisons, baselines, workloads, fleet, keys, openapi, docs),
-        health,
-    )
+    of_results = (results, comparisons, baselines, history)
+    parts = (jobs, events, artifacts, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

@@ -138,6 +138,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "key-not-found": (404, "No such key"),
     "comparison-not-found": (404, "No such comparison"),
     "baseline-not-found": (404, "No such baseline"),
+    "alarm-not-found": (404, "No such alarm"),
     "delivery-not-found": (404, "No such delivery"),
     "method-not-allowed": (405, "Method not allowed"),
     "body-timeout": (408, "The body arrived too slowly"),

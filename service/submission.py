@@ -37,7 +37,7 @@ from dyno.store.fleet import DEVICES_FRESH_S
 from dyno.workloads.contract import Params
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
-from service.validation import ComparisonRequest, JobRequest, errors_in_spec
+from service.validation import ComparisonRequest, JobRequest, errors_in_spec, validate_job
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,23 @@ async def submit(
         _waking.add(waking)  # the loop itself keeps no strong reference
         waking.add_done_callback(_waking.discard)
     return submitted
+
+
+def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | ComparisonRequest:
+    """The job's spec as a request, with the defaults of this version filled in. Raises InvalidSpec."""
+    first, *others = (
+        replace(validate_job(_rerun_document(each), (), state.workloads), body_sha256=body_sha256)
+        for each in job.spec.arms[:2]
+    )
+    if isinstance(job.spec, InterleavedSpec):
+        return ComparisonRequest(first, others[0], job.spec, body_sha256)
+    return first
+
+
+def _rerun_document(spec: Spec) -> dict[str, Any]:
+    """With the default time of keeping results left out, since a limit of the key may be lower by now."""
+    is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
+    return spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
 
 
 _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)

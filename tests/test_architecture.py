@@ -35,7 +35,7 @@ ALLOWED = {
 SERVICE = {
     "openapi": {"auth", "dependencies", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
-    | {"submission", "validation"},
+    | {"result_history", "submission", "validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {
@@ -44,6 +44,7 @@ BELOW_ROUTES = {
     "validation": {"problems"},
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
+    "result_history": {"state", "submission", "validation"},
 }
 # top-level file or command of the service -> the packages that it assembles; other files may import no package
 USERS = {

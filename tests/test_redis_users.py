@@ -111,6 +111,8 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in metrics
     _with_a_baseline(http)
     assert '"done":true' in http.get(job["urls"]["events"]).text
+    talkative = TINY | {"workload": "quantized_inference", "params": {"train_samples": 256}}
+    job = http.post("/v1/jobs", json=talkative, headers={"Prefer": "wait=60"}).json()
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
     _with_a_webhook(http)

@@ -24,6 +24,7 @@ from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me, Scope
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.event import AnyEvent
+from dyno.models.history import Alarm, History
 from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Artifact, Result, ResultRow, RunSamples
@@ -266,6 +267,24 @@ class Client:
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         times = {"from": created_after, "to": created_before}
         return self._list(endpoints.results(**filters, **times), limit)
+
+    def history(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+    ) -> History:
+        """The newest results that match as series over time, with their changes and alarms."""
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        return self._send(endpoints.history(**filters, **{"from": created_after, "to": created_before}))
+
+    def acknowledge(self, alarm: Alarm) -> Alarm:
+        """Acknowledge an alarm of a history; repeating it changes nothing."""
+        return self._send(endpoints.acknowledge(alarm))
 
     def workloads(self) -> list[WorkloadEntry]:
         """All workloads."""
@@ -568,6 +587,22 @@ class AsyncClient:
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         times = {"from": created_after, "to": created_before}
         return await self._list(endpoints.results(**filters, **times), limit)
+
+    async def history(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+    ) -> History:
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        return await self._send(endpoints.history(**filters, **{"from": created_after, "to": created_before}))
+
+    async def acknowledge(self, alarm: Alarm) -> Alarm:
+        return await self._send(endpoints.acknowledge(alarm))
 
     async def workloads(self) -> list[WorkloadEntry]:
         return (await self._send(endpoints.workloads())).data

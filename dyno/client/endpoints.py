@@ -18,6 +18,7 @@ from dyno.client import exceptions, http_transport
 from dyno.models import api_key, inventory, webhook
 from dyno.models.baseline import Baseline, BaselineList
 from dyno.models.comparison import Comparison, UnfinishedComparison
+from dyno.models.history import Alarm, History
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
 from dyno.models.spec import Spec
@@ -208,6 +209,16 @@ def deliveries(**filters: Filter) -> http_transport.Request[ListPage[webhook.Del
 
 def results(**filters: Filter) -> http_transport.Request[RowPage]:
     return http_transport.Request("GET", "/v1/results", _read_rows, params=_params(filters))
+
+
+def history(**filters: Filter) -> http_transport.Request[History]:
+    return http_transport.Request("GET", "/v1/history", returns(History), params=_params(filters))
+
+
+def acknowledge(alarm: Alarm) -> http_transport.Request[Alarm]:
+    """The query of the alarm's URL is that of the history which shows it."""
+    url = httpx.URL(alarm.acknowledge_url)
+    return http_transport.Request("POST", url.path, returns(Alarm), params=dict(url.params))
 
 
 def _params(filters: Mapping[str, Filter]) -> dict[str, str]:

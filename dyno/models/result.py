@@ -2,8 +2,8 @@
 
 An unknown figure is null, never zero, and the field beside it says why.
 
-`RunSamples` holds the raw samples of a run. `ResultRow` is one metric as a row of a flat table. Dyno compares new
-results of the same work with `Peer`, the headline figure of an earlier one.
+`ResultSummary` has the fields that lists need. `RunSamples` holds the raw samples of a run. `ResultRow` is one metric
+as a row of a flat table. Dyno compares new results of the same work with `Peer`, the headline figure of an earlier one.
 """
 
 import math
@@ -413,6 +413,22 @@ class Result(Stored):
         description="If the job ran two specs in turns: the results of the second spec and of the control, which "
         "repeats the first. All other fields are the first spec's.",
     )
+
+
+class ResultSummary(Stored):
+    """The fields of a result that lists, events and the history need."""
+
+    verdict: Verdict
+    params: dict[str, JsonValue] = {}
+    precision: Precision | None = None
+    warnings: list[ResultWarning] = []
+    method_version: str = METHOD_VERSION
+    metrics: list[Metric]
+    hardware_id: str | None = None
+    context_id: str | None = None
+    device: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    arms: list["ResultSummary"] = []
 
 
 VariantName = Literal["first", "second", "control"]

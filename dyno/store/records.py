@@ -17,11 +17,10 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import redis.asyncio
-from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
-from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Stored, Urls
-from dyno.models.result import Metric, Precision, ResultWarning, Verdict
+from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Urls
+from dyno.models.result import ResultSummary
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
@@ -250,19 +249,6 @@ def _page(found: Sequence[tuple[IndexPosition, T]], goes_on_at: IndexPosition | 
 
 
 _RESULTS_AT_ONCE = 25  # results per read: some have a hundred runs
-
-
-class ResultSummary(Stored):
-    """The fields of `dyno.models.result.Result` that lists and events need."""
-
-    verdict: Verdict
-    params: dict[str, JsonValue] = {}
-    precision: Precision | None = None
-    warnings: list[ResultWarning] = []
-    metrics: list[Metric]
-    hardware_id: str | None = None
-    device: dict[str, Any] = {}
-    arms: list["ResultSummary"] = []
 
 
 async def read_result_summaries(

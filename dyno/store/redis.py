@@ -321,6 +321,13 @@ class Keys:
     def paces(self, series: str) -> str:
         return self._key("paces", series)  # LIST with its own TTL: "expected_s took_s", newest first
 
+    def alarms(self, series_id: str) -> str:
+        return self._key("alarms", series_id)  # HASH with its own TTL: "<job> <field of AlarmRecord>" -> value
+
+    @property
+    def alarms_checked(self) -> str:
+        return self._key("alarms", "checked")  # STRING with a TTL: an API has just looked for new alarms
+
     def comparison(self, comparison_id: str) -> str:
         return self._key("comparison", comparison_id)  # STRING: JSON, expires with the job that expires first
 
@@ -429,6 +436,7 @@ class Script(StrEnum):
     DELIVER = "deliver"
     SETTLE = "settle"
     REDELIVER = "redeliver"
+    ALARM = "alarm"
 
 
 def _transitions_in_lua() -> str:

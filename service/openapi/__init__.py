@@ -24,6 +24,7 @@ TAGS = {
     "results": "Metrics of many jobs, for dashboards",
     "comparisons": "Compare results, or two specs run in turns",
     "baselines": "Named figures and limits that jobs are held against",
+    "history": "Results over time, their changes, and alarms",
     "events": "Server-Sent Events of jobs",
     "workloads": "The benchmarks that jobs can run",
     "fleet": "Workers and devices",

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -15,7 +14,7 @@ from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
-from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
+from dyno.models.spec import FrameworkName
 from dyno.store.documents import StoredJob
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
@@ -226,25 +225,8 @@ async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) 
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return earlier  # before the old job is read, as that may be deleted
-    asked = _rerun_request(await state.jobs.get(job_id), state, body_sha256)
+    asked = submission.rerun_request(await state.jobs.get(job_id), state, body_sha256)
     return await submission.submit(state, asked, idempotency_key, rerun_of=job_id)
-
-
-def _rerun_request(job: Job, state: State, body_sha256: str) -> validation.JobRequest | validation.ComparisonRequest:
-    """With the defaults of this version filled in. Raises InvalidSpec."""
-    first, *others = (
-        replace(validation.validate_job(_rerun_document(each), (), state.workloads), body_sha256=body_sha256)
-        for each in job.spec.arms[:2]
-    )
-    if isinstance(job.spec, InterleavedSpec):
-        return validation.ComparisonRequest(first, others[0], job.spec, body_sha256)
-    return first
-
-
-def _rerun_document(spec: Spec) -> dict[str, Any]:
-    """With the default time of keeping results left out, since a limit of the key may be lower by now."""
-    is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
-    return spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
 
 
 FILES_WITHIN_S = 10.0

@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, JsonValue
 
 from dyno.models.job import Job, Status
-from dyno.models.result import ResultRow, VariantName
+from dyno.models.result import ResultRow, ResultSummary, VariantName
 from dyno.models.spec import Spec
-from dyno.store.records import ResultSummary, read_result_summaries
+from dyno.store.records import read_result_summaries
 from service import auth, dependencies, problems
 
 router = APIRouter(prefix="/v1/results", tags=["results"])

@@ -15,7 +15,7 @@ _OF_JSON = {"malformed-body", "not-finite", "lone-surrogate", "duplicate-key", "
 _TAKE_SPECS = ("submitJob", "createComparison", "rerunJob")
 _SIZES = re.compile("/params/[mkn]$")  # of a product: all three or n alone, and null is as none
 # Which cursors were handed out.
-_TAKE_CURSORS = ("listJobs", "listResults", "listDeliveries")
+_TAKE_CURSORS = ("listJobs", "listResults", "listDeliveries", "getHistory", "acknowledgeAlarm")
 
 
 def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[str, Any]) -> bool:

@@ -136,3 +136,22 @@ def test_a_repeated_submit_with_its_own_key_makes_one_job(through: Through, offe
 def test_no_key_is_needed_before_the_first_exists(through: Through) -> None:
     me = through(lambda client: client.me())
     assert (me.key, me.scopes) == (None, ["read", "submit", "admin"])
+
+
+def test_the_history_is_read_and_its_alarm_acknowledged(
+    through: Through, finished: Callable[..., str], label: str
+) -> None:
+    values = [100.0, 100.1, 99.9, 100.0, 100.2, 80.0, 80.1, 79.9, 80.0]
+    ids = [finished([value, value], {"labels": {"test": label}}) for value in values]
+    found = through(lambda client: client.history(workload="matmul", label=f"test={label}", metric="throughput"))
+    assert [[point.job for point in each.points] for each in found.series] == [ids]
+    [alarm] = found.alarms
+    assert alarm.state == "new"
+    acknowledged = through(lambda client: client.acknowledge(alarm))
+    assert (acknowledged.id, acknowledged.state) == (alarm.id, "acknowledged")
+    with pytest.raises(Refused, match="no such alarm"):
+        through(
+            lambda client: client.acknowledge(alarm.model_copy(update={"acknowledge_url": f"{alarm.acknowledge_url}x"}))
+        )
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert through(lambda client: client.history(created_after=later)).series == []

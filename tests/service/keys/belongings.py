@@ -1,4 +1,5 @@
-"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline; texts that reveal it."""
+"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline, an alarm; and texts that
+reveal it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ from tests.service.keys.matrix import QUEUED, Names
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
 NAME = f"bl_{'owner':0>26}"  # as long as a name that never was
-NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveries": "msg_", "baselines": "bl_"}
+NEVER = {
+    "jobs": "job_",
+    "job": "job_",
+    "comparisons": "cmp_",
+    "webhook-deliveries": "msg_",
+    "baselines": "bl_",
+    "alarms": "alm_",
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ def make(
         "artifacts": FILE,
         "comparisons": comparison,
         "webhook-deliveries": jobs[0].replace("job_", "msg_"),
+        "alarms": _alarm(http, finished),
         "job": jobs[1],
         "label": f"whose={WORD}",
         "cursor": http.get("/v1/jobs", params={"limit": 1}).json()["next_cursor"],
@@ -72,6 +81,13 @@ def make(
     ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison)}
     secret = http.get("/v1/webhook-secret").json()["secret"]
     return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
+
+
+def _alarm(http: httpx.Client, finished: Callable[..., str]) -> str:
+    """The alarm of a series whose level falls."""
+    for at, level in enumerate([100.0] * 6 + [80.0] * 6):
+        finished([level * (1 + at % 3 / 500)] * 2, {"params": {"n": 65}, "labels": {"whose": WORD}})
+    return str(http.get("/v1/history").raise_for_status().json()["alarms"][0]["id"])
 
 
 def _made(answer: httpx.Response) -> str:

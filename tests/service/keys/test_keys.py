@@ -32,7 +32,10 @@ def test_jobs_and_comparisons_belong_to_their_key(
     assert stranger.http.get("/v1/jobs").json()["data"] == []
     assert set(jobs) <= {job["id"] for job in admin.http.get("/v1/jobs").json()["data"]}
     assert stranger.http.get("/v1/results").json() == []
+    assert stranger.http.get("/v1/history").json()["series"] == []
     for who in (owner, admin):
+        series = who.http.get("/v1/history").json()["series"]
+        assert set(jobs) <= {point["job"] for each in series for point in each["points"]}
         assert set(jobs) <= {row["job"] for row in who.http.get("/v1/results").json()}
     assert problem(stranger.http.post("/v1/comparisons", json={"jobs": jobs})) == (404, "job-not-found")
     made = owner.http.post("/v1/comparisons", json={"jobs": jobs}).json()

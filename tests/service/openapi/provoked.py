@@ -89,6 +89,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "artifact-too-large": lambda h: h.put(h.claimed(), "notes.txt", bytes(2000)),
     "baseline-not-found": lambda h: h.http.get("/v1/baselines/main"),
     "body-too-large": lambda h: h.http.post("/v1/jobs", content=b" " * 70002, headers=JSON),
+    "alarm-not-found": lambda h: h.http.post("/v1/history/alarms/alm_1_2/acknowledge"),
     "comparison-not-found": lambda h: h.http.get(f"/v1/comparisons/cmp_{NO_JOB[4:]}"),
     "delivery-not-found": lambda h: h.http.post(f"/v1/webhook-deliveries/msg_{NO_JOB[4:]}/redeliver"),
     "device-not-found": lambda h: h.http.post("/v1/devices/cpu:9@bench-1/cordon"),

@@ -115,6 +115,7 @@ def _of_lists(here: House) -> Iterator[tuple[str, httpx.Response]]:
     jobs = [here.finished() for _ in range(2)]
     yield "/v1/jobs", here.http.get("/v1/jobs", params={"limit": 1})
     yield "/v1/results", here.http.get("/v1/results", params={"limit": 1, "format": "csv"})
+    yield "/v1/history", here.http.get("/v1/history", params={"limit": 1})
     yield f"{JOB}/samples", here.http.get(f"/v1/jobs/{jobs[0]}/samples", params={"format": "csv"})
 
 

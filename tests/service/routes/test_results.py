@@ -14,10 +14,9 @@ import redis
 
 from dyno.measure.warnings import warning
 from dyno.models.job import Job
-from dyno.models.result import Precision, ResultWarning, Verdict
+from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.store.records import ResultSummary
 from dyno.store.redis import Keys
 from service.routes.results import rows as rows_of
 from tests.comparisons import RATES, a_metric

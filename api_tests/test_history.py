@@ -1,0 +1,28 @@
+"""Results over time, as series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_results_of_one_spec_are_a_series_in_order(api: Any, tiny: dict[str, Any]) -> None:
+    jobs = [api.finished(api.submit(tiny, labels={"of": "the history"})) for _ in range(2)]
+    wanted = {"workload": "matmul", "label": "of=the history"}
+    answer = api.http.get("/v1/history", params=wanted)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    (series,) = [each for each in found["series"] if jobs[0]["id"] in [point["job"] for point in each["points"]]]
+    assert [point["job"] for point in series["points"]][-2:] == [job["id"] for job in jobs]
+    point, result = series["points"][-1], api.http.get(jobs[1]["urls"]["result"]).json()
+    metric = next(each for each in result["metrics"] if each["name"] == series["metric"])
+    assert {name: point[name] for name in ("value", "low", "high")} == {
+        name: metric[name] for name in ("value", "low", "high")
+    }
+    assert (point["time"], point["verdict"]) == (jobs[1]["created_at"], result["verdict"])
+    assert (series["hardware_id"], point["context_id"]) == (result["hardware_id"], result["context_id"])
+    assert (series["changes"], found["alarms"], found["has_more"]) == ([], [], False)
+
+
+def test_an_unknown_alarm_can_not_be_acknowledged(api: Any) -> None:
+    answer = api.http.post("/v1/history/alarms/alm_0_0/acknowledge", params={"workload": "matmul"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

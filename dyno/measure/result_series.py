@@ -1,0 +1,358 @@
+"""The history of results: series by spec and device, their levels and changes, and which changes raise an alarm.
+
+A series has the results of one spec on one device (docs/method.md, "History"). Its values are adjusted to one clock
+where all clocks are known (`dyno.measure.clock_adjustment`), but not over a change of the clock itself of more than
+10 %: then each stretch of time keeps its clock, so that a device that is slow because its clock is low remains slow.
+Changes are searched within the results of one software environment (`dyno.measure.change_points`); a new environment is
+compared with the one before it.
+"""
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from pydantic import JsonValue
+
+from dyno.measure import clock_adjustment, regression_band
+from dyno.measure.change_points import MIN_LEVEL, Change, find_changes, ratio_of_levels
+from dyno.measure.statistics import median
+from dyno.models.comparison import Difference
+from dyno.models.history import (
+    AlarmRecord,
+    AlarmState,
+    ClassBand,
+    HistoryChange,
+    HistoryContext,
+    HistoryPoint,
+    ResultSeries,
+)
+from dyno.models.job import Job
+from dyno.models.result import Metric, ResultSummary, Verdict
+
+ALARM_Z = 5.0
+ALARM_RATIO = 0.05
+LEVEL_POINTS = 10  # of the present level, and on each side of a new context
+MOST_DIFFERENCES = 20
+_CLOCK_CHANGE = math.log1p(regression_band.FLOOR)
+
+
+@dataclass(frozen=True)
+class SeriesEntry:
+    """A result of a series: its job, the summary, and the metric of the series."""
+
+    job: Job
+    summary: ResultSummary
+    metric: Metric
+
+    @property
+    def device(self) -> str | None:
+        worker = self.job.worker
+        return None if worker is None else f"{worker.device.partition('@')[0]}@{worker.host}"
+
+    @property
+    def counted(self) -> bool:
+        known = self.metric.value is not None and self.metric.value > 0
+        return known and self.summary.verdict is not Verdict.UNTRUSTED and not self.summary.device.get("emulated")
+
+
+def history_of(
+    results: Iterable[tuple[Job, ResultSummary]], metric: str | None, untimed: Mapping[str, Set[str]]
+) -> list[ResultSeries]:
+    """The series of the results, still without changes; the one with the newest result first.
+
+    `metric`: None for each result's headline metric. `untimed`: by workload, the params that don't change what a
+    sample times. Jobs that ran two specs in turns are left out.
+    """
+    found = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
+    for job, summary in results:
+        chosen = _metric(summary, metric)
+        if chosen is not None and not summary.arms:
+            each = SeriesEntry(job, summary, chosen)
+            spec_id = _spec_id(each, untimed.get(job.spec.workload, frozenset()))
+            found[job.owner, spec_id, summary.hardware_id, each.device, chosen.name].append(each)
+    series = [_series(key, sorted(each, key=lambda one: one.job.created_at)) for key, each in found.items()]
+    return sorted(_with_classes(series), key=lambda each: each.points[-1].time, reverse=True)
+
+
+def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
+    """The named metric, else the first one with a figure for each run; None if the result has no value of it."""
+    wanted = (each for each in summary.metrics if (each.name == name if name else each.by_run))
+    found = next(wanted, None)
+    return found if found is not None and found.value is not None else None
+
+
+def _spec_id(each: SeriesEntry, untimed: Set[str]) -> str:
+    spec, summary = each.job.spec, each.summary
+    timed = {name: value for name, value in (spec.params | summary.params).items() if name not in untimed}
+    precision = [summary.precision.requested, summary.precision.observed] if summary.precision else None
+    work = [spec.workload, timed, spec.framework, spec.replicas, precision, summary.method_version]
+    return f"spec_{_digest(work)}"
+
+
+def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSeries:
+    owner, spec_id, hardware_id, device, metric = key
+    last = results[-1]
+    clock_hz, adjusted = _at_one_clock(results)
+    points = [_point(each, value) for each, value in zip(results, adjusted, strict=True)]
+    better = last.metric.better
+    return ResultSeries(
+        series_id=f"ser_{_digest(key)}",
+        spec_id=spec_id,
+        hardware_id=hardware_id,
+        device=device,
+        device_model=last.summary.device.get("model"),
+        workload=last.job.spec.workload,
+        framework=last.job.spec.framework,
+        params=last.job.spec.params | last.summary.params,
+        precision=last.summary.precision and last.summary.precision.in_words,
+        owner=owner,
+        emulated=bool(last.summary.device.get("emulated")),
+        metric=metric,
+        unit=last.metric.unit,
+        better=better,
+        clock_hz=clock_hz,
+        points=points,
+        contexts=list(_contexts(results, points, better)),
+        changes=[],  # see `with_changes`
+        of_class=None,
+    )
+
+
+def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
+    """The clock and the adjusted values. All None unless each counted result has a clock."""
+    counted = [each for each in results if each.counted]
+    clocks = [_clock_hz(each) for each in counted]
+    by = next((each.metric.repeat.elasticity for each in reversed(counted) if each.metric.repeat), None)
+    known = [clock for clock in clocks if clock]
+    if by is None or len(known) < len(clocks):
+        return None, [None] * len(results)
+    large = [change.index for change in find_changes(known) if abs(math.log(change.ratio)) > _CLOCK_CHANGE]
+    targets: list[float] = []
+    for start, end in pairwise([0, *large, len(known)]):
+        targets += [median(known[start:end])] * (end - start)
+    values = iter(
+        (each.metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+        for each, clock, target in zip(counted, known, targets, strict=True)
+    )
+    return targets[-1], [next(values) if each.counted else None for each in results]
+
+
+def _clock_hz(each: SeriesEntry) -> float | None:
+    return each.metric.repeat.clock_hz if each.metric.repeat else None
+
+
+def _point(each: SeriesEntry, adjusted: float | None) -> HistoryPoint:
+    return HistoryPoint(
+        time=each.job.created_at,
+        job=each.job.id,
+        value=each.metric.value or 0.0,
+        low=each.metric.low,
+        high=each.metric.high,
+        verdict=each.summary.verdict,
+        warnings=[warning.code for warning in each.summary.warnings],
+        context_id=each.summary.context_id,
+        labels=each.job.spec.labels,
+        rerun_of=each.job.rerun_of,
+        clock_hz=_clock_hz(each),
+        adjusted_value=adjusted,
+        counted=each.counted,
+    )
+
+
+def _compared(point: HistoryPoint) -> float:
+    return point.value if point.adjusted_value is None else point.adjusted_value
+
+
+def _of_context(points: Iterable[HistoryPoint], context_id: str | None) -> list[HistoryPoint]:
+    return [point for point in points if point.counted and point.context_id == context_id]
+
+
+def _changes(points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryChange]:
+    """The changes within each context, wherever its points are: two environments may take turns."""
+    for context_id in dict.fromkeys(point.context_id for point in points):
+        counted = _of_context(points, context_id)
+        for change in find_changes([_compared(point) for point in counted]):
+            at = counted[change.index]
+            ratio, low, high = _as_good(change, better)
+            yield HistoryChange(
+                time=at.time,
+                job=at.job,
+                context_id=context_id,
+                ratio=ratio,
+                low=low,
+                high=high,
+                z=change.z,
+                before=change.before,
+                after=change.after,
+            )
+
+
+def _as_good(change: Change, better: str) -> tuple[float, float, float]:
+    """The ratio and its interval; above 1 is better."""
+    if better == "higher":
+        return change.ratio, change.low, change.high
+    return 1 / change.ratio, 1 / change.high, 1 / change.low
+
+
+def _contexts(results: Sequence[SeriesEntry], points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryContext]:
+    first = dict[str | None, SeriesEntry]()
+    for each in results:
+        first.setdefault(each.summary.context_id, each)
+    before: SeriesEntry | None = None
+    for context_id, each in first.items():
+        change, differences = None, list[Difference]()
+        if before is not None:
+            old, new = (_levels(_of_context(points, each)) for each in (before.summary.context_id, context_id))
+            change = ratio_of_levels(old[-1][-LEVEL_POINTS:], new[0][:LEVEL_POINTS])
+            differences = _differences(before.summary.environment, each.summary.environment)
+        ratio, low, high = _as_good(change, better) if change else (None, None, None)
+        yield HistoryContext(
+            context_id=context_id,
+            since=each.job.created_at,
+            job=each.job.id,
+            points=sum(point.context_id == context_id for point in points),
+            differences=differences[:MOST_DIFFERENCES],
+            ratio=ratio,
+            low=low,
+            high=high,
+        )
+        before = each
+
+
+def _levels(counted: Sequence[HistoryPoint]) -> list[list[float]]:
+    """The values of each level."""
+    values = [_compared(point) for point in counted]
+    bounds = [0, *(change.index for change in find_changes(values)), len(values)]
+    return [values[start:end] for start, end in pairwise(bounds)]
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    old, new = _flat("/environment", before), _flat("/environment", after)
+    names = dict.fromkeys([*old, *new])
+    return [
+        Difference(field=name, values=[old.get(name), new.get(name)])
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _flat(root: str, values: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """JSON pointers to values; the allow-listed names of an environment need no escapes."""
+    found: dict[str, JsonValue] = {}
+    for name, value in values.items():
+        found |= _flat(f"{root}/{name}", value) if isinstance(value, dict) else {f"{root}/{name}": value}
+    return found
+
+
+def _with_classes(series: Sequence[ResultSeries]) -> Iterator[ResultSeries]:
+    levels = defaultdict[tuple[Any, ...], dict[str | None, float]](dict)
+    for each in series:
+        if (level := _present_level(each)) is not None:
+            levels[_class(each)][each.device] = level
+    for each in series:
+        own = levels[_class(each)].get(each.device)
+        others = [level for device, level in levels[_class(each)].items() if device != each.device]
+        yield each if own is None else each.model_copy(update={"of_class": _class_band(own, others, each.better)})
+
+
+def _class(series: ResultSeries) -> tuple[Any, ...]:
+    return series.owner, series.spec_id, series.hardware_id, series.metric
+
+
+def _present_level(series: ResultSeries) -> float | None:
+    """The median of the last counted values, not adjusted: a device whose clock is low is slow."""
+    counted = [point.value for point in series.points if point.counted]
+    return median(counted[-LEVEL_POINTS:]) if counted else None
+
+
+def _class_band(own: float, others: Sequence[float], better: str) -> ClassBand:
+    if len(others) < regression_band.MIN_PEERS:
+        reason = f"a band needs {regression_band.MIN_PEERS} other devices of this class, and there are {len(others)}"
+        return ClassBand(devices=len(others), value=own, outcome="unknown", reason=reason)
+    band = regression_band.regression_band(others)
+    outcome = "typical"
+    if not band.low <= own <= band.high:
+        outcome = "fast" if (own > band.high) == (better == "higher") else "slow"
+    return ClassBand.model_validate(
+        {
+            "devices": len(others),
+            "value": own,
+            "median": band.median,
+            "low": band.low,
+            "high": band.high,
+            "outcome": outcome,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class RaisedAlarm:
+    """A change that is large and significant. `job`: identifies the alarm in its series, and doesn't change while new
+    results move the change by a few points."""
+
+    job: str
+    change: HistoryChange
+    record: AlarmRecord
+    state: AlarmState
+    is_last: bool  # no later change or environment in this series
+
+
+def with_changes(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> ResultSeries:
+    """The series with its changes. A rerun that confirms an alarm isn't counted: it judges the change.
+
+    `records`: what is stored of the series' alarms, by `RaisedAlarm.job`.
+    """
+    reruns = {record.rerun for record in records.values()}
+    points = [
+        point.model_copy(update={"counted": point.counted and point.job not in reruns}) for point in series.points
+    ]
+    changes = sorted(_changes(points, series.better), key=lambda change: change.time)
+    return series.model_copy(update={"points": points, "changes": changes})
+
+
+def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
+    """The alarms of a series that `with_changes` returned for these records."""
+    found = []
+    for change in series.changes:
+        if change.z > ALARM_Z and not 1 / (1 + ALARM_RATIO) <= change.ratio <= 1 + ALARM_RATIO:
+            counted = _of_context(series.points, change.context_id)
+            job = _recorded_job(change, counted, records) or change.job
+            record = records.get(job, AlarmRecord())
+            is_last = change is series.changes[-1] and change.context_id == series.points[-1].context_id
+            found.append(RaisedAlarm(job, change, record, _state(series, change, record), is_last))
+    return found
+
+
+def _recorded_job(
+    change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
+) -> str | None:
+    """The job of the record of this alarm: its own, else one that is nearer than another change can be."""
+    places = {point.job: place for place, point in enumerate(counted)}
+    at = places[change.job]
+    near = [job for job in records if job in places and abs(places[job] - at) < MIN_LEVEL]
+    return min(near, key=lambda job: abs(places[job] - at), default=None)
+
+
+def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> AlarmState:
+    if record.acknowledged_at is not None:
+        return "acknowledged"
+    rerun = next((point for point in series.points if point.job == record.rerun), None)
+    if rerun is None or rerun.value <= 0 or rerun.context_id != change.context_id:
+        return "new"
+    counted = _of_context(series.points, change.context_id)
+    at = next(place for place, point in enumerate(counted) if point.job == change.job)
+    levels = counted[at - change.before : at], counted[at : at + change.after]
+    old, new = (fmean(math.log(_compared(point)) for point in level) for level in levels)
+    value = math.log(_compared(rerun))
+    return "confirmed" if abs(value - new) < abs(value - old) else "not_confirmed"
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

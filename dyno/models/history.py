@@ -1,0 +1,157 @@
+"""The history of results: series of points over time, their changes, and alarms."""
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, JsonValue
+
+from dyno.models.comparison import Difference
+from dyno.models.job import Stored
+from dyno.models.result import Unit, Verdict
+
+
+class HistoryPoint(Stored):
+    """One result of the series."""
+
+    time: AwareDatetime = Field(description="When the job was submitted")
+    job: str
+    value: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    warnings: list[str] = Field(description="The codes of the result's warnings, gravest first")
+    context_id: str | None = None
+    labels: dict[str, str] = {}
+    rerun_of: str | None = None
+    clock_hz: float | None = None
+    adjusted_value: float | None = Field(
+        None,
+        description="The value at the series' `clock_hz`, if all clocks are known. Changes are those of this value. "
+        "Where the clock itself changed by more than 10 %, the value is at the clock of its stretch of time, so that a "
+        "device that is slow because its clock is low remains slow",
+    )
+    counted: bool = Field(
+        description="Whether changes and levels count the point. Results that are `untrusted`, emulated or the rerun "
+        "of an alarm, and values that aren't above zero, are only shown"
+    )
+
+
+class HistoryContext(Stored):
+    """A software environment of the series. Changes are searched within the points of one context.
+
+    `ratio` compares its first level with the last one of the context before, at most ten counted points of each. Above
+    1 is better.
+    """
+
+    context_id: str | None
+    since: AwareDatetime = Field(description="The time of its first point")
+    job: str = Field(description="The job of its first point")
+    points: int
+    differences: list[Difference] = Field(
+        description="Fields of the environment, with their values in the context before and in this one, at most 20; "
+        "empty for the first context"
+    )
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class HistoryChange(Stored):
+    """A change point: the level of the values changes at `job`.
+
+    `ratio` is the new level over the old one, with its 95 % interval; above 1 is better, for every metric. `z` is the
+    significance as a standard normal deviate. `before` and `after`: the number of points of both levels.
+    """
+
+    time: AwareDatetime
+    job: str
+    context_id: str | None
+    ratio: float
+    low: float
+    high: float
+    z: float
+    before: int
+    after: int
+
+
+class ClassBand(Stored):
+    """The device against others of its class: the same spec on the same `hardware_id`.
+
+    `value` is the median of the device's last ten counted points, as they are, at their own clocks. `low` to `high`
+    holds the next device of this class with a probability of 99 %, as for METRIC_OUT_OF_BAND.
+    """
+
+    devices: int = Field(description="Number of other devices")
+    value: float
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    outcome: Literal["slow", "typical", "fast", "unknown"]
+    reason: str | None = Field(None, description="Why `outcome` is `unknown`")
+
+
+class ResultSeries(Stored):
+    """The results of one spec on one device over time, oldest first.
+
+    `spec_id` is the same for the same work: workload, effective params that a sample times, framework, replicas,
+    precision and method. `hardware_id` is the same for equal devices; each device has a series of its own, since equal
+    devices differ by 8 % on average. `owner` is the key of the jobs.
+    """
+
+    series_id: str
+    spec_id: str
+    hardware_id: str | None
+    device: str | None = Field(description="The device's id, with its host")
+    device_model: str | None
+    workload: str
+    framework: str
+    params: dict[str, JsonValue]
+    precision: str | None
+    owner: str | None
+    emulated: bool
+    metric: str
+    unit: Unit
+    better: Literal["higher", "lower"]
+    clock_hz: float | None = Field(description="The clock of the adjusted values; null if values aren't adjusted")
+    points: list[HistoryPoint]
+    contexts: list[HistoryContext]
+    changes: list[HistoryChange]
+    of_class: ClassBand | None = Field(description="Null without a counted point")
+
+
+class AlarmRecord(Stored):
+    """What is stored of an alarm; the rest follows from the results."""
+
+    rerun: str | None = None
+    acknowledged_at: AwareDatetime | None = None
+    acknowledged_by: str | None = None
+
+
+AlarmState = Literal["new", "confirmed", "not_confirmed", "acknowledged"]
+
+
+class Alarm(HistoryChange):
+    """A change of more than 5 % with a `z` above 5.
+
+    `state`: `new` until the rerun of its job has a result; then `confirmed` if that is nearer to the level after the
+    change than to the one before, else `not_confirmed`; `acknowledged` once a client has acknowledged it.
+    """
+
+    id: str
+    series_id: str
+    metric: str
+    outcome: Literal["faster", "slower"]
+    state: AlarmState
+    rerun: str | None = Field(None, description="The job that Dyno submitted to confirm the change")
+    acknowledged_at: AwareDatetime | None = None
+    acknowledged_by: str | None = Field(None, description="The id of the key; null without a key")
+    acknowledge_url: str = Field(description="POST to it to acknowledge the alarm")
+
+
+class History(Stored):
+    """Series and alarms of the results that a request has read; `next_cursor` leads to older results."""
+
+    series: list[ResultSeries]
+    alarms: list[Alarm]
+    results_read: int
+    next_cursor: str | None = None
+    has_more: bool = False

@@ -1,0 +1,16 @@
+#!lua
+-- Records something about an alarm, once: the rerun of its job, or that a client has acknowledged it. What was recorded
+-- first stays. The records of a series expire together.
+--
+-- KEYS[1]  alarms, HASH "<job> <field>" -> value
+-- ARGV[1]  namespace
+-- ARGV[2]  TTL of the records in ms      ARGV[3]… fields and values
+--
+-- Returns "recorded", or "known" if the first field was recorded before
+
+local is_new = redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0
+if is_new then
+  redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return is_new and 'recorded' or 'known'

@@ -1,0 +1,63 @@
+"""Records of alarms: the rerun that confirms one, and who acknowledged it.
+
+Alarms themselves follow from the results. A series' records expire `ALARMS_LIFE_S` after the last one was written.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from dyno.models.history import AlarmRecord
+from dyno.settings import Settings
+from dyno.store.leases import PEERS_LIFE_S
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+
+ALARMS_LIFE_S = PEERS_LIFE_S  # as a series' figures
+
+
+class AlarmRecords:
+    """Every method raises StoreUnavailable while Redis is unreachable, full or read-only."""
+
+    def __init__(self, client: PipeliningRedis, settings: Settings) -> None:
+        self._client, self._keys = client, Keys(settings.namespace)
+        self._script = client.cached_script(SCRIPT_SOURCES[Script.ALARM])
+
+    async def read(self, series_ids: Sequence[str]) -> list[Mapping[str, AlarmRecord]]:
+        """For each series, its records by the job of the alarm."""
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for series_id in series_ids:
+                    pipeline.hgetall(self._keys.alarms(series_id))
+                replies: list[Any] = await pipeline.execute() if series_ids else []
+        return [_records(reply) for reply in replies]
+
+    async def acknowledge(self, series_id: str, job_id: str, key_id: str | None) -> bool:
+        """Returns False if the alarm was acknowledged before; then nothing changes."""
+        fields = {"acknowledged_at": datetime.now(UTC).isoformat()} | ({"acknowledged_by": key_id} if key_id else {})
+        return await self._record(series_id, job_id, fields)
+
+    async def add_rerun(self, series_id: str, job_id: str, rerun_id: str) -> bool:
+        """Returns False if a rerun was recorded before; then nothing changes."""
+        return await self._record(series_id, job_id, {"rerun": rerun_id})
+
+    async def take_turn(self, every_s: float) -> bool:
+        """Whether this process looks for new alarms now: one of all processes does within `every_s`."""
+        with store_errors():
+            return bool(await self._client.set(self._keys.alarms_checked, 1, nx=True, px=max(1, round(every_s * 1000))))
+
+    async def _record(self, series_id: str, job_id: str, fields: Mapping[str, str]) -> bool:
+        flat = [part for name, value in fields.items() for part in (f"{job_id} {name}", value)]
+        args = [self._keys.namespace, ALARMS_LIFE_S * 1000, *flat]
+        with store_errors():
+            outcome = await self._script([self._keys.alarms(series_id)], args)
+        return bool(outcome == "recorded")
+
+
+def _records(fields: Mapping[str, str]) -> Mapping[str, AlarmRecord]:
+    found = defaultdict[str, dict[str, str]](dict)
+    for name, value in fields.items():
+        job_id, _, field = name.partition(" ")
+        found[job_id][field] = value
+    return {job_id: AlarmRecord.model_validate(values) for job_id, values in found.items()}

@@ -1,0 +1,122 @@
+"""Series of results: their class, and the state of their alarms."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, with_changes
+from dyno.models.history import AlarmRecord, ResultSeries
+from dyno.models.job import Job, WorkerRef
+from dyno.models.result import ResultSummary
+from tests.comparisons import an_entry
+
+NOISE = (0.995, 1.0, 1.005)
+
+
+def results(levels: Sequence[float], host: str = "here", **entry: Any) -> list[tuple[Job, ResultSummary]]:
+    """Jobs a day apart, in order, with a value near each level."""
+    found = []
+    for day, (level, noise) in enumerate(zip(levels, itertools.cycle(NOISE), strict=False)):
+        each = an_entry([level * noise] * 2, **entry)
+        at = each.job.created_at + timedelta(days=day)
+        job = each.job.model_copy(update={"created_at": at, "worker": WorkerRef(id="w", device="cpu:0-1", host=host)})
+        found.append((job, ResultSummary.model_validate(each.result.model_dump())))
+    return found
+
+
+def the_series(levels: Sequence[float]) -> ResultSeries:
+    (series,) = history_of(results(levels), None, {})
+    return with_changes(series, {})
+
+
+def alarms(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
+    return alarms_of(with_changes(series, records), records)
+
+
+def test_a_param_that_does_not_change_the_timed_work_makes_no_other_series() -> None:
+    both = [*results([1.0], spec={"params": {"n": 64, "x": 1}}), *results([1.0], spec={"params": {"n": 64, "x": 2}})]
+    assert len(history_of(both, None, {"matmul": {"x"}})) == 1
+    assert len(history_of(both, None, {})) == 2
+
+
+def test_equal_devices_and_owners_have_series_of_their_own() -> None:
+    mine = results([1.0, 1.0])
+    theirs = [(job.model_copy(update={"owner": "key_1"}), figures) for job, figures in results([1.0])]
+    series = history_of([*mine, *theirs, *results([1.0], "there")], None, {})
+    assert len({each.spec_id for each in series}) == len({each.hardware_id for each in series}) == 1
+    assert sorted(len(each.points) for each in series) == [1, 1, 2]
+    assert len({each.series_id for each in series}) == 3
+
+
+def test_a_device_beyond_the_others_of_its_class_is_slow() -> None:
+    others = [result for place in range(5) for result in results([100.0 + place], f"host-{place}")]
+    slow = results([80.0] * 3, "slow")
+    found = {each.device: each.of_class for each in history_of([*others, *slow], None, {})}
+    band = found["cpu:0-1@slow"]
+    assert band is not None
+    assert (band.outcome, band.devices) == ("slow", 5)
+    assert band.low is not None
+    assert 80 < band.low < 95
+    assert {each.outcome for name, each in found.items() if each and name != "cpu:0-1@slow"} == {"typical"}
+
+
+def test_few_other_devices_give_no_class() -> None:
+    found = history_of([*results([100.0], "a"), *results([50.0], "b")], None, {})
+    assert [each.of_class and each.of_class.outcome for each in found] == ["unknown"] * 2
+    assert found[0].of_class is not None
+    assert "there are 1" in (found[0].of_class.reason or "")
+
+
+def test_a_small_or_insignificant_change_raises_no_alarm() -> None:
+    small = the_series([100.0] * 30 + [97.0] * 30)
+    assert len(small.changes) == 1
+    assert alarms_of(small, {}) == []
+    large = the_series([100.0] * 30 + [94.0] * 30)
+    assert len(alarms_of(large, {})) == 1
+
+
+@pytest.mark.parametrize(("moved_by", "is_same"), [(0, True), (1, True), (2, True), (3, False)])
+def test_the_record_of_an_alarm_is_found_if_new_results_moved_the_change(moved_by: int, is_same: bool) -> None:
+    series = the_series([100.0] * 10 + [80.0] * 10)
+    record = AlarmRecord(rerun="job_1")
+    (alarm,) = alarms(series, {series.points[10 + moved_by].job: record, "gone": AlarmRecord()})
+    assert (alarm.record == record) is is_same
+    assert alarm.job == series.points[10 + moved_by if is_same else 10].job
+
+
+@pytest.mark.parametrize(("value", "state"), [(81.0, "confirmed"), (88.0, "confirmed"), (100.0, "not_confirmed")])
+def test_a_rerun_confirms_an_alarm_if_it_is_near_the_new_level(value: float, state: str) -> None:
+    """Even one that, counted as a result, would have hidden the change."""
+    series = the_series([100.0] * 10 + [80.0] * 4 + [value])
+    first = series.points[10].job
+    (alarm,) = alarms(series, {first: AlarmRecord(rerun=series.points[-1].job)})
+    assert alarm.state == state
+
+
+def test_an_alarm_is_new_until_its_rerun_has_a_result() -> None:
+    series = the_series([100.0] * 10 + [80.0] * 4)
+    (alarm,) = alarms(series, {series.points[10].job: AlarmRecord(rerun="job_that_runs")})
+    assert alarm.state == "new"
+
+
+def test_only_the_last_change_is_the_present_one() -> None:
+    found = alarms_of(the_series([100.0] * 10 + [80.0] * 10 + [100.0] * 10), {})
+    assert [alarm.is_last for alarm in found] == [False, True]
+
+
+def test_a_change_in_an_earlier_environment_is_not_the_present_one() -> None:
+    old = results([100.0] * 10 + [80.0] * 10)
+    moved = [
+        (job.model_copy(update={"created_at": job.created_at + timedelta(days=20)}), figures)
+        for job, figures in results([80.0] * 3, context_id="ctx_2")
+    ]
+    (series,) = history_of([*old, *moved], None, {})
+    first = series.points[10].job
+    assert [alarm.is_last for alarm in alarms(series, {})] == [False]
+    (alarm,) = alarms(series, {first: AlarmRecord(rerun=series.points[-1].job)})
+    assert alarm.state == "new"

@@ -1,0 +1,109 @@
+"""The rerun that confirms an alarm: once for each alarm, with several APIs."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.devices.device import Device
+from dyno.models.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
+from service.app import create_app
+from tests.comparisons import a_metric, of_metrics
+from tests.waiting import eventually
+
+WITHIN_S = 20
+NOISE = (0.995, 1.0, 1.005)
+
+
+@pytest.fixture(scope="module")
+def settings(redis_url: str, namespace: str) -> Settings:
+    return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600, alarms_every_s=0.02)
+
+
+@pytest.fixture(scope="module")
+def http(settings: Settings, serve: Callable[..., Any]) -> Iterator[httpx.Client]:
+    """One of three APIs on one store."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(serve(create_app(settings))) for _ in range(3)]
+        yield clients[0]
+
+
+@pytest.fixture
+def results(finished: Callable[..., str]) -> Callable[..., list[str]]:
+    """Results of a spec of its own for each test, since a watch knows no labels."""
+
+    def make(test: str, levels: list[float]) -> list[str]:
+        asked = {"labels": {"test": test}, "params": {"n": 64 + zlib.crc32(test.encode()) % 4000}}
+        return [finished([level * NOISE[at % 3]] * 2, asked) for at, level in enumerate(levels)]
+
+    return make
+
+
+def reruns(http: httpx.Client, test: str) -> list[dict[str, Any]]:
+    listed = http.get("/v1/jobs", params={"label": f"test={test}", "limit": 200}).json()["data"]
+    return [job for job in listed if job["rerun_of"]]
+
+
+def alarms(http: httpx.Client, test: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
+    return found
+
+
+@pytest.fixture
+def looked(http: httpx.Client, results: Callable[..., list[str]]) -> Callable[[], None]:
+    """Wait for a look that has seen everything so far: it also reruns a job of a new series with a step."""
+
+    def wait() -> None:
+        marker = uuid.uuid4().hex
+        results(marker, [100.0] * 6 + [50.0] * 4)
+        (rerun,) = eventually(lambda: reruns(http, marker), WITHIN_S)
+        http.post(rerun["urls"]["cancel"]).raise_for_status()
+
+    return wait
+
+
+def finish_rerun(settings: Settings, device: Device, value: float) -> str:
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+        claim = leases.claim(device.full_id, queues_served(device), WorkerRef(id="w", device=device.id, host="here"))
+        assert claim is not None
+        found = of_metrics([a_metric(by_run=[value, value])]).model_copy(update={"job": claim.job_id})
+        assert leases.finish(claim, "succeed", result=found)
+        return claim.job_id
+
+
+@pytest.mark.parametrize(("value", "state"), [(80.3, "confirmed"), (99.5, "not_confirmed")])
+def test_an_alarm_is_confirmed_by_one_rerun(
+    http: httpx.Client,
+    settings: Settings,
+    offered: Device,
+    results: Callable[..., list[str]],
+    looked: Callable[[], None],
+    value: float,
+    state: str,
+) -> None:
+    results(state, [100.0] * 10)
+    looked()
+    assert reruns(http, state) == []
+    slow = results(state, [80.0] * 4)
+    (rerun,) = eventually(lambda: reruns(http, state), WITHIN_S)
+    assert rerun["rerun_of"] in slow
+    assert (rerun["spec"]["device"]["id"], rerun["spec"]["priority"]) == ("cpu:0-1@here", "low")
+    (alarm,) = eventually(lambda: [each for each in alarms(http, state) if each["rerun"]], WITHIN_S)
+    assert (alarm["state"], alarm["rerun"]) == ("new", rerun["id"])
+    assert finish_rerun(settings, offered, value) == rerun["id"]
+    (alarm,) = alarms(http, state)
+    assert alarm["state"] == state
+    results(state, [80.0] * 3)
+    looked()
+    assert [job["id"] for job in reruns(http, state)] == [rerun["id"]]

@@ -25,6 +25,7 @@ from service.routes import (
     jobs,
     keys,
     results,
+    sweeps,
     webhooks,
     workloads,
 )
@@ -65,8 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     parts = (
-        *(jobs, events, artifacts, webhooks, results, comparisons, baselines, workloads, fleet, keys, openapi, docs),
-        health,
+        *(jobs, events, artifacts, webhooks, results, comparisons, baselines, sweeps, workloads, fleet, keys, openapi),
+        *(docs, health),
     )
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])

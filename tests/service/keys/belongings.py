@@ -1,4 +1,4 @@
-"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline; texts that reveal it."""
+"""The data a key can own: jobs with their files, a comparison, a baseline, a sweep; and texts that reveal it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.service.keys.matrix import QUEUED, Names
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
 NAME = f"bl_{'owner':0>26}"  # as long as a name that never was
-NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveries": "msg_", "baselines": "bl_"}
+NEVER = {
+    **{"jobs": "job_", "job": "job_", "comparisons": "cmp_", "sweeps": "swp_", "webhook-deliveries": "msg_"},
+    "baselines": "bl_",
+}
 
 
 @dataclass(frozen=True)
@@ -58,20 +61,27 @@ def make(
     queued = _made(http.post("/v1/jobs", json=QUEUED, headers={"Idempotency-Key": WORD}))
     comparison = _made(http.post("/v1/comparisons", json={"jobs": jobs}))
     http.put(f"/v1/baselines/{NAME}", json={"job": jobs[0]}).raise_for_status()
+    many = {"spec": QUEUED, "grid": {"params.n": [64, 65]}}
+    sweep = http.post("/v1/sweeps", json=many).raise_for_status().json()
     names = {
         "jobs": jobs[0],
         "baselines": NAME,
         "artifacts": FILE,
         "comparisons": comparison,
+        "sweeps": sweep["id"],
         "webhook-deliveries": jobs[0].replace("job_", "msg_"),
         "job": jobs[1],
         "label": f"whose={WORD}",
         "cursor": http.get("/v1/jobs", params={"limit": 1}).json()["next_cursor"],
         "idempotency-key": WORD,
     }
-    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison)}
+    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison, sweep["id"], *_jobs_of(sweep))}
     secret = http.get("/v1/webhook-secret").json()["secret"]
     return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
+
+
+def _jobs_of(sweep: dict[str, Any]) -> list[str]:
+    return [str(point["job"]) for point in sweep["points"]]
 
 
 def _made(answer: httpx.Response) -> str:

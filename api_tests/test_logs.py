@@ -6,7 +6,8 @@ from typing import Any
 
 
 def test_a_done_job_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
-    talkative = {"workload": "quantized_inference", "params": {"train_samples": 256}}  # TensorFlow Lite's converter prints
+    # TensorFlow Lite's converter prints.
+    talkative = {"workload": "quantized_inference", "params": {"train_samples": 256}}
     job = api.finished(api.submit(tiny | talkative))
     answer = api.http.get(f"{job['urls']['self']}/logs")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dyno.measure.warning_codes import CODES, WarningCode
+from dyno.sweep_presets import presets
 from dyno.workloads import registry
 
 ROOT = Path(__file__).parents[1]
@@ -91,11 +92,18 @@ def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
 
 
+def sweeps() -> str:
+    """The table of presets in docs/api.md."""
+    rows = ((f"`{name}`", found.description, f"_{found.article}_") for name, found in presets().items())
+    return _table(("preset", "what it shows", "article"), *rows)
+
+
 TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
 # Page -> the part of it that is generated, and what generates it.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
+    "docs/api.md": (re.compile(r"^\| preset \|.*\n(?:\|.*\n)+", re.MULTILINE), sweeps),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dyno.models.job import Job, Status, Validation
     from dyno.models.result import Artifact, Metric, Result, ResultRow, RunSamples, Verdict
     from dyno.models.spec import Spec
+    from dyno.models.sweep import Sweep, SweepSummary
     from dyno.models.webhook import Delivery
 
 _NAMES = {
@@ -31,6 +32,7 @@ _NAMES = {
     "dyno.models.job": "Job Status Validation",
     "dyno.models.result": "Artifact Metric Result ResultRow RunSamples Verdict",
     "dyno.models.spec": "Spec",
+    "dyno.models.sweep": "Sweep SweepSummary",
     "dyno.models.webhook": "Delivery",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -63,6 +65,8 @@ __all__ = [
     "ServerUnreachable",
     "Spec",
     "Status",
+    "Sweep",
+    "SweepSummary",
     "UnfinishedComparison",
     "Validation",
     "Verdict",

@@ -7,12 +7,14 @@ DynoError
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   ├── InvalidBaseline    a request to save a baseline has a wrong field
+│   ├── InvalidSweep   a request for a sweep, or one of its points, has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
 ├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownAlarm, UnknownDevice, UnknownKey,
-│   UnknownDelivery
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownAlarm, UnknownSweep, UnknownDevice,
+│   UnknownKey, UnknownDelivery
 ├── JobFinished        the transition isn't possible, since the job is done
+├── SweepFinished      the sweep can't be canceled, since all its jobs are done
 ├── JobLive            the request is for done jobs, and the job isn't done
 ├── ResultNotReady
 │   └── NoResult       the job failed or was canceled, so it will never have a result
@@ -97,6 +99,10 @@ class InvalidBaseline(InvalidSpec):
     code = "invalid-baseline"
 
 
+class InvalidSweep(InvalidSpec):
+    code = "invalid-sweep"
+
+
 class InvalidKey(InvalidSpec):
     code = "invalid-key"
 
@@ -135,6 +141,10 @@ class UnknownAlarm(DynoError):
     code = "alarm-not-found"
 
 
+class UnknownSweep(DynoError):
+    code = "sweep-not-found"
+
+
 class UnknownDevice(DynoError):
     code = "device-not-found"
 
@@ -149,6 +159,10 @@ class UnknownDelivery(DynoError):
 
 class JobFinished(DynoError):
     code = "job-finished"
+
+
+class SweepFinished(DynoError):
+    code = "sweep-finished"
 
 
 class JobLive(DynoError):

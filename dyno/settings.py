@@ -119,6 +119,7 @@ class Settings(BaseSettings):
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
     max_queued: Annotated[int, Field(ge=0)] = 100_000
+    max_sweep_jobs: Annotated[int, Field(ge=1, le=1000)] = 200  # jobs of one sweep
     key_queue_share: Annotated[float, Field(gt=0, le=1)] = (
         0.25  # of max_queued: queued jobs of one key, unless the key has a limit of its own
     )

@@ -26,6 +26,7 @@ from service.routes import (
     jobs,
     keys,
     results,
+    sweeps,
     webhooks,
     workloads,
 )
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
-    of_results = (results, comparisons, baselines, history)
+    of_results = (results, comparisons, baselines, sweeps, history)
     parts = (jobs, events, artifacts, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])

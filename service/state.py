@@ -24,7 +24,7 @@ from dyno.logging import AUDIT_LOG, Tracer, log_event
 from dyno.models.api_key import ApiKey, Viewer
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import eta, events
+from dyno.store import eta, events, sweeps
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.fleet import RecentDevices
@@ -221,6 +221,7 @@ def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
         "indexing labels": partial(index_labels, settings=settings),
         "indexing queues": partial(index_queues, settings=settings),
+        "dropping sweeps without jobs": partial(sweeps.drop_empty, settings=settings),
         "dropping bindings": partial(celery_app.drop_bindings, settings=settings),
     }
     return Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)

@@ -6,7 +6,7 @@ This module, `admission` and `validation` know neither routes nor callers.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
@@ -74,9 +74,7 @@ async def submit(
     )
     current_job_id.set(submitted.stored.id)
     if submitted.wake:
-        waking = asyncio.create_task(wake_up(state, submitted.stored.record["queue"]))
-        _waking.add(waking)  # the loop itself keeps no strong reference
-        waking.add_done_callback(_waking.discard)
+        _start_waking(state, submitted.stored.record["queue"])
     return submitted
 
 
@@ -95,6 +93,18 @@ def _rerun_document(spec: Spec) -> dict[str, Any]:
     """With the default time of keeping results left out, since a limit of the key may be lower by now."""
     is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
     return spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
+
+
+def wake_all(state: State, specs: Iterable[Spec]) -> None:
+    """Wake a worker of each queue of these jobs. A wake-up too many does no harm."""
+    for queue in {placement.queue_for(spec.device, spec.framework) for spec in specs}:
+        _start_waking(state, queue)
+
+
+def _start_waking(state: State, queue: str) -> None:
+    waking = asyncio.create_task(wake_up(state, queue))
+    _waking.add(waking)  # the loop itself keeps no strong reference
+    waking.add_done_callback(_waking.discard)
 
 
 _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)

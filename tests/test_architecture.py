@@ -35,7 +35,7 @@ ALLOWED = {
 SERVICE = {
     "openapi": {"auth", "dependencies", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
-    | {"result_history", "submission", "validation"},
+    | {"result_history", "submission", "sweep_plots", "sweep_requests", "sweep_results", "validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {

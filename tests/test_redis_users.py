@@ -116,6 +116,7 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
     _with_a_webhook(http)
+    _with_a_sweep(http, {})
     again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
     assert http.delete(again["urls"]["self"]).status_code == 204
     _with_a_key(http, socket)
@@ -141,6 +142,13 @@ def _with_a_webhook(http: httpx.Client) -> None:
         eventually(lambda: len(inbox.messages) == 2)
 
 
+def _with_a_sweep(http: httpx.Client, key: dict[str, str]) -> None:
+    body = {"spec": TINY | {"device": "tpu", "queue_if_absent": True}, "grid": {"params.n": [64, 65]}}
+    begun = http.post("/v1/sweeps", json=body, headers={"Idempotency-Key": "sweep"} | key).json()
+    assert [each["id"] for each in http.get("/v1/sweeps", headers=key).json()["data"]][:1] == [begun["id"]]
+    assert http.post(begun["urls"]["cancel"], headers=key).json()["status"] == "canceled"
+
+
 def _with_a_key(http: httpx.Client, socket: Path) -> None:
     """Run a job with an API key that has limits. `dyno keys` creates the key as the API's Redis user."""
     word = PASSWORDS["api"].replace("&", "%26")
@@ -161,6 +169,7 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
     assert http.get("/v1/me", headers=mine).json()["key"]["id"] == job["owner"]
     assert '"done":true' in http.get(job["urls"]["events"], headers=mine).text
     assert http.delete(job["urls"]["self"], headers=mine).status_code == 204
+    _with_a_sweep(http, mine)
     assert job["owner"] in dyno_keys("list", "--json")
     dyno_keys("revoke", job["owner"])
     dyno_keys("open")

@@ -1,6 +1,14 @@
 """The `dyno` command. Its exit codes are in `dyno/cli/app.py`."""
 
-from dyno.cli import doctor, fleet_commands, history_commands, job_commands, key_commands, up  # noqa: F401 - each adds commands
+from dyno.cli import (  # noqa: F401 - each adds commands
+    doctor,
+    fleet_commands,
+    history_commands,
+    job_commands,
+    key_commands,
+    sweep_commands,
+    up,
+)
 from dyno.cli.app import app
 
 

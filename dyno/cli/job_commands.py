@@ -65,8 +65,13 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
     return values
 
 
-def parse_workload_options(workload: inventory.WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
-    """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params."""
+def parse_workload_options(
+    workload: inventory.WorkloadEntry, words: Sequence[str], parse: Callable[..., Any] | None = None
+) -> dict[str, JsonValue]:
+    """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params.
+
+    parse: for the text of each value and the param's schema; `parse_value` by default.
+    """
     known: dict[str, Any] = workload.params.get("properties", {})
     values: dict[str, JsonValue] = {}
     left = list(words)
@@ -76,7 +81,7 @@ def parse_workload_options(workload: inventory.WorkloadEntry, words: Sequence[st
         if not option.startswith("--") or name not in known:
             raise typer.BadParameter(f"{workload.name} has no {option}; use one of: {_option_names(known)}")
         if equals or (left and not left[0].startswith("--")):
-            values[name] = parse_value(text if equals else left.pop(0), known[name])
+            values[name] = (parse or parse_value)(text if equals else left.pop(0), known[name])
         elif known[name].get("type") == "boolean":
             values[name] = True
         else:

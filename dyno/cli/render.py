@@ -1,4 +1,4 @@
-"""Jobs, results, comparisons and lists for people, in a terminal.
+"""Jobs, results, comparisons, sweeps and lists for people, in a terminal.
 
 Tables never truncate or split a word, since people copy ids out of them.
 """
@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
 from dyno.formatting import describe_schema, format_quantity
 from dyno.models import inventory, webhook
@@ -25,6 +26,7 @@ from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio
 from dyno.models.job import BaselineOutcome, Job
 from dyno.models.result import Artifact, Metric, Result, Training
+from dyno.models.sweep import PARAM, Sweep, SweepSummary
 
 Cells = Sequence[str | None]
 
@@ -313,6 +315,66 @@ def jobs(console: Console, rows: Iterable[Job]) -> None:
         return job.id, job.spec.workload, job.status, job.status_reason, where, _second(job.created_at)
 
     print_table(console, ("job", "workload", "status", "reason", "device", "created"), map(cells, rows))
+
+
+@contextmanager
+def sweep_progress(console: Console) -> Iterator[Callable[[Sweep], None]]:
+    """A callback for `Client.wait_for_sweep`: in a terminal a live bar, else a line each time that a job ends."""
+    if not console.is_terminal:
+        yield _sweep_lines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("", total=1.0)
+
+        def follow(now: Sweep) -> None:
+            total = now.counts["total"]
+            bars.update(bar, description=_sweep_state(now), completed=_ended(now) / total)
+
+        yield follow
+
+
+def _sweep_lines(console: Console) -> Callable[[Sweep], None]:
+    ended: list[int] = [-1]
+
+    def say(now: Sweep) -> None:
+        if _ended(now) != ended[0]:
+            ended[0] = _ended(now)
+            console.print(_sweep_state(now), markup=False, highlight=False, soft_wrap=True)
+
+    return say
+
+
+def _ended(now: Sweep) -> int:
+    return now.counts["total"] - now.counts.get("queued", 0) - now.counts.get("running", 0)
+
+
+def _sweep_state(now: Sweep) -> str:
+    left = f", about {_duration(now.eta_s)} left" if now.eta_s and now.eta_s >= 1 else ""
+    return f"{now.id} {_ended(now)} of {now.counts['total']} jobs done{left}"
+
+
+def _duration(time_s: float) -> str:
+    """Such as `40 s`, `12 min` or `3.5 h`."""
+    if time_s < 100:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
+
+
+def sweep(console: Console, found: Sweep) -> None:
+    """Print a row for each point."""
+    title = f"{found.workload}: {found.metric}"
+    print_table(console, sweep_tables.headings(found), sweep_tables.cells(found), title)
+    console.print(f"sweep: {found.id}, {found.status}", highlight=False)
+
+
+def sweeps(console: Console, rows: Iterable[SweepSummary]) -> None:
+    def cells(row: SweepSummary) -> Cells:
+        axes = " x ".join(f"{axis.removeprefix(PARAM)} ({len(values)})" for axis, values in row.axes.items())
+        done = f"{row.counts.get('succeeded', 0)} of {row.counts['total']}"
+        return row.id, row.workload, axes, row.status, done, _second(row.created_at)
+
+    print_table(console, ("sweep", "workload", "axes", "status", "results", "created"), map(cells, rows))
 
 
 def artifacts(console: Console, rows: Iterable[Artifact]) -> None:

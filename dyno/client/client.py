@@ -6,7 +6,7 @@ Each method sends the request that the function of its name in `dyno.client.endp
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Artifact, Result, ResultRow, RunSamples
 from dyno.models.spec import CONFIDENCE, MARGIN
+from dyno.models.sweep import Sweep, SweepSummary
 from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.settings import WrongSettings
 
@@ -36,6 +37,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 T = TypeVar("T")
 OnProgress = Callable[[Job], None]
+OnSweep = Callable[[Sweep], None]
 Time = datetime | str | None
 
 
@@ -251,6 +253,48 @@ class Client:
     def delete_baseline(self, name: str) -> None:
         """Delete a baseline. Jobs that name it keep their copies. Raises Refused for an unknown name."""
         self._send(endpoints.delete_baseline(name))
+
+    def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Sweep:
+        """Queue a job for each point. `request` is the body of POST /v1/sweeps: spec, grid or points, base, preset.
+
+        Retries as `submit` does. Raises Refused with every fault of every point; then no job is queued.
+        """
+        return self._send(endpoints.begin_sweep(request, idempotency_key))
+
+    def sweep(self, sweep_id: str, *, metric: str | None = None) -> Sweep:
+        """A sweep with the results that there are so far. `metric`: what to compare instead of its own metric."""
+        return self._send(endpoints.sweep(sweep_id, params=endpoints.given_params(metric=metric)))
+
+    def wait_for_sweep(self, sweep_id: str, progress: OnSweep | None = None) -> Sweep:
+        """Poll until all jobs are done, and call `progress` with each state. Retries for a minute while the service is
+        away.
+        """
+        while True:
+            now = self._send(endpoints.sweep(sweep_id, retry=PATIENT))
+            if progress:
+                progress(now)
+            if now.status != "running":
+                return now
+            self._pause(endpoints.next_sweep_look_s(now))
+
+    def sweeps(self, *, limit: int | None = DEFAULT_LIMIT) -> list[SweepSummary]:
+        """The newest `limit` sweeps (None: all), without their points."""
+        return self._list(endpoints.sweeps(), limit)
+
+    def cancel_sweep(self, sweep_id: str) -> Sweep:
+        """Cancel all jobs of a sweep that aren't done. Raises Refused: `sweep-finished` if all of them are."""
+        return self._send(endpoints.cancel_sweep(sweep_id))
+
+    def sweep_table(self, sweep_id: str, format: str = "csv", *, metric: str | None = None) -> str:
+        """A row for each point, as `csv`, `md` or `json`."""
+        return self._send(endpoints.sweep_table(sweep_id, params=endpoints.given_params(format=format, metric=metric)))
+
+    def sweep_plot(
+        self, sweep_id: str, format: str = "svg", *, kind: str | None = None, metric: str | None = None
+    ) -> bytes:
+        """The sweep as an image, `svg` or `png`. `kind`: curve, heatmap or bars; None for whatever fits the axes."""
+        asked = endpoints.given_params(format=format, kind=kind, metric=metric)
+        return self._send(endpoints.sweep_plot(sweep_id, params=asked))
 
     def results(
         self,
@@ -572,6 +616,38 @@ class AsyncClient:
 
     async def delete_baseline(self, name: str) -> None:
         await self._send(endpoints.delete_baseline(name))
+
+    async def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Sweep:
+        return await self._send(endpoints.begin_sweep(request, idempotency_key))
+
+    async def sweep(self, sweep_id: str, *, metric: str | None = None) -> Sweep:
+        return await self._send(endpoints.sweep(sweep_id, params=endpoints.given_params(metric=metric)))
+
+    async def wait_for_sweep(self, sweep_id: str, progress: OnSweep | None = None) -> Sweep:
+        while True:
+            now = await self._send(endpoints.sweep(sweep_id, retry=PATIENT))
+            if progress:
+                progress(now)
+            if now.status != "running":
+                return now
+            await self._pause(endpoints.next_sweep_look_s(now))
+
+    async def sweeps(self, *, limit: int | None = DEFAULT_LIMIT) -> list[SweepSummary]:
+        return await self._list(endpoints.sweeps(), limit)
+
+    async def cancel_sweep(self, sweep_id: str) -> Sweep:
+        return await self._send(endpoints.cancel_sweep(sweep_id))
+
+    async def sweep_table(self, sweep_id: str, format: str = "csv", *, metric: str | None = None) -> str:
+        return await self._send(
+            endpoints.sweep_table(sweep_id, params=endpoints.given_params(format=format, metric=metric))
+        )
+
+    async def sweep_plot(
+        self, sweep_id: str, format: str = "svg", *, kind: str | None = None, metric: str | None = None
+    ) -> bytes:
+        asked = endpoints.given_params(format=format, kind=kind, metric=metric)
+        return await self._send(endpoints.sweep_plot(sweep_id, params=asked))
 
     async def results(
         self,

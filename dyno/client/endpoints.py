@@ -22,10 +22,12 @@ from dyno.models.history import Alarm, History
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
 from dyno.models.spec import Spec
+from dyno.models.sweep import Sweep, SweepSummary
 
 ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
 LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
+PLOT_S = 60.0  # the service draws one plot after the other
 UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
 OCTETS = {"Content-Type": "application/octet-stream"}
@@ -101,6 +103,11 @@ def _read_cordoned_away(response: httpx.Response) -> list[inventory.AwayDevice]:
     return [inventory.AwayDevice(id=device, host=host) for device, _, host in names]
 
 
+def _read_bytes(response: httpx.Response) -> bytes:
+    http_transport.check_status(response)
+    return response.content
+
+
 job = Endpoint("GET", "/v1/jobs/{}", returns(Job))
 cancel = Endpoint("POST", "/v1/jobs/{}/cancel", returns(Job))
 delete = Endpoint("DELETE", "/v1/jobs/{}", http_transport.check_status)
@@ -115,6 +122,10 @@ artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", http_transport.check_stat
 upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
 compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
 comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
+sweep = Endpoint("GET", "/v1/sweeps/{}", returns(Sweep))
+cancel_sweep = Endpoint("POST", "/v1/sweeps/{}/cancel", returns(Sweep))
+sweep_table = Endpoint("GET", "/v1/sweeps/{}/table", http_transport.read_text)
+sweep_plot = Endpoint("GET", "/v1/sweeps/{}/plot", _read_bytes, timeout=PLOT_S)
 bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", http_transport.read_text)
 save_baseline = Endpoint("PUT", "/v1/baselines/{}", returns(Baseline))
 baseline = Endpoint("GET", "/v1/baselines/{}", returns(Baseline))
@@ -150,6 +161,19 @@ def begin_comparison(
     """The second spec takes the fields that it omits from the first."""
     specs: list[JsonValue] = [_spec_document(each, exclude_unset=True) for each in (first, second)]
     return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
+
+
+def begin_sweep(request: Mapping[str, JsonValue], key: str | None) -> http_transport.Request[Sweep]:
+    return _once(Sweep, "/v1/sweeps", key)(json=dict(request))
+
+
+def next_sweep_look_s(now: Sweep) -> float:
+    """Seconds until the next look at a sweep that runs: a twentieth of the time left, from 1 s to 5 s."""
+    return min(max(1.0, (now.eta_s or 0.0) / 20), 5.0)
+
+
+def sweeps() -> http_transport.Request[ListPage[SweepSummary]]:
+    return http_transport.Request("GET", "/v1/sweeps", returns(ListPage[SweepSummary]))
 
 
 def _once(model: type[http_transport.M], path: str, key: str | None) -> Endpoint[http_transport.M]:
@@ -219,6 +243,11 @@ def acknowledge(alarm: Alarm) -> http_transport.Request[Alarm]:
     """The query of the alarm's URL is that of the history which shows it."""
     url = httpx.URL(alarm.acknowledge_url)
     return http_transport.Request("POST", url.path, returns(Alarm), params=dict(url.params))
+
+
+def given_params(**options: str | None) -> dict[str, str]:
+    """The options that aren't None, as query parameters."""
+    return _params(options)
 
 
 def _params(filters: Mapping[str, Filter]) -> dict[str, str]:

@@ -431,6 +431,22 @@ local function dequeue(id, queue)
   end
 end
 
+-- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
+-- because a wrong entry would count forever.
+local function waiting(owner, most)
+  local index = key('jobs', 'queued', owner)
+  local queued = redis.call('ZCARD', index)
+  if queued >= most then
+    for _, id in ipairs(redis.call('ZRANGE', index, 0, 99)) do
+      if redis.call('HGET', key('job', id), 'status') ~= 'queued' then
+        redis.call('ZREM', index, id)
+      end
+    end
+    queued = redis.call('ZCARD', index)
+  end
+  return queued
+end
+
 local function take_lease(device, id, token, worker, lease_ms)
   local expires_ms = integer(NOW_MS + tonumber(lease_ms))
   redis.call('HSET', key('lease', device), 'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms)

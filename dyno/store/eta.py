@@ -126,13 +126,14 @@ class WaitingJob:
 
 class SimulatedClaims(NamedTuple):
     """`starts_s`: seconds until each job is claimed, by job id. `free_s`: seconds until each device is free for a new
-    job.
+    job. `ends_s`: seconds until each job is done.
 
     None if unknown: for jobs that fit no device, and behind jobs of unknown duration.
     """
 
     starts_s: dict[str, float | None]
     free_s: dict[str, float | None]
+    ends_s: dict[str, float | None]
 
 
 def simulate_claims(waiting: Iterable[WaitingJob], rests_s: Mapping[str, float | None]) -> SimulatedClaims:
@@ -142,15 +143,17 @@ def simulate_claims(waiting: Iterable[WaitingJob], rests_s: Mapping[str, float |
     """
     free_s = {device: math.inf if rest_s is None else rest_s for device, rest_s in rests_s.items()}
     found: dict[str, float | None] = {}
+    ends_s: dict[str, float | None] = {}
     for job in waiting:
         device = min(job.takes_s, key=free_s.__getitem__, default=None)
         if device is None:
-            found[job.id] = None
+            found[job.id] = ends_s[job.id] = None
             continue
         begins_s, takes_s = free_s[device], job.takes_s[device]
         found[job.id] = _finite(begins_s)
         free_s[device] = math.inf if takes_s is None else begins_s + takes_s
-    return SimulatedClaims(found, {device: _finite(time_s) for device, time_s in free_s.items()})
+        ends_s[job.id] = _finite(free_s[device])
+    return SimulatedClaims(found, {device: _finite(time_s) for device, time_s in free_s.items()}, ends_s)
 
 
 def _finite(time_s: float) -> float | None:
@@ -251,7 +254,7 @@ class Forecast:
 
     `starts_s`: seconds until the start of each job in the snapshot, by job id. `line`: these jobs in claim order, by
     queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot. `running`:
-    the jobs that ran.
+    the jobs that ran. `ends_s`: seconds until the end of each job in the snapshot.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
@@ -259,6 +262,7 @@ class Forecast:
     serving: Mapping[str, Sequence[ServingDevice]] = field(default_factory=dict)
     longer: Collection[str] = ()
     running: Collection[str] = frozenset()
+    ends_s: Mapping[str, float | None] = field(default_factory=dict)
 
     def knows(self, running: Collection[str]) -> bool:
         """Whether the forecast accounts for all jobs that run now."""
@@ -433,10 +437,10 @@ class Forecasts:
             for job in line.jobs
         ]
         rests = {name: None if name in held else _remaining_s(line.running.get(name), name, takes) for name in devices}
-        starts_s, free_s = simulate_claims(waiting, rests)
+        starts_s, free_s, ends_s = simulate_claims(waiting, rests)
         of_devices = {name: ServingDevice(profile(device), free_s[name]) for name, device in devices.items()}
         by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
-        return Forecast(starts_s, _by_queue(line), by_queue, line.longer, line.running_ids)
+        return Forecast(starts_s, _by_queue(line), by_queue, line.longer, line.running_ids, ends_s)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, ExpectedDuration | None]:
         """The needs of each pair; estimates of the previous forecast are reused."""

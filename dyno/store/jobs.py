@@ -28,7 +28,7 @@ from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
 from dyno.store.documents import SHAPE, StoredJob, StoredResult, listed_record
 from dyno.store.pipelining import CachedScript, PipeliningRedis
-from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, parse_stored
+from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, eta_now_s, parse_stored
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
 
@@ -181,8 +181,8 @@ class Jobs:
     def __init__(self, client: PipeliningRedis, settings: Settings, foresee: eta.GetForecast = eta.no_forecast) -> None:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
-        self._max_queued = settings.max_queued
-        self._max_queued_per_key = max(1, int(settings.max_queued * settings.key_queue_share))
+        self.max_queued = settings.max_queued
+        self.max_queued_per_key = max(1, int(settings.max_queued * settings.key_queue_share))
         self._scripts = {script: client.cached_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
         self._listing = JobListing(client, self._keys, foresee, self._scripts[Script.LIST])
         self.viewer = EVERYBODY
@@ -233,21 +233,32 @@ class Jobs:
         keys = [self._keys.job(job_id)]
         if idempotency_key is not None:
             keys.append(self._keys.idempotency(owner, idempotency_key))
-        record = _new_record(spec, warnings, fits or {})
         kept = None if baseline is None else baseline.model_dump_json(by_alias=True)
-        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "baseline": kept}
-        record |= {name: text for name, text in more.items() if text is not None}
+        record = self.new_record(spec, warnings, fits or {}, rerun_of=rerun_of, traceparent=traceparent, baseline=kept)
         queue = placement.queue_for(spec.device, spec.framework)
-        args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
-        args += [body_sha256 or "", IDEMPOTENCY_S * 1000, self._max_queued_per_key]
-        args += [part for field in record.items() for part in field]
+        args = self.submit_args(job_id, spec, queue, record, body_sha256)
         reply = await self._run(Script.SUBMIT, keys, args)
-        _check_accepted(reply, self._max_queued)
+        _check_accepted(reply, self.max_queued)
         outcome, flat, position, wake, running = reply
         given = {} if outcome == "replayed" else {"id": job_id, "workload": spec.workload, "queue": queue} | record
         written = given | dict(zip(flat[::2], flat[1::2], strict=True))
         queue_state = await eta.new_queue_state(written, position, running, self._foresee)
         return Submitted(StoredJob(written, queue_state, new=True), wake=bool(wake), replayed=outcome == "replayed")
+
+    def new_record(
+        self, spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, bool], **more: str | None
+    ) -> dict[str, str]:
+        """The fields of a new job of the viewer that submit.lua doesn't add; of `more`, those that aren't None."""
+        given = {"owner": self.viewer.owner, **more}
+        return _new_record(spec, warnings, fits) | {name: text for name, text in given.items() if text is not None}
+
+    def submit_args(
+        self, job_id: str, spec: Spec, queue: str, record: Mapping[str, str], body_sha256: str | None = None
+    ) -> list[Any]:
+        """The arguments of submit.lua after the namespace."""
+        args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self.max_queued]
+        args += [body_sha256 or "", IDEMPOTENCY_S * 1000, self.max_queued_per_key]
+        return args + [part for field in record.items() for part in field]
 
     async def get(self, job_id: str) -> Job:
         """The current state of the job. Raises UnknownJob, RecordUnreadable."""
@@ -266,6 +277,25 @@ class Jobs:
             raise _unknown_job(job_id)
         [state] = await eta.queue_states(records, places, running, self._foresee)
         return StoredJob(records[0], state)
+
+    async def read_all(self, job_ids: Sequence[str]) -> list[StoredJob | None]:
+        """As `read`, for jobs that the viewer may see; None for a job without a record."""
+        found: list[StoredJob | None] = []
+        for at in range(0, len(job_ids), _SMALL):
+            records, places, running = parse_read(await self._run(Script.READ, [], job_ids[at : at + _SMALL]))
+            states = await eta.queue_states(records, places, running, self._foresee)
+            stored = zip(records, states, strict=True)
+            found += [StoredJob(record, state) if "status" in record else None for record, state in stored]
+        return found
+
+    async def ends_s(self, stored: Sequence[StoredJob]) -> float | None:
+        """Seconds until all of these jobs are likely to be done; None if unknown."""
+        running = [job for job in stored if job.record["status"] == Status.RUNNING]
+        queued = [job for job in stored if job.record["status"] == Status.QUEUED]
+        forecast = await self._foresee([job.id for job in running]) if queued else eta.Forecast()
+        ends = [eta_now_s(job.record) for job in running] + [forecast.ends_s.get(job.id) for job in queued]
+        known = [end_s for end_s in ends if end_s is not None]
+        return max(known, default=0.0) if len(known) == len(ends) else None
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, or ask the worker of a running one to stop it.

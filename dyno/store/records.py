@@ -1,7 +1,7 @@
 """Readers of stored records, specs and result summaries, one at a time or in pages, newest first.
 
 Unknown fields that a newer version wrote are ignored. A page costs a bounded number of reads: if few records match, it
-is short and has a cursor for the next page. A cursor encodes a time in ms and a job id, the order of every index.
+is short and has a cursor for the next page. A cursor encodes a time in ms and an id, the order of every index.
 Parsing a result summary takes a tenth of the time of parsing the whole result.
 """
 
@@ -24,7 +24,7 @@ from dyno.models.result import ResultSummary
 from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
-from dyno.store.redis import JOB_ID, Keys, store_errors
+from dyno.store.redis import JOB_ID, SWEEP_ID, Keys, store_errors
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -150,9 +150,9 @@ def _urls(job_id: str) -> Urls:
     return Urls(self=root, result=f"{root}/result", cancel=f"{root}/cancel", events=f"{root}/events")
 
 
-_POSITION = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern})", re.ASCII)
+_POSITION = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern}|{SWEEP_ID.pattern})", re.ASCII)
 
-IndexPosition = tuple[int, str]  # the order of an index: a time in ms by Redis' clock, and the job's id
+IndexPosition = tuple[int, str]  # the order of an index: a time in ms by Redis' clock, and the id of a job or a sweep
 
 
 async def read_positions(

@@ -3,10 +3,10 @@
 Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Each script is sent as `_ledger.lua` followed by its own text. `_ledger.lua` is the code that all scripts share, with
-the table of job transitions and the histogram bounds `BOUNDS_S`. The import fails if a Lua file isn't named in
-`Script`, or a name in `Script` has no file. `_ledger.lua` builds the same key names as `Keys`; each begins with the
-namespace.
+Each script is sent as `_ledger.lua` followed by its own text; those for sweeps have another script in between.
+`_ledger.lua` is the code that all scripts share, with the table of job transitions and the histogram bounds `BOUNDS_S`.
+The import fails if a Lua file isn't named in `Script`, or a name in `Script` has no file. `_ledger.lua` builds the same
+key names as `Keys`; each begins with the namespace.
 """
 
 import hashlib
@@ -227,6 +227,7 @@ def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.job.new_job_id
+SWEEP_ID = re.compile(r"swp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.sweep.new_sweep_id
 
 
 @dataclass(frozen=True)
@@ -338,6 +339,20 @@ class Keys:
     def baseline_owners(self) -> str:
         return self._key("baselines")  # SET: owners of baselines, "" for those saved without a key
 
+    def sweep(self, sweep_id: str) -> str:
+        return self._key("sweep", sweep_id)  # HASH: id, owner, sweep (JSON), created_at, cancel_requested_at
+
+    @property
+    def sweeps(self) -> str:
+        return self._key("sweeps")  # ZSET: sweep ids by creation, ms; one per owner, too
+
+    def sweeps_of_owner(self, owner: str) -> str:
+        return self._key("sweeps", "owner", owner)
+
+    @property
+    def sweeps_due(self) -> str:
+        return self._key("sweeps", "due")  # ZSET: sweeps by the time to check whether their jobs are gone, ms
+
     @property
     def expiring(self) -> str:
         return self._key("expiring")  # ZSET: done jobs by expiry of the record, ms; members as made by _ledger.lua
@@ -428,6 +443,8 @@ class Script(StrEnum):
     FINISH = "finish"
     REQUEUE = "requeue"
     CANCEL = "cancel"
+    SUBMIT_SWEEP = "submit_sweep"
+    CANCEL_SWEEP = "cancel_sweep"
     EXPIRE = "expire"
     DELETE = "delete"
     ADMIT = "admit"
@@ -437,6 +454,10 @@ class Script(StrEnum):
     SETTLE = "settle"
     REDELIVER = "redeliver"
     ALARM = "alarm"
+
+
+# Scripts that call another one for each of their jobs: it is a function of its own name in them.
+_WITHIN = {Script.SUBMIT_SWEEP: Script.SUBMIT, Script.CANCEL_SWEEP: Script.CANCEL}
 
 
 def _transitions_in_lua() -> str:
@@ -459,7 +480,14 @@ def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
             f"callers without a Lua script: {sorted(named - files.keys())}"
         )
     ledger = _transitions_in_lua() + _bounds_in_lua() + (folder / "_ledger.lua").read_text()
-    return {script: _with_ledger(ledger, files[script]) for script in Script}
+    before = {script: ledger + _as_function(within, files[within]) for script, within in _WITHIN.items()}
+    return {script: _with_ledger(before.get(script, ledger), files[script]) for script in Script}
+
+
+def _as_function(name: str, text: str) -> str:
+    """The script as a Lua function, whose arguments hide the KEYS and ARGV of the script around it."""
+    _, _, body = text.partition("\n")
+    return f"\nlocal function {name}(KEYS, ARGV)\n{body}\nend\n"
 
 
 def _with_ledger(ledger: str, text: str) -> str:

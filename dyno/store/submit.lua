@@ -31,22 +31,6 @@ local function accepted_before(outcome, job_id, wake)
   return accepted(outcome, job_id, redis.call('HGET', key('job', job_id), 'queue'), (with_fits(job_id)), wake)
 end
 
--- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
--- because a wrong entry would count forever.
-local function waiting(owner, most)
-  local index = key('jobs', 'queued', owner)
-  local queued = redis.call('ZCARD', index)
-  if queued >= most then
-    for _, id in ipairs(redis.call('ZRANGE', index, 0, 99)) do
-      if redis.call('HGET', key('job', id), 'status') ~= 'queued' then
-        redis.call('ZREM', index, id)
-      end
-    end
-    queued = redis.call('ZCARD', index)
-  end
-  return queued
-end
-
 -- Device time of the owner's running attempts, in ms. There are no more running attempts than devices.
 local function running_ms(owner)
   local total_s = 0

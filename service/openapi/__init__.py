@@ -24,6 +24,7 @@ TAGS = {
     "results": "Metrics of many jobs, for dashboards",
     "comparisons": "Compare results, or two specs run in turns",
     "baselines": "Named figures and limits that jobs are held against",
+    "sweeps": "Many jobs by one request, and their results as a table and a plot",
     "history": "Results over time, their changes, and alarms",
     "events": "Server-Sent Events of jobs",
     "workloads": "The benchmarks that jobs can run",
@@ -39,6 +40,7 @@ _OF_JOB = (
     "listArtifacts",
 )
 _OF_COMPARISON = (("getComparison", "getBars"), {"comparison_id": "$response.body#/id"})
+_OF_SWEEP = (("getSweep", "cancelSweep", "getSweepTable", "getSweepPlot"), {"sweep_id": "$response.body#/id"})
 _QUEUED_LINKS: _Links = [(_OF_JOB, {"job_id": "$response.body#/id"})]
 
 # (operationId, status) -> operations that can follow, and the parts of the response that they need.
@@ -52,6 +54,7 @@ LINKS: dict[tuple[str, str], _Links] = {
     ],
     ("createComparison", "201"): [_OF_COMPARISON],
     ("createComparison", "202"): [_OF_COMPARISON, (("getJob", "cancelJob"), {"job_id": "$response.body#/job"})],
+    ("createSweep", "202"): [_OF_SWEEP],
     ("listDeliveries", "200"): [
         (("redeliver",), {"delivery_id": "$response.body#/data/0/id"}),
         (("getJob",), {"job_id": "$response.body#/data/0/job"}),

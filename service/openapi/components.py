@@ -19,6 +19,7 @@ from typing import Any, get_args
 from dyno.models.event import EVENT, AnyEvent
 from dyno.models.job import Job
 from dyno.models.spec import DEVICE_ID, Spec
+from dyno.models.sweep import SweepRequest
 from dyno.models.webhook import JobDone, payload_of
 from dyno.workloads.contract import Workload
 from service.problems import PROBLEMS, Problem
@@ -49,8 +50,9 @@ Schemas = dict[str, Any]
 
 
 def describe_bodies(document: dict[str, Any], workloads: Mapping[str, Workload]) -> None:
-    """Add the schemas of problems and of specs, and the body of POST /v1/jobs."""
+    """Add the schemas of problems, sweeps and specs, and the body of POST /v1/jobs."""
     schemas: Schemas = document["components"]["schemas"]
+    _add(schemas, "SubmitSweep", SweepRequest.model_json_schema(ref_template=_REF) | {"title": "SubmitSweep"})
     _add(schemas, "Problem", Problem.model_json_schema(ref_template=_REF))
     envelope = _envelope(schemas)
     for workload in workloads.values():

@@ -15,11 +15,10 @@ from dyno.models.result import ResultRow, ResultSummary, VariantName
 from dyno.models.spec import Spec
 from dyno.store.records import read_result_summaries
 from service import auth, dependencies, problems
+from service.responses import spreadsheet_cell
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
-# Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
-_TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.
 _TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Results V1 Results Get"}}}
@@ -122,20 +121,6 @@ def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:
     text = io.StringIO()
     lines = csv.DictWriter(text, [*ResultRow.model_fields, *more], lineterminator="\r\n")  # RFC 4180
     lines.writeheader()
-    lines.writerows({name: _cell(value) for name, value in row.items()} for row in found)
+    lines.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in found)
     headers = {"Content-Disposition": 'attachment; filename="results.csv"', "X-Content-Type-Options": "nosniff"}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _cell(value: JsonValue) -> JsonValue:
-    if isinstance(value, str) and value.startswith(_TEXTS_THAT_RUN) and not _is_number(value):
-        return f"'{value}"
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

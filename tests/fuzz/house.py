@@ -100,6 +100,9 @@ def _served(log: Path, **values: str) -> Iterator[str]:
             run.kill()
 
 
+SWEEP = {"spec": JOB, "grid": {"params.repeats": [1, 2]}}
+
+
 async def _an_admin(settings: Settings) -> tuple[str, str]:
     async with async_client(settings) as client:
         key, secret = await ApiKeys(client, settings).create(NewKey(name="fuzz", scope="admin"))
@@ -116,6 +119,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
         "jobs": jobs[0],
         "artifacts": next(iter(FILES)),
         "comparisons": comparison,
+        "sweeps": http.post("/v1/sweeps", json=SWEEP).raise_for_status().json()["id"],
         "webhook-deliveries": deliveries[0]["id"],
         "workloads": "matmul",
         "devices": "cpu:0-1",

@@ -14,7 +14,7 @@ SEEDS = ("1", "2", "3", "4", "5")  # one after the other, until all has succeede
 WITHIN_S = 100
 
 # Every value at the edge of every schema. A spec has thousands, which are for `make fuzz`.
-EDGES = ("--phases", "examples,coverage", "--exclude-operation-id-regex", "^(submitJob|createComparison)$")
+EDGES = ("--phases", "examples,coverage", "--exclude-operation-id-regex", "^(submitJob|createComparison|createSweep)$")
 EACH = ("--phases", "fuzzing", "--max-examples", "4")
 IN_TURN = ("--phases", "stateful", "--max-examples", "20")
 
@@ -23,6 +23,7 @@ _NOT_TWICE = {"DELETE /v1/jobs/{job_id}": "what it knows to be there is not to g
 AT_EDGES = _NOT_TWICE | {
     "POST /v1/jobs": "not asked",
     "POST /v1/comparisons": "not asked",
+    "POST /v1/sweeps": "not asked",
     "POST /v1/keys": "needs a key, also where nothing else does",
     "GET /v1/keys": "the same",
     "DELETE /v1/keys/{key_id}": "the same",
@@ -30,6 +31,7 @@ AT_EDGES = _NOT_TWICE | {
 OF_EACH = _NOT_TWICE | {
     "POST /v1/jobs": "what is made at random mostly fits no device",
     "POST /v1/comparisons": "nor is it a comparison of two jobs that are there",
+    "POST /v1/sweeps": "nor do all of its points fit one",
 }
 
 

@@ -1,5 +1,5 @@
-"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline, an alarm; and texts that
-reveal it."""
+"""The data a key can own: jobs with results, files and deliveries, a comparison, a baseline, a sweep, an alarm; and
+texts that reveal it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ NEVER = {
     "jobs": "job_",
     "job": "job_",
     "comparisons": "cmp_",
+    "sweeps": "swp_",
     "webhook-deliveries": "msg_",
     "baselines": "bl_",
     "alarms": "alm_",
@@ -66,11 +67,14 @@ def make(
     queued = _made(http.post("/v1/jobs", json=QUEUED, headers={"Idempotency-Key": WORD}))
     comparison = _made(http.post("/v1/comparisons", json={"jobs": jobs}))
     http.put(f"/v1/baselines/{NAME}", json={"job": jobs[0]}).raise_for_status()
+    many = {"spec": QUEUED, "grid": {"params.n": [64, 65]}}
+    sweep = http.post("/v1/sweeps", json=many).raise_for_status().json()
     names = {
         "jobs": jobs[0],
         "baselines": NAME,
         "artifacts": FILE,
         "comparisons": comparison,
+        "sweeps": sweep["id"],
         "webhook-deliveries": jobs[0].replace("job_", "msg_"),
         "alarms": _alarm(http, finished),
         "job": jobs[1],
@@ -78,7 +82,7 @@ def make(
         "cursor": http.get("/v1/jobs", params={"limit": 1}).json()["next_cursor"],
         "idempotency-key": WORD,
     }
-    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison)}
+    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison, sweep["id"], *_jobs_of(sweep))}
     secret = http.get("/v1/webhook-secret").json()["secret"]
     return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
 
@@ -88,6 +92,10 @@ def _alarm(http: httpx.Client, finished: Callable[..., str]) -> str:
     for at, level in enumerate([100.0] * 6 + [80.0] * 6):
         finished([level * (1 + at % 3 / 500)] * 2, {"params": {"n": 65}, "labels": {"whose": WORD}})
     return str(http.get("/v1/history").raise_for_status().json()["alarms"][0]["id"])
+
+
+def _jobs_of(sweep: dict[str, Any]) -> list[str]:
+    return [str(point["job"]) for point in sweep["points"]]
 
 
 def _made(answer: httpx.Response) -> str:

@@ -84,6 +84,7 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
             {"json": {"jobs": [names["jobs"], names["job"]]}},
             {"json": {"pairs": 2, "specs": [starting, starting]}},
         ],
+        "createSweep": [{"json": {"spec": starting, "grid": {"params.epochs": [1, 2]}}}],
         "createKey": [{"json": {"name": "made", "scope": "read"}}],
         "putArtifact": [{"content": b"0"}],
     }

@@ -20,7 +20,10 @@ from tests.service.keys.belongings import Belongings
 from tests.service.keys.conftest import Caller
 from tests.service.keys.matrix import Ask, Operation, Told, asks, canceled, operations, told
 
-NOT_THERE = ("job-not-found", "comparison-not-found", "delivery-not-found", "baseline-not-found", "alarm-not-found")
+NOT_THERE = (
+    *("job-not-found", "comparison-not-found", "delivery-not-found", "baseline-not-found", "alarm-not-found"),
+    "sweep-not-found",
+)
 RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 

@@ -34,6 +34,7 @@ Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
 IN_TURNS: dict[str, Any] = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
+SWEEP: dict[str, Any] = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
 BENCH = Device(
     id="cpu:0-0",
     kind="cpu",
@@ -157,6 +158,6 @@ def elsewhere(answer: Any, folder: Path) -> Any:
 
 def plain(problem: dict[str, Any]) -> Any:
     """The problem without ids and numbers, which differ each time, and the list of workloads, which grows."""
-    text = re.sub(r"\b(job|cmp|key|req|msg)_\w+", r"\1_", json.dumps(problem))
+    text = re.sub(r"\b(job|cmp|swp|key|req|msg)_\w+", r"\1_", json.dumps(problem))
     text = re.sub(r"workloads: [\w, ]+", "workloads:", text)
     return json.loads(re.sub(r"(?<![\w.])-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text))

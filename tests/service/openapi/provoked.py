@@ -11,7 +11,7 @@ import httpx
 
 from dyno.models.job import Failure, FailureClass
 from tests.comparisons import a_metric
-from tests.service.openapi.house import TINY, House
+from tests.service.openapi.house import SWEEP, TINY, House
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
 JSON = {"Content-Type": "application/json"}
@@ -78,6 +78,13 @@ def _stale_token(house: House) -> httpx.Response:
     return house.put(claim, "notes.txt")
 
 
+def _sweep_finished(house: House) -> httpx.Response:
+    sweep = house.http.post("/v1/sweeps", json=SWEEP).json()
+    for point in sweep["points"]:
+        house.http.post(f"/v1/jobs/{point['job']}/cancel")
+    return house.http.post(sweep["urls"]["cancel"])
+
+
 def _too_many_streams(house: House) -> httpx.Response:
     with house.http.stream("GET", "/v1/events"):
         return house.http.get("/v1/events")
@@ -102,6 +109,9 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "invalid-baseline": lambda h: h.http.put("/v1/baselines/main", json={"job": NO_JOB}),
     "invalid-comparison": lambda h: h.http.post("/v1/comparisons", json={"jobs": [NO_JOB]}),
     "invalid-key": lambda h: h.admin.post("/v1/keys", json={"name": "two\nlines", "scope": "all"}),
+    "invalid-sweep": lambda h: h.http.post(
+        "/v1/sweeps", json={"spec": TINY, "grid": {"params.n": [64, 0], "device": ["cpu", "tpu"]}}
+    ),
     "invalid-request": lambda h: h.http.get("/v1/jobs", params={"limit": 0, "status": "done"}),
     "invalid-spec": lambda h: h.http.post(
         "/v1/jobs", json={"workload": "matmul", "params": {"n": 0, "dtype": "float33"}}
@@ -127,6 +137,8 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "scope-missing": lambda h: h.reader.post("/v1/jobs", json=TINY),
     "stale-token": _stale_token,
     "store-unavailable": lambda h: h.away.get(f"/v1/jobs/{NO_JOB}"),
+    "sweep-finished": _sweep_finished,
+    "sweep-not-found": lambda h: h.http.get(f"/v1/sweeps/swp_{NO_JOB[4:]}"),
     "too-many-streams": _too_many_streams,
     "unsupported": lambda h: h.http.post("/v1/jobs", json=TINY | {"framework": "torch"}),
     "unsupported-media-type": lambda h: h.http.post("/v1/jobs", data={"workload": "matmul"}),

@@ -160,11 +160,13 @@ def test_example_streams_have_the_described_events(document: Document, operation
         fits(document, data[kind]["contentSchema"], json.loads(text))
 
 
-@pytest.mark.parametrize("operation_id", ["submitJob", "createComparison"])
+@pytest.mark.parametrize("operation_id", ["submitJob", "createComparison", "createSweep"])
 def test_example_requests_are_accepted(http: httpx.Client, offered: Device, operation_id: str) -> None:
-    path = {"submitJob": "/v1/jobs?validate_only=true", "createComparison": "/v1/comparisons"}[operation_id]
+    paths = {"submitJob": "/v1/jobs?validate_only=true", "createSweep": "/v1/sweeps"}
+    path = paths.get(operation_id, "/v1/comparisons")
     for name, body in recorded_examples()["requests"][operation_id].items():
         answer = http.post(path, json=body)
         assert answer.status_code in (200, 202) or answer.json()["code"] == "job-not-found", (name, answer.text)
         if answer.status_code == 202:
-            http.post(f"/v1/jobs/{answer.json()['job']}/cancel").raise_for_status()
+            begun = answer.json()
+            http.post(begun["urls"].get("cancel") or f"/v1/jobs/{begun['job']}/cancel").raise_for_status()

@@ -11,7 +11,7 @@ from dyno.settings import Settings
 from service import middleware
 from service.app import create_app
 from tests.service.openapi.conftest import answers
-from tests.service.openapi.house import IN_TURNS, TINY, House, Serve, house
+from tests.service.openapi.house import IN_TURNS, SWEEP, TINY, House, Serve, house
 
 Row = tuple[str, str, str]
 
@@ -32,7 +32,7 @@ def asked(
     """Responses of every route with headers of its own, by method, path and status."""
     found: dict[Row, list[httpx.Response]] = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
-        for ask in (_of_jobs, _of_comparisons, _of_baselines, _of_files, _of_lists, _refused):
+        for ask in (_of_jobs, _of_comparisons, _of_baselines, _of_sweeps, _of_files, _of_lists, _refused):
             for path, answer in ask(here):
                 found.setdefault((answer.request.method, path, str(answer.status_code)), []).append(answer)
     return found
@@ -101,6 +101,17 @@ def _of_baselines(here: House) -> Iterator[tuple[str, httpx.Response]]:
     for _ in range(2):
         limit = {"metric": "throughput", "at_least": 1}
         yield "/v1/baselines/{name}", here.http.put("/v1/baselines/headers", json=limit)
+
+
+def _of_sweeps(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    for _ in range(2):
+        yield "/v1/sweeps", here.http.post("/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": "sweep"})
+    made = here.http.post("/v1/sweeps", json=SWEEP).json()["urls"]
+    yield "/v1/sweeps", here.http.get("/v1/sweeps", params={"limit": 1})
+    yield "/v1/sweeps/{sweep_id}", here.http.get(made["self"])
+    yield "/v1/sweeps/{sweep_id}/table", here.http.get(made["table"], params={"format": "csv"})
+    yield "/v1/sweeps/{sweep_id}/plot", here.http.get(made["plot"])
+    yield "/v1/sweeps/{sweep_id}/cancel", here.http.post(made["cancel"])
 
 
 def _of_files(here: House) -> Iterator[tuple[str, httpx.Response]]:

@@ -1,0 +1,208 @@
+"""Commands that submit, follow, cancel and list sweeps.
+
+The jobs of a sweep may take hours, so Ctrl-C doesn't cancel them: it ends the command, which says how to go on.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue
+
+from dyno import sweep_presets
+from dyno.cli import app as cli
+from dyno.cli import job_commands, render
+from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.errors import DynoError
+from dyno.models.job import Status, new_ulid
+from dyno.models.sweep import PARAM, Sweep
+
+_AXES = ("framework", "device", "precision", "replicas")
+_BETWEEN_DEVICES = re.compile(r",(?=[a-z])")  # "gpu:0,1" is one device
+_SWEEP = re.compile(r"swp_[0-9A-Z]{26}")
+_PRESETS = "A named sweep: " + ", ".join(sweep_presets.presets()) + "."
+_SEVERAL = "several values separated by commas."
+_BASE = "axis=value of the points to compare with, such as device=cpu:0-0 or batch-size=256; may be repeated."
+_PLOT = "File to save a plot to, .svg or .png."
+
+
+def parse_values(text: str, schema: dict[str, Any] | None = None) -> list[JsonValue]:
+    """Parse words such as `256,512,1024`. Text that is JSON as a whole, such as `[256, 512]`, is one value."""
+    if isinstance(whole := job_commands.parse_value(text, schema), str):
+        return [job_commands.parse_value(part, schema) for part in text.split(",")]
+    return [whole]
+
+
+def parse_devices(text: str) -> list[JsonValue]:
+    """Parse words such as `cpu:0-0,cpu:1-1`, or the JSON of one selector."""
+    return parse_values(text) if text.startswith("{") else list(_BETWEEN_DEVICES.split(text))
+
+
+def parse_base(pairs: list[str] | None) -> dict[str, JsonValue]:
+    """Parse words such as `batch-size=256`. Raises BadParameter."""
+    found: dict[str, JsonValue] = {}
+    for name, text in job_commands.parse_pairs(pairs).items():
+        axis = name if name in _AXES or name.startswith(PARAM) else PARAM + name.replace("-", "_")
+        found[axis] = text if axis == "device" and not text.startswith("{") else job_commands.parse_value(text)
+    return found
+
+
+@cli.app.command(
+    cls=job_commands.WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+@cli.exit_codes
+def sweep(
+    context: typer.Context,
+    workload: Annotated[
+        str | None, typer.Argument(help="Name from `dyno workloads`, or the id of a sweep to follow.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help=_PRESETS)] = None,
+    param: Annotated[list[str] | None, typer.Option(help=f"name=value, or {_SEVERAL}")] = None,
+    device: Annotated[str | None, typer.Option(help=f'"cpu", "gpu", "tpu", "any" or an id, or {_SEVERAL}')] = None,
+    framework: Annotated[str | None, typer.Option(help=f"tensorflow, jax or torch, or {_SEVERAL}")] = None,
+    precision: Annotated[str | None, typer.Option(help=f"The workload's dtype or precision, or {_SEVERAL}")] = None,
+    replicas: Annotated[str | None, typer.Option(help=f"Copies of the model, or {_SEVERAL}")] = None,
+    base: Annotated[list[str] | None, typer.Option(help=_BASE)] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Jobs of each point, in turns with the other points.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Number of fresh processes to measure each point in.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of data and weights.")] = None,
+    measure: Annotated[list[str] | None, typer.Option(help="name=value, as for `dyno run`.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value, to find the jobs by; may be repeated.")] = None,
+    queue_if_absent: Annotated[
+        bool, typer.Option("--queue-if-absent", help="Queue jobs even if no live worker has such a device.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.expand_home, help=_PLOT)] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the sweep that is named by its id.")] = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
+    """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
+
+    Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`.
+    """
+    image = None if plot is None else _image_format(plot)
+    words = list(context.args)
+    if workload and workload.startswith("-"):  # with a preset, the first word is an option of its workload
+        words.insert(0, workload)
+        workload = None
+    with job_commands.retrying_client(url) as client:
+        if workload and _SWEEP.fullmatch(workload):
+            sweep_id = workload
+        elif cancel:
+            raise typer.BadParameter("--cancel needs the id of a sweep: swp_…")
+        else:
+            single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
+            chosen = {"framework": framework, "precision": precision, "replicas": replicas}
+            axes = {name: parse_values(text) for name, text in chosen.items() if text is not None}
+            axes |= {} if device is None else {"device": parse_devices(device)}
+            axes |= _param_axes(client, workload, preset, param, words)
+            of_measure = job_commands.parse_params(measure) | ({} if processes is None else {"processes": processes})
+            spec: dict[str, Any] = {name: value for name, value in single.items() if value is not None}
+            spec |= {"measure": of_measure} if of_measure else {}
+            spec |= {"labels": {**job_commands.parse_pairs(label)}} if label else {}
+            more = {"preset": preset, "metric": metric, "base": parse_base(base) or None, "rounds": rounds}
+            sweep_id = _submit(client, _request(spec, axes, more)).id
+        found = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, as_json)
+        drawn = None if image is None else client.sweep_plot(sweep_id, image)
+    if plot is not None and drawn is not None:
+        plot.write_bytes(drawn)
+    cli.print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.sweep(cli.console, found))
+    if not cancel and found.status != "succeeded":
+        missing = sum(point.status != Status.SUCCEEDED for point in found.points)
+        raise DynoError(f"{found.id}: {missing} of {len(found.points)} points have no result")
+
+
+def _image_format(plot: Path) -> str:
+    if plot.suffix not in (".svg", ".png"):
+        raise typer.BadParameter(f"{plot} must end in .svg or .png")
+    return plot.suffix.removeprefix(".")
+
+
+def _param_axes(
+    client: Client, workload: str | None, preset: str | None, pairs: list[str] | None, words: list[str]
+) -> dict[str, list[JsonValue]]:
+    """The values of each param, by its axis. Raises BadParameter."""
+    found = {PARAM + name: parse_values(text) for name, text in job_commands.parse_pairs(pairs).items()}
+    if words:
+        known = sweep_presets.presets().get(preset or "")
+        name = workload or (known and known.spec["workload"])
+        if not isinstance(name, str):
+            raise typer.BadParameter(f"name the workload first, then {words[0]} and other options")
+        options = job_commands.parse_workload_options(client.workload(name), words, parse_values)
+        found |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
+    return found
+
+
+def _request(
+    spec: dict[str, Any], axes: Mapping[str, list[JsonValue]], more: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The body of POST /v1/sweeps. An axis with one value is part of the spec, unless there is no other axis."""
+    several = {axis: values for axis, values in axes.items() if len(values) > 1}
+    grid = several or ({} if more["preset"] else dict(axes))
+    params: dict[str, JsonValue] = {}
+    for axis, values in axes.items():
+        if axis in grid:
+            continue
+        if axis == "precision":  # the service knows which param that is
+            grid[axis] = values
+        elif axis.startswith(PARAM):
+            params[axis.removeprefix(PARAM)] = values[0]
+        else:
+            spec[axis] = values[0]
+    if params:
+        spec["params"] = params
+    given: dict[str, JsonValue] = {"spec": spec, "grid": {**grid} or None, **more}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _submit(client: Client, request: Mapping[str, JsonValue]) -> Sweep:
+    """Submit under one idempotency key, so that after Ctrl-C a second request finds what the first may have queued."""
+    key = new_ulid()
+    try:
+        return client.begin_sweep(request, idempotency_key=key)
+    except KeyboardInterrupt:
+        try:
+            _say_how_to_go_on(client.begin_sweep(request, idempotency_key=key).id)
+        except Refused:
+            pass  # no job is queued
+        except ServerUnreachable as error:
+            cli.print_line(cli.error_console, f"jobs may have been queued; check with `dyno sweeps`: {error.detail}")
+        raise
+
+
+def _follow(client: Client, sweep_id: str, as_json: bool) -> Sweep:
+    try:
+        with render.sweep_progress(cli.error_console if as_json else cli.console) as follow:
+            return client.wait_for_sweep(sweep_id, follow)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(sweep_id)
+        raise
+    except ServerUnreachable as error:
+        raise ServerUnreachable(f"{error.detail}\n{sweep_id} goes on; follow it: dyno sweep {sweep_id}") from error
+
+
+def _say_how_to_go_on(sweep_id: str) -> None:
+    for line in (
+        f"{sweep_id} goes on.",
+        f"follow it: dyno sweep {sweep_id}",
+        f"cancel it: dyno sweep {sweep_id} --cancel",
+    ):
+        cli.print_line(cli.error_console, line)
+
+
+@cli.app.command()
+@cli.exit_codes
+def sweeps(
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of sweeps.")] = 20,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
+    """List the newest sweeps."""
+    with Client(url) as client:
+        rows = client.sweeps(limit=limit)
+    cli.print_result(
+        [row.model_dump(mode="json", by_alias=True) for row in rows], as_json, lambda: render.sweeps(cli.console, rows)
+    )

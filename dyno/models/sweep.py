@@ -1,0 +1,225 @@
+"""Sweeps: one request that becomes many jobs. Requests, stored records and responses.
+
+A point is one combination of axis values. Each round has one job of every point. `base` names some axis values: the
+base of a point is the point that has these values and otherwise the same ones.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, model_validator
+
+from dyno.models.comparison import Ratio
+from dyno.models.job import SCHEMA, Status, Stored, new_ulid
+from dyno.models.result import Repeat, Unit, Verdict
+from dyno.models.spec import MetricName, Model
+
+PARAM = "params."
+MAX_ROUNDS = 20
+LABEL = "sweep"  # the label of every job of a sweep: its value is the sweep's id
+Axis = Annotated[
+    str, StringConstraints(pattern=r"^(framework|device|precision|replicas|params\.[A-Za-z0-9_]+)$", max_length=80)
+]
+Values = dict[Axis, JsonValue]
+PresetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$", max_length=64)]
+
+
+class SweepRequest(Model):
+    """A spec, and what to vary: either a `grid` or a list of `points`. With a preset, both may be left out.
+
+    Fields beside `preset` add to it or replace what it has: axes of `grid`, fields of `spec`, and each name in the
+    spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the workload's
+    param for it) and `params.<name>`.
+    """
+
+    spec: dict[str, JsonValue] = Field({}, description="As for POST /v1/jobs. Axes replace the fields that they name")
+    grid: Annotated[dict[Axis, Annotated[list[JsonValue], Field(min_length=1)]], Field(min_length=1)] | None = Field(
+        None, description="The values of each axis. Every combination is a point"
+    )
+    points: Annotated[list[Annotated[Values, Field(min_length=1)]], Field(min_length=1)] | None = Field(
+        None, description="The points, if they aren't a grid"
+    )
+    base: Annotated[Values, Field(min_length=1)] | None = Field(
+        None, description="Axis values of the points that the others are compared with; null for no comparison"
+    )
+    metric: MetricName | None = Field(
+        None, description="The metric to compare and to draw. Null selects the workload's first metric"
+    )
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = Field(
+        1, description="Jobs of each point. All points have one job in each round, so that drift affects them alike"
+    )
+    preset: PresetName | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.grid is not None and self.points is not None:
+            raise ValueError("a sweep has either a grid or points; leave one of them out")
+        if self.grid is None and self.points is None and self.preset is None:
+            raise ValueError('say what to vary: a "grid", "points" or a "preset"')
+        return self
+
+
+class Preset(SweepRequest):
+    """A sweep with a name. `article`: where its table or graph was first."""
+
+    preset: None = None
+    description: str
+    article: str
+
+
+class StoredPoint(Stored):
+    """`jobs`: one of each round. `base`: the place of the point that this one is compared with."""
+
+    values: Values
+    jobs: list[str]
+    base: int | None = None
+
+
+class SweepRecord(Stored):
+    """What the store keeps of a sweep. Its jobs hold the rest."""
+
+    workload: str
+    metric: MetricName
+    preset: str | None = None
+    base: Values | None = None
+    rounds: int = 1
+    axes: dict[Axis, list[JsonValue]]
+    points: list[StoredPoint]
+    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
+
+
+class PointMetric(Stored):
+    """A metric of a point. `low` and `high` bound Student's t interval over the runs of its job.
+
+    With rounds, `value` is the mean over the jobs, and the interval is over their values. `repeat` bounds the next
+    result; it is that of the last job.
+    """
+
+    name: str
+    unit: Unit
+    better: Literal["higher", "lower"]
+    value: float | None
+    low: float | None
+    high: float | None
+    repeat: Repeat | None
+
+
+class SweepPoint(Stored):
+    """One point and its jobs. `metrics`, `verdict` and `warnings` are null until a job has succeeded."""
+
+    values: Values
+    job: str = Field(description="The job of the first round")
+    jobs: list[str] = Field(description="The jobs of all rounds, in order")
+    status: Status | Literal["gone"] = Field(
+        description="The job's; `gone` if it was deleted or has expired. With rounds: `running` between the jobs, "
+        "`succeeded` if all have, else what became of the first that hasn't"
+    )
+    status_reason: str | None = None
+    metrics: list[PointMetric] | None = None
+    verdict: Verdict | None = Field(None, description="The lowest of the results")
+    warnings: list[str] | None = Field(None, description="Codes of the results' warnings")
+    device: str | None = Field(None, description="The device that ran the last job, with its host")
+    base: int | None = Field(None, description="The place in `points` of the point that `ratio` compares with")
+    ratio: Ratio | None = Field(
+        None, description="Of the sweep's metric, to that of `base`; null without a base and until both have a result"
+    )
+
+    def metric(self, name: str | None) -> PointMetric | None:
+        return next((each for each in self.metrics or () if each.name == name), None)
+
+
+class SweepUrls(Stored):
+    """Relative links."""
+
+    self: str
+    cancel: str
+    table: str
+    plot: str
+    jobs: str
+
+
+SweepStatus = Literal["running", "succeeded", "partial", "canceled"]
+
+
+class SweepSummary(Stored):
+    """A sweep in a list.
+
+    `running`: a job waits or runs. `succeeded`: every point has a result. `canceled`: the sweep was canceled before.
+    `partial`: all jobs are done, and some have failed, were canceled or are gone.
+    """
+
+    id: str
+    status: SweepStatus
+    created_at: AwareDatetime
+    cancel_requested_at: AwareDatetime | None = None
+    workload: str
+    preset: str | None = None
+    axes: dict[Axis, list[JsonValue]] = Field(description="The values of each axis, in the order of the points")
+    base: Values | None = None
+    rounds: int
+    counts: dict[str, int] = Field(description="The number of jobs by status, and in `total`")
+    urls: SweepUrls
+    owner: str | None = None
+    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
+
+
+class Sweep(SweepSummary):
+    """One request that became many jobs, with the results that there are so far.
+
+    Ratios of a sweep with one round are of results that were measured one after the other, in a random order. They
+    include changes of the machines in between, which their intervals don't cover. With rounds, a ratio is the mean of
+    the rounds' ratios, and its interval is over the rounds. No interval is corrected for multiple comparisons.
+    """
+
+    metric: MetricName | None = Field(
+        description="What `ratio` compares; null while no point has a result to choose it"
+    )
+    eta_s: float | None = Field(None, description="Estimated seconds until all jobs are done; null if unknown")
+    points: list[SweepPoint]
+
+    def is_base(self, point: SweepPoint) -> bool:
+        """Whether another point is compared with this one."""
+        return any(each.base is not None and self.points[each.base] is point for each in self.points)
+
+
+def new_sweep_id() -> str:
+    """`swp_` and a ULID."""
+    return f"swp_{new_ulid()}"
+
+
+def sweep_urls(sweep_id: str) -> SweepUrls:
+    root = f"/v1/sweeps/{sweep_id}"
+    jobs = f"/v1/jobs?label={LABEL}={sweep_id}"
+    return SweepUrls(self=root, cancel=f"{root}/cancel", table=f"{root}/table", plot=f"{root}/plot", jobs=jobs)
+
+
+def sweep_status(job_statuses: Sequence[str], is_canceled: bool) -> SweepStatus:
+    """The status of a sweep with these statuses of its jobs; see `SweepSummary`."""
+    found = set(job_statuses)
+    if found & {Status.QUEUED, Status.RUNNING}:
+        return "running"
+    if found <= {Status.SUCCEEDED}:
+        return "succeeded"
+    return "canceled" if is_canceled or found == {Status.CANCELED} else "partial"
+
+
+def point_status(jobs: Sequence[str]) -> str:
+    """The status of a point with these statuses of its jobs; see `SweepPoint`."""
+    live = [status for status in jobs if status in (Status.QUEUED, Status.RUNNING)]
+    if live:
+        return Status.QUEUED if len(live) == len(jobs) and set(live) == {Status.QUEUED} else Status.RUNNING
+    return next((status for status in jobs if status != Status.SUCCEEDED), Status.SUCCEEDED)
+
+
+def in_words(values: Mapping[str, JsonValue]) -> str:
+    """Such as `batch_size 256, device cpu:0-0`."""
+    return ", ".join(f"{axis.removeprefix(PARAM)} {value_text(value)}" for axis, value in values.items())
+
+
+def value_text(value: JsonValue) -> str:
+    """A value of an axis as text: a device as its shorthand, anything else but text as JSON."""
+    if isinstance(value, dict):
+        given = [str(each) for each in value.values() if each is not None]
+        return " ".join(given) or "any"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,71 @@
+#!lua
+-- Submits all jobs of a sweep and writes its record, in one step: either all of them are queued or none. submit.lua is
+-- the function `submit` here.
+--
+-- KEYS[1]  sweep, HASH {id, owner, sweep, created_at, cancel_requested_at}
+-- KEYS[2]  idempotency, HASH {job, body_sha256} as of submit.lua, with the sweep's id as `job`; optional
+-- ARGV[1]  namespace
+-- ARGV[2]  sweep id                 ARGV[3]  owner, or ""
+-- ARGV[4]  the sweep, JSON          ARGV[5]  how long after now to check whether its jobs are gone, ms
+-- ARGV[6]  SHA-256 of the request's body   ARGV[7]  TTL of the idempotency key, ms
+-- ARGV[8]  limit on queued jobs of all owners
+-- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
+-- ARGV[10] number of jobs
+-- ARGV[11]… for each job: the number of arguments for submit.lua, and the arguments
+--
+-- Returns {"submitted" | "replayed", sweep id} or {"key_reused", id} or {"gone", id} or a refusal as submit.lua does
+
+local id, owner, jobs = ARGV[2], ARGV[3], tonumber(ARGV[10])
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return { 'submitted', id } -- a retry of a call whose reply was lost
+end
+
+if KEYS[2] then
+  local earlier = redis.call('HMGET', KEYS[2], 'job', 'body_sha256')
+  if earlier[1] and earlier[2] ~= ARGV[6] then
+    return { 'key_reused', earlier[1] }
+  end
+  if earlier[1] then
+    return { redis.call('EXISTS', key('sweep', earlier[1])) == 1 and 'replayed' or 'gone', earlier[1] }
+  end
+end
+
+-- Room for all of them, so that `submit` can refuse the first one only, before anything is written.
+local queued = redis.call('ZCARD', key('jobs', 'status', 'queued'))
+if queued + jobs > tonumber(ARGV[8]) then
+  return { 'full', queued }
+end
+if owner ~= '' then
+  local most = tonumber(redis.call('HGET', key('key', owner), 'queued_jobs') or ARGV[9])
+  local own = waiting(owner, most - jobs + 1)
+  if own + jobs > most then
+    return { 'queued_jobs', most, own, 0 }
+  end
+end
+
+local at = 11
+for _ = 1, jobs do
+  local arguments = { NAMESPACE }
+  for offset = 1, tonumber(ARGV[at]) do
+    arguments[offset + 1] = ARGV[at + offset]
+  end
+  local reply = submit({ key('job', arguments[2]) }, arguments)
+  if reply[1] ~= 'submitted' then
+    return reply
+  end
+  at = at + #arguments
+end
+
+redis.call('HSET', KEYS[1], 'id', id, 'sweep', ARGV[4], 'created_at', NOW_S)
+redis.call('ZADD', key('sweeps'), integer(NOW_MS), id)
+redis.call('ZADD', key('sweeps', 'due'), integer(NOW_MS + tonumber(ARGV[5])), id)
+if owner ~= '' then
+  redis.call('HSET', KEYS[1], 'owner', owner)
+  redis.call('ZADD', key('sweeps', 'owner', owner), integer(NOW_MS), id)
+end
+if KEYS[2] then
+  redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[6])
+  redis.call('PEXPIRE', KEYS[2], ARGV[7])
+end
+return { 'submitted', id }

@@ -1,0 +1,195 @@
+"""Sweeps in the store: submit all jobs of one in a single step, read, list and cancel them, drop those without jobs.
+
+A sweep is never submitted in part: one script queues all of its jobs and writes its record, so neither a death of the
+API nor a limit leaves some of them behind. It is kept until a daily check finds none of its jobs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from dyno import errors
+from dyno.models.api_key import Limits
+from dyno.models.baseline import Baseline
+from dyno.models.job import SpecWarning
+from dyno.models.spec import Spec
+from dyno.models.sweep import SweepRecord
+from dyno.settings import Settings
+from dyno.store import api_keys, jobs, placement, records
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, store_errors
+
+CHECK_EVERY_S = 86_400.0
+_AT_ONCE = 20  # sweeps that one call of `drop_empty` checks: 4,000 jobs, 10 ms of Redis
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """The job of a point, as `Jobs.submit` takes it. The sweep's request has chosen its id."""
+
+    id: str
+    spec: Spec
+    warnings: Sequence[SpecWarning]
+    fits: dict[str, bool]
+    baseline: Baseline | None = None
+
+
+@dataclass(frozen=True)
+class StoredSweep:
+    """`record`: what the request asked for. The jobs hold the rest."""
+
+    id: str
+    owner: str | None
+    created_at: datetime
+    cancel_requested_at: datetime | None
+    record: SweepRecord
+
+    @property
+    def job_ids(self) -> list[str]:
+        return [job_id for point in self.record.points for job_id in point.jobs]
+
+
+class Sweeps:
+    """The sweeps that the viewer of `jobs` may see. Every method raises StoreUnavailable while Redis can't be used."""
+
+    def __init__(self, client: PipeliningRedis, settings: Settings, jobs: jobs.Jobs) -> None:
+        self._client, self._jobs, self._namespace = client, jobs, settings.namespace
+        self._keys = Keys(settings.namespace)
+        self._submit = client.cached_script(SCRIPT_SOURCES[Script.SUBMIT_SWEEP])
+        self._cancel = client.cached_script(SCRIPT_SOURCES[Script.CANCEL_SWEEP])
+
+    async def submit(
+        self,
+        sweep_id: str,
+        record: SweepRecord,
+        new: Sequence[NewJob],
+        *,
+        idempotency_key: str | None = None,
+        body_sha256: str = "",
+        traceparent: str | None = None,
+    ) -> tuple[str, bool]:
+        """Queue the jobs in the given order. Returns the sweep's id, and whether an earlier request made it.
+
+        Raises IdempotencyKeyReused, JobExpired, QueueFull and LimitReached; then no job is queued.
+        """
+        owner = self._jobs.viewer.owner
+        keys = [self._keys.sweep(sweep_id)]
+        if idempotency_key is not None:
+            keys.append(self._keys.idempotency(owner, idempotency_key))
+        text = record.model_dump_json(by_alias=True)
+        args: list[Any] = [self._namespace, sweep_id, owner or "", text, round(CHECK_EVERY_S * 1000)]
+        args += [body_sha256, jobs.IDEMPOTENCY_S * 1000, self._jobs.max_queued, self._jobs.max_queued_per_key, len(new)]
+        for job in new:
+            kept = None if job.baseline is None else job.baseline.model_dump_json(by_alias=True)
+            more = {"traceparent": traceparent, "baseline": kept}
+            fields = self._jobs.new_record(job.spec, job.warnings, job.fits, **more)
+            queue = placement.queue_for(job.spec.device, job.spec.framework)
+            own = self._jobs.submit_args(job.id, job.spec, queue, fields)
+            args += [len(own), *own]
+        with store_errors():
+            reply: Any = await self._submit(keys, args)
+        self._check_accepted(reply, len(new))
+        return str(reply[1]), reply[0] == "replayed"
+
+    def _check_accepted(self, reply: Sequence[Any], count: int) -> None:
+        """Raises the error for a refusal by submit_sweep.lua."""
+        outcome, *rest = reply
+        if outcome == "key_reused":
+            raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
+        if outcome == "gone":
+            raise errors.JobExpired(f"this idempotency key made {rest[0]}, which has expired; use a new key")
+        if outcome == "full":
+            refused: errors.LimitReached = api_keys.queue_full(self._jobs.max_queued, rest[0])
+        elif outcome in Limits.model_fields:
+            refused = api_keys.limit_reached(outcome, *rest)
+        else:
+            return
+        known = (refused.policy, refused.quota, refused.window_s, refused.retry_after_s)
+        raise type(refused)(f"the sweep has {count} jobs; {refused.detail}", *known)
+
+    async def earlier(self, idempotency_key: str, body_sha256: str) -> str | None:
+        """The sweep that the same key and body made in the last 24 hours, as `Jobs.earlier`."""
+        with store_errors():
+            found: Any = await self._client.hgetall(self._keys.idempotency(self._jobs.viewer.owner, idempotency_key))
+            known = found.get("body_sha256") == body_sha256 and SWEEP_ID.fullmatch(found.get("job", ""))
+            return found["job"] if known and await self._client.exists(self._keys.sweep(found["job"])) else None
+
+    async def get(self, sweep_id: str) -> StoredSweep:
+        """Raises UnknownSweep, RecordUnreadable."""
+        fields: Any = {}
+        if SWEEP_ID.fullmatch(sweep_id):
+            with store_errors():
+                fields = await self._client.hgetall(self._keys.sweep(sweep_id))
+        if "sweep" not in fields or not self._jobs.viewer.sees(fields.get("owner")):
+            raise errors.UnknownSweep(f'there is no sweep "{sweep_id[:64]}"')
+        return _stored(sweep_id, fields)
+
+    async def page(self, cursor: str | None, limit: int) -> records.RecordPage[StoredSweep]:
+        """Newest first. Raises InvalidSpec for an invalid cursor."""
+        viewer = self._jobs.viewer
+        index = self._keys.sweeps if viewer.sees_all else self._keys.sweeps_of_owner(viewer.owner or "")
+
+        async def read(places: Sequence[records.IndexPosition]) -> list[StoredSweep | None]:
+            found: list[Any] = [await self._client.hgetall(self._keys.sweep(sweep_id)) for _, sweep_id in places]
+            return [_stored(place[1], fields) if fields else None for place, fields in zip(places, found, strict=True)]
+
+        with store_errors():
+            return await records.read_page(self._client, records.JobIndex(index, None, None), read, cursor, limit)
+
+    async def statuses(self, sweep: StoredSweep) -> list[str]:
+        """The status of each job, in the order of `job_ids`; "gone" for a job without a record."""
+        with store_errors():
+            sent = [self._client.send("HGET", self._keys.job(job_id), "status") for job_id in sweep.job_ids]
+            return [await each or "gone" for each in sent]
+
+    async def cancel(self, sweep_id: str) -> StoredSweep:
+        """Cancel waiting jobs at once, and ask the workers of running ones to stop.
+
+        Raises UnknownSweep, and SweepFinished if all jobs were done before the first cancel.
+        """
+        sweep = await self.get(sweep_id)
+        with store_errors():
+            reply: Any = await self._cancel([self._keys.sweep(sweep_id)], [self._namespace, *sweep.job_ids])
+        if reply[0] == "finished":
+            raise errors.SweepFinished(f"{sweep_id} can't be canceled: all of its jobs are done")
+        return await self.get(sweep_id)
+
+
+def _stored(sweep_id: str, fields: dict[str, str]) -> StoredSweep:
+    canceled_at = fields.get("cancel_requested_at")
+    return StoredSweep(
+        id=sweep_id,
+        owner=fields.get("owner"),
+        created_at=records.to_datetime(fields["created_at"]),
+        cancel_requested_at=None if canceled_at is None else records.to_datetime(canceled_at),
+        record=records.parse_stored(SweepRecord.model_validate_json, fields["sweep"], f"the sweep {sweep_id}"),
+    )
+
+
+def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
+    """Delete the sweeps that are due for a check and have no job any more. Returns their ids.
+
+    Safe to run in several processes at once. Raises StoreUnavailable.
+    """
+    keys, dropped = Keys(settings.namespace), list[str]()
+    with store_errors():
+        seconds, micros = client.time()
+        now_ms = seconds * 1000 + micros // 1000
+        due: Any = client.zrange(keys.sweeps_due, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
+        for sweep_id in due:
+            # Reschedule first, so that a record that can't be read doesn't block the others.
+            client.zadd(keys.sweeps_due, {sweep_id: now_ms + round(CHECK_EVERY_S * 1000)}, xx=True)
+            fields: Any = client.hgetall(keys.sweep(sweep_id))
+            if fields and client.exists(*map(keys.job, _stored(sweep_id, fields).job_ids)):
+                continue
+            with client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
+                for index in (keys.sweeps, keys.sweeps_due, keys.sweeps_of_owner(fields.get("owner", ""))):
+                    pipeline.zrem(index, sweep_id)
+                pipeline.delete(keys.sweep(sweep_id))
+                pipeline.execute()
+            dropped.append(sweep_id)
+    return dropped

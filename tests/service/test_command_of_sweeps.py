@@ -1,0 +1,160 @@
+"""`dyno sweep` and `dyno sweeps`, against the service."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dyno.cli import app
+from dyno.cli.sweep_commands import parse_base, parse_devices, parse_values
+from dyno.devices.device import Device
+from dyno.models.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
+from tests.comparisons import a_metric, of_metrics
+from tests.waiting import eventually
+
+TINY = ["sweep", "matmul", "--n", "64,128", "--device", "cpu", "--processes", "1"]
+
+
+@pytest.fixture
+def asked(http: httpx.Client) -> Callable[..., Result]:
+    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+
+
+@contextmanager
+def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process that Ctrl-C can end; a shell's background jobs ignore it."""
+    command = [sys.executable, "-c", "from dyno.cli import main; main()", *words, "--url", str(http.base_url)]
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    folder = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears, cwd=folder
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+@pytest.fixture
+def work(offered: Device, settings: Settings) -> Iterator[Callable[[], int]]:
+    """Finish all queued jobs, with rates of about their `n`; returns their number."""
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+        worker = WorkerRef(id="w", device=offered.id, host=offered.host)
+
+        def all_of_it() -> int:
+            done = 0
+            while claim := leases.claim(offered.full_id, queues_served(offered), worker):
+                rates = [claim.spec.params["n"] * share for share in (0.99, 1.0, 1.01)]
+                found = of_metrics([a_metric(by_run=rates)]).model_copy(update={"job": claim.job_id})
+                assert leases.finish(claim, "succeed", result=found)
+                done += 1
+            return done
+
+        yield all_of_it
+
+
+def newest(http: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(http.get("/v1/sweeps").json()["data"]), {"id": None})
+    return found
+
+
+def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Callable[[], int], tmp_path: Path) -> None:
+    plot = tmp_path / "sweep.svg"
+    with begun(http, *TINY, "--base", "n=64", "--label", "team=x", "--plot", str(plot)) as running:
+        eventually(work, 30, "queued jobs")
+        told, errors = running.communicate(timeout=60)
+    assert running.returncode == 0, errors
+    found = http.get(newest(http)["urls"]["self"]).json()
+    assert [point["values"] for point in found["points"]] == [{"params.n": 64}, {"params.n": 128}]
+    job = http.get(f"/v1/jobs/{found['points'][0]['job']}").json()
+    assert job["spec"]["labels"] == {"team": "x", "sweep": found["id"]}
+    assert (job["spec"]["device"]["kind"], job["spec"]["measure"]["processes"]["min"]) == ("cpu", 1)
+    assert f"{found['id']} 2 of 2 jobs done" in told
+    rows = [[cell.strip() for cell in line.split("│")] for line in told.splitlines() if "│" in line]
+    assert [(row[1], row[2]) for row in rows] == [("64", "64 FLOP/s"), ("128", "128 FLOP/s")]
+    assert "FASTER" in told
+    assert "<svg" in plot.read_text()
+
+
+def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(
+    http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int]
+) -> None:
+    with begun(http, *TINY) as running:
+        assert running.stdout is not None
+        sweep_id = running.stdout.readline().split()[0]
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert errors.splitlines() == [
+        f"{sweep_id} goes on.",
+        f"follow it: dyno sweep {sweep_id}",
+        f"cancel it: dyno sweep {sweep_id} --cancel",
+    ]
+    assert http.get(f"/v1/sweeps/{sweep_id}").json()["counts"] == {"total": 2, "queued": 2}
+    canceled = asked("sweep", sweep_id, "--cancel", "--json")
+    assert (canceled.exit_code, json.loads(canceled.stdout)["status"]) == (0, "canceled")
+    again = asked("sweep", sweep_id)
+    assert again.exit_code == 1
+    assert f"{sweep_id}: 2 of 2 points have no result" in again.stderr
+    assert work() == 0
+
+
+def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callable[..., Result]) -> None:
+    with begun(http, "sweep", "--preset", "mnist-batches", "--epochs", "1", "--device", "cpu", "--json") as running:
+        found = eventually(lambda: (now := newest(http)).get("preset") and now, 30, "a sweep")
+        http.post(found["urls"]["cancel"])
+        told, _ = running.communicate(timeout=60)
+    document = json.loads(told)
+    assert (running.returncode, document["status"]) == (1, "canceled")
+    assert document["axes"] == {"params.batch_size": [256, 512, 1024]}
+    job = http.get(f"/v1/jobs/{document['points'][0]['job']}").json()
+    assert (job["spec"]["params"]["epochs"], job["spec"]["device"]["kind"]) == (1, "cpu")
+    listed = asked("sweeps")
+    assert [part in listed.stdout for part in (found["id"], "mnist_cnn", "batch_size (3)", "canceled")] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["sweep", "matmul", "--n", "0,64", "--device", "cpu"], 3, "(at n 0)"),
+        (["sweep", "matmul", "--rows", "1,2"], 2, "matmul has no --rows"),
+        (["sweep", "--cancel"], 2, "--cancel needs the id of a sweep"),
+        (["sweep", "--preset", "none"], 3, "presets: matmul-devices"),
+        (["sweep", "--n", "1,2"], 2, "name the workload first"),
+        (["sweep", f"swp_{'0' * 26}"], 3, "there is no sweep"),
+        ([*TINY, "--plot", "x.pdf"], 2, "must end in .svg or .png"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    offered: Device, asked: Callable[..., Result], words: list[str], code: int, text: str
+) -> None:
+    told = asked(*words)
+    assert (told.exit_code, text in " ".join(told.stderr.replace("│", " ").split())) == (code, True), told.stderr
+
+
+def test_values_are_parsed_as_json_or_text() -> None:
+    assert parse_values("256,512") == [256, 512]
+    assert parse_values("[256,512]") == [[256, 512]]
+    assert parse_values("true,false") == [True, False]
+    assert parse_values("1,2", {"type": "string"}) == ["1", "2"]
+    assert parse_values("float32,bfloat16") == ["float32", "bfloat16"]
+    assert parse_devices("cpu:0,1,cpu:2-3") == ["cpu:0,1", "cpu:2-3"]
+    assert parse_devices('{"model": "a, b"}') == [{"model": "a, b"}]
+    assert parse_base(["device=cpu:0-0", "batch-size=256"]) == {"device": "cpu:0-0", "params.batch_size": 256}

@@ -1,0 +1,224 @@
+"""Sweeps in the store: all jobs in one step or none, limits of keys, repeated calls, owners and the cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.errors import IdempotencyKeyReused, JobExpired, LimitReached, QueueFull, SweepFinished, UnknownSweep
+from dyno.models.api_key import Viewer
+from dyno.models.job import Status, new_job_id
+from dyno.models.spec import Spec
+from dyno.models.sweep import StoredPoint, SweepRecord, new_sweep_id
+from dyno.settings import Settings
+from dyno.store.eta import Forecast
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.redis import Keys
+from dyno.store.sweeps import NewJob, Sweeps
+
+pytestmark = pytest.mark.anyio
+
+OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
+
+
+@pytest.fixture
+def sweeps(async_redis: Any, settings: Settings, jobs: Jobs) -> Sweeps:
+    return Sweeps(async_redis, settings, jobs)
+
+
+@pytest.fixture
+def mine(async_redis: Any, settings: Settings, jobs: Jobs) -> Sweeps:
+    return Sweeps(async_redis, settings, jobs.seen_by(Viewer(OWNER, sees_all=False)))
+
+
+def planned(spec: Spec, count: int = 3) -> tuple[SweepRecord, list[NewJob]]:
+    new = [NewJob(new_job_id(), spec, [], {}) for _ in range(count)]
+    points = [StoredPoint(values={"params.n": place}, jobs=[job.id]) for place, job in enumerate(new)]
+    axes: Any = {"params.n": list(range(count))}
+    return SweepRecord(workload="matmul", metric="throughput", axes=axes, points=points), new
+
+
+def left(client: redis.Redis, settings: Settings) -> list[str]:
+    """All keys of the namespace."""
+    return sorted(map(str, client.scan_iter(f"{settings.namespace}:*")))
+
+
+async def test_all_jobs_are_queued_in_the_given_order_with_the_sweep(
+    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
+) -> None:
+    record, new = planned(a_spec(), 5)
+    sweep_id = new_sweep_id()
+    assert await sweeps.submit(sweep_id, record, new) == (sweep_id, False)
+    stored = await sweeps.get(sweep_id)
+    assert (stored.record, stored.owner, stored.cancel_requested_at) == (record, None, None)
+    assert await sweeps.statuses(stored) == ["queued"] * 5
+    read = [job for job in await jobs.read_all(stored.job_ids) if job]
+    assert [(job.id, job.queue.position) for job in read] == [(job.id, place) for place, job in enumerate(new)]
+    assert [claim(f"cpu:{place}@alpha").job_id for place in range(5)] == [job.id for job in new]
+
+
+async def test_a_repeated_call_queues_no_job_again_and_is_not_refused(
+    async_redis: Any, settings: Settings, a_spec: Callable[..., Spec]
+) -> None:
+    """The client repeats a call whose reply was lost."""
+    limited = settings.model_copy(update={"max_queued": 3})
+    jobs = Jobs(async_redis, limited)
+    sweeps = Sweeps(async_redis, limited, jobs)
+    record, new = planned(a_spec())
+    sweep_id = new_sweep_id()
+    told = await asyncio.gather(*(sweeps.submit(sweep_id, record, new) for _ in range(5)))
+    assert set(told) == {(sweep_id, False)}
+    assert len((await jobs.list()).data) == 3
+
+
+async def test_requests_with_one_key_make_one_sweep(sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    async def one() -> tuple[str, bool]:
+        record, new = planned(a_spec())
+        return await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
+
+    told = await asyncio.gather(*(one() for _ in range(10)))
+    [sweep_id] = {each for each, _ in told}
+    assert [replayed for _, replayed in told].count(False) == 1
+    assert len((await jobs.list()).data) == 3
+    assert await sweeps.earlier("k", "b") == sweep_id
+    assert await sweeps.earlier("k", "another") is None
+    record, new = planned(a_spec())
+    with pytest.raises(IdempotencyKeyReused):
+        await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="another")
+    with pytest.raises(IdempotencyKeyReused):
+        await jobs.submit(a_spec(), idempotency_key="k", body_sha256="another")
+
+
+async def test_a_key_of_a_job_makes_no_sweep(sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    await jobs.submit(a_spec(), idempotency_key="k", body_sha256="of the job")
+    record, new = planned(a_spec())
+    with pytest.raises(IdempotencyKeyReused):
+        await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
+    assert await sweeps.earlier("k", "of the job") is None
+
+
+async def test_a_key_whose_sweep_is_gone_makes_no_second_one(
+    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    record, new = planned(a_spec())
+    sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
+    client.delete(keys.sweep(sweep_id))
+    with pytest.raises(JobExpired):
+        await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
+
+
+@pytest.mark.parametrize(
+    ("limits", "settings_", "refusal"),
+    [
+        ({"queued_jobs": 3}, {}, LimitReached),
+        ({"device_s_per_day": 0}, {}, LimitReached),
+        ({}, {"max_queued": 10, "key_queue_share": 0.3}, LimitReached),
+        ({}, {"max_queued": 3, "key_queue_share": 1.0}, QueueFull),
+    ],
+)
+async def test_a_limit_refuses_the_whole_sweep(
+    async_redis: Any,
+    settings: Settings,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    keys: Keys,
+    limits: dict[str, int],
+    settings_: dict[str, Any],
+    refusal: type[Exception],
+) -> None:
+    client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
+    changed = settings.model_copy(update=settings_)
+    jobs = Jobs(async_redis, changed).seen_by(Viewer(OWNER, sees_all=False))
+    before = left(client, settings)
+    record, new = planned(a_spec(), 4)
+    with pytest.raises(refusal, match="the sweep has 4 jobs"):
+        await Sweeps(async_redis, changed, jobs).submit(new_sweep_id(), record, new, idempotency_key="k")
+    assert left(client, settings) == before
+    if "device_s_per_day" not in limits:
+        record, new = planned(a_spec(), 3)
+        await Sweeps(async_redis, changed, jobs).submit(new_sweep_id(), record, new, idempotency_key="k")
+        assert client.zcard(keys.queued_of_owner(OWNER)) == 3
+
+
+async def test_only_queued_jobs_count_towards_the_limit(
+    mine: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    client.hset(keys.api_key(OWNER), mapping={"name": "ci", "queued_jobs": 3})
+    client.zadd(keys.queued_of_owner(OWNER), {new_job_id(): 1})  # left by a version that forgot it
+    record, new = planned(a_spec(), 3)
+    await mine.submit(new_sweep_id(), record, new)
+    assert client.zcard(keys.queued_of_owner(OWNER)) == 3
+
+
+async def test_a_cancel_ends_all_jobs_that_are_not_done(
+    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    record, new = planned(a_spec(), 4)
+    sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
+    assert leases.finish(claim(), "fail")
+    running = claim()
+    await jobs.delete(new[0].id)
+    canceled = await sweeps.cancel(sweep_id)
+    assert canceled.cancel_requested_at is not None
+    assert await sweeps.statuses(canceled) == ["gone", "running", "canceled", "canceled"]
+    assert leases.heartbeat(running, None).cancel_requested
+    assert await sweeps.cancel(sweep_id) == canceled
+    assert leases.finish(running, "stop")
+    assert await sweeps.cancel(sweep_id) == canceled
+
+
+async def test_a_sweep_whose_jobs_are_done_is_not_canceled(
+    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    record, new = planned(a_spec(), 2)
+    sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
+    for job in new:
+        await jobs.cancel(job.id)
+    with pytest.raises(SweepFinished):
+        await sweeps.cancel(sweep_id)
+    assert (await sweeps.get(sweep_id)).cancel_requested_at is None
+
+
+async def test_a_sweep_of_another_owner_is_unknown(
+    async_redis: Any, settings: Settings, sweeps: Sweeps, mine: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    others = Sweeps(async_redis, settings, jobs.seen_by(Viewer(OTHER, sees_all=False)))
+    record, new = planned(a_spec(), 2)
+    sweep_id, _ = await mine.submit(new_sweep_id(), record, new)
+    for refused in (others.get(sweep_id), others.cancel(sweep_id), sweeps.get("swp_x"), sweeps.get(new_sweep_id())):
+        with pytest.raises(UnknownSweep):
+            await refused
+    assert await _listed(others) == []
+    assert await _listed(mine) == await _listed(sweeps) == [sweep_id]
+    assert {job.owner for job in (await jobs.list()).data} == {OWNER}
+    assert {job.status for job in (await jobs.list()).data} == {Status.QUEUED}
+
+
+async def _listed(sweeps: Sweeps) -> Sequence[str]:
+    return [each.id for each in (await sweeps.page(None, 50)).data]
+
+
+async def test_the_end_of_a_sweep_is_that_of_its_last_job(
+    async_redis: Any, settings: Settings, a_spec: Callable[..., Spec]
+) -> None:
+    ends: dict[str, float | None] = {}
+
+    async def foresee(running: Any) -> Forecast:
+        return Forecast(starts_s=dict.fromkeys(ends, 0.0), ends_s=ends)
+
+    jobs = Jobs(async_redis, settings, foresee)
+    record, new = planned(a_spec(), 3)
+    await Sweeps(async_redis, settings, jobs).submit(new_sweep_id(), record, new)
+    stored = [job for job in await jobs.read_all([job.id for job in new]) if job]
+    assert await jobs.ends_s(stored) is None
+    ends.update({job.id: end_s for job, end_s in zip(new, (5.0, 25.0, 15.0), strict=True)})
+    assert await jobs.ends_s(stored) == 25.0
+    ends[new[1].id] = None
+    assert await jobs.ends_s(stored) is None
+    assert await jobs.ends_s([]) == 0.0

@@ -29,7 +29,7 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "an end is told to no webhook": (Script.FINISH, "note_delivery(id, after, record[4], record[2])", ""),
     "an end is told twice": (
         Script.FINISH,
-        "append_event(id, event, after, version, detail, more)\n",
-        "append_event(id, event, after, version, detail, more) append_event(id, event, after, version, detail, more)\n",
+        "  append_event(id, event, after, version, record[2], detail, more)\n",
+        "  append_event(id, event, after, version, record[2], detail, more)\n" * 2,
     ),
 }

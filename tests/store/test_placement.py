@@ -78,6 +78,7 @@ SAME_NEEDS: dict[str, Any] = {
     "webhook": Webhook(url="https://hooks.example.org/"),
     "expires_in_s": 60,
     "queue_if_absent": True,
+    "baseline": "main",
 }
 OTHER_NEEDS: dict[str, Any] = {"workload": "matmul", "params": {"epochs": 2}, "framework": "jax", "replicas": 2}
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.verify
 def test_a_done_job_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
     # TensorFlow Lite's converter prints.
     talkative = {"workload": "quantized_inference", "params": {"train_samples": 256}}

@@ -174,6 +174,7 @@ def test_a_foreign_address_is_reported_on_one_line(command: Callable[..., Comman
     assert re.fullmatch(r"dyno: can't bind 192\.0\.2\.1, port \d+: .*DYNO_HOST\n", running.text())
 
 
+@pytest.mark.verify
 def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> None:
     running = command("up", "--port", "0", "--data-dir", str(home / "data"), "--device", HERE, **ON_NUMPY)
     running.says("Dyno is up")

@@ -72,6 +72,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.verify
 def test_on_a_slice_of_two_hosts_each_uses_its_own_devices() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -138,6 +138,7 @@ def test_a_further_run_does_not_train_again() -> None:
     assert len(record.samples) >= 3
 
 
+@pytest.mark.verify
 def test_a_run_of_an_inference_workload_times_single_calls_of_each_case() -> None:
     inference = workload("quantized_inference")
     request = _request("quantized_inference")

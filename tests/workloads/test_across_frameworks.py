@@ -71,6 +71,7 @@ def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.verify
 def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(
     by_jax: dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]], name: str
 ) -> None:

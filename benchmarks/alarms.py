@@ -38,18 +38,20 @@ Rates = dict[str, dict[str, list[int]]]  # by code and "quiet", "provoked": how 
 
 
 def main(jobs: int = JOBS, rounds: int = ROUNDS, folder: Path = repeat.STATE, recorded: Path = RECORDED) -> None:
-    wanted, kept = specs(jobs), KeptJobs(folder, made_here)
+    wanted, kept, hits = specs(jobs), KeptJobs(folder, made_here), dict[str, list[int]]()
 
     def publish(found: Mapping[str, object]) -> None:
         taken: dict[str, list[Result]] = {}
         for name, answer in kept.so_far(wanted, {}).items():
             if answer.result is not None:
                 taken.setdefault(name.rpartition(".")[0], []).append(answer.result)
-        rates = rates_of(taken, provoked(rounds))
+        rates = rates_of(taken, hits)
         recorded.write_text(json.dumps(rates, indent=1))
         write("alarms", "Does the verdict tell?", [*verdict_lines(taken), *rate_lines(rates)])
 
     run_all(wanted, kept, publish, _beside)
+    hits |= provoked(rounds)
+    publish({})
 
 
 def specs(jobs: int) -> dict[str, Spec]:
@@ -125,7 +127,7 @@ def rates_of(taken: Taken, provoked_in: Mapping[str, Sequence[int]]) -> Rates:
 
 
 def rate_lines(rates: Rates) -> list[str]:
-    text = """*False alarms*: in the default jobs on a quiet machine, of all workloads; a warning of class C is true of
+    text = """*False alarms*: in the default jobs of these workloads on a quiet machine; a warning of class C is true of
         the work, so it has none. *Hits*: in the tests that provoke the code, with a workload that is wrong in this way,
         a process beside it, or recorded answers of sensors (`tests/measure/test_provoked.py` lists them)."""
     rows = [(f"`{code}`", _of(*of.get("quiet", (0, 0))), _of(*of["provoked"])) for code, of in rates.items()]
@@ -133,12 +135,18 @@ def rate_lines(rates: Rates) -> list[str]:
 
 
 def provoked(rounds: int) -> dict[str, list[int]]:
-    """How often the tests marked `provokes` found each code, and how often they ran; skipped ones don't count."""
+    """How often the tests marked `provokes` found each code, and how often they ran; skipped ones don't count.
+
+    Raises RuntimeError if the tests can't run.
+    """
     counts: dict[str, list[int]] = {}
     with tempfile.NamedTemporaryFile("r") as seen:
         command = [sys.executable, "-m", "pytest", "-q", "-m", "provokes", "-p", "benchmarks.alarms"]
         for _ in range(rounds):
-            subprocess.run(command, env={**os.environ, _SEEN: seen.name}, check=False, stdout=subprocess.DEVNULL)
+            env = {**os.environ, _SEEN: seen.name}
+            ended = subprocess.run(command, env=env, check=False, stdout=subprocess.DEVNULL)
+            if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+                raise RuntimeError(f"pytest ended with {ended.returncode}: {' '.join(command)}")
         for line in seen:
             code, passed = line.split()
             hits = counts.setdefault(code, [0, 0])
@@ -148,10 +156,13 @@ def provoked(rounds: int) -> dict[str, list[int]]:
 
 def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo[None]) -> None:
     """In the tests' process: note the outcome of each code that a test provokes."""
-    if call.when != "call" or (call.excinfo and call.excinfo.errisinstance(pytest.skip.Exception)):
+    failed = call.excinfo is not None
+    if call.when == "teardown" or (call.when == "setup" and not failed):
+        return
+    if call.excinfo and call.excinfo.errisinstance(pytest.skip.Exception):
         return
     codes = [code for mark in item.iter_markers("provokes") for code in mark.args]
     case = getattr(item, "callspec", None)
     own = case.params.get("code") if case else None  # a test of many codes has one of them as its case
     with Path(os.environ[_SEEN]).open("a") as file:
-        file.writelines(f"{code} {int(call.excinfo is None)}\n" for code in codes if own in (None, code))
+        file.writelines(f"{code} {int(not failed)}\n" for code in codes if own in (None, code))

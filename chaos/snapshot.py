@@ -99,8 +99,11 @@ def _indexes(client: Any, keys: Keys) -> dict[str, set[str]]:
     return members | {"queues": set(client.smembers(keys.queues))}
 
 
+_DROPPED = {"partial": ""}  # takes the place of figures of a job that has ended (dyno/store/_ledger.lua)
+
+
 def _events(client: Any, stream: str) -> list[Event]:
-    return [_event(entry_id, fields) for entry_id, fields in client.xrange(stream)]
+    return [_event(entry_id, fields) for entry_id, fields in client.xrange(stream) if fields != _DROPPED]
 
 
 def _event(entry_id: str, fields: Record) -> Event:

@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from dyno.errors import StoreUnavailable, StoreUnfit
 from dyno.settings import Settings
-from dyno.store.redis import CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
+from dyno.store.redis import ANSWER_TIMEOUT_S, CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
 WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost ones
@@ -129,23 +129,36 @@ class _Publisher:
 
     def __init__(self, settings: Settings) -> None:
         self.client, self._celery = sync_client(settings), app(settings)
+        # A consumer's connection may not have one: it waits for wake-ups.
+        options = {**self._celery.conf.broker_transport_options, "socket_timeout": ANSWER_TIMEOUT_S}
+        self._celery.conf.broker_transport_options = options
         self._kept: Any = None
         self._lock = Lock()
 
     def send(self, queue: str, target: Queue) -> None:
-        """Repeated over a new connection if the kept one fails; two wake-ups do no harm."""
-        with self._lock:
-            if self._kept is not None:
-                with contextlib.suppress(Exception):  # whatever kombu raises for a connection that is closed
-                    return self._send_over(self._kept, queue, target)
-                self._drop()
-            self._kept = self._celery.connection_for_write()
-            try:
-                self._kept.connect()  # retries once; `send_task` alone would retry forever
-                self._send_over(self._kept, queue, target)
-            except BaseException:
-                self._drop()
-                raise
+        """Repeated over a new connection if the kept one fails; two wake-ups do no harm.
+
+        Raises OSError and errors of kombu within seconds.
+        """
+        if not self._lock.acquire(timeout=ANSWER_TIMEOUT_S):
+            raise TimeoutError("another wake-up is still being sent")
+        try:
+            self._send(queue, target)
+        finally:
+            self._lock.release()
+
+    def _send(self, queue: str, target: Queue) -> None:
+        if self._kept is not None:
+            with contextlib.suppress(Exception):  # whatever kombu raises for a connection that is closed
+                return self._send_over(self._kept, queue, target)
+            self._drop()
+        self._kept = self._celery.connection_for_write()
+        try:
+            self._kept.connect()  # retries once; `send_task` alone would retry forever
+            self._send_over(self._kept, queue, target)
+        except BaseException:
+            self._drop()
+            raise
 
     def _send_over(self, connection: Any, queue: str, target: Queue) -> None:
         self._celery.send_task(

@@ -42,8 +42,8 @@ def result_response(result: StoredResult, if_none_match: str | None, accept_enco
     """200, or 304 if the caller has the result. A client that accepts gzip gets it compressed."""
     if etag_matches(if_none_match, _RESULT_HEADERS["ETag"]):
         return Response(status_code=304, headers=_RESULT_HEADERS)
-    if result.gzip and accepts_gzip(accept_encoding):
-        return Response(result.gzip, 200, _GZIP_HEADERS, JSON)
+    if accepts_gzip(accept_encoding) and (packed := result.gzip):
+        return Response(packed, 200, _GZIP_HEADERS, JSON)
     return Response(result.document, 200, _RESULT_HEADERS, JSON)
 
 

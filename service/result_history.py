@@ -140,12 +140,18 @@ class AlarmWatch:
             try:
                 if await self._records.take_turn(0.9 * every_s):  # else a turn would end after the next look
                     for workload in self._state.workloads:
-                        await self.look(workload)
+                        await self._try_to_look(workload)
             except errors.StoreUnavailable as error:
                 log.warning("can't look for alarms now: %s", error.detail)
-            except Exception:
-                log.exception("looking for alarms failed")
             await asyncio.sleep(every_s)
+
+    async def _try_to_look(self, workload: str) -> None:
+        try:
+            await self.look(workload)
+        except errors.StoreUnavailable:
+            raise
+        except Exception:  # the other workloads' alarms count as well
+            log.exception("looking for alarms of %s failed", workload)
 
     async def look(self, workload: str) -> None:
         """Rerun the jobs of this workload's alarms that need it. Raises StoreUnavailable."""
@@ -175,6 +181,9 @@ class AlarmWatch:
             submitted = await submission.submit(state, asked, key, rerun_of=job.id)
         except errors.StoreUnavailable:
             raise
+        except (errors.InvalidSpec, errors.UnknownJob) as error:  # it never can
+            log.warning("can't rerun %s to confirm an alarm: %s", raised.job, error.detail)
+            return True
         except errors.DynoError as error:
             log.warning("can't rerun %s to confirm an alarm now: %s", raised.job, error.detail)
             return False

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from base64 import b64decode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,22 @@ def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     with pytest.raises(StoreUnavailable):
         celery_app.send_wake_up(settings, "cpu")
     assert time.monotonic() - began_s < 20
+
+
+def test_a_broker_that_never_answers_is_reported_soon_and_holds_no_other_wake_up_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
+) -> None:
+    monkeypatch.setattr(celery_app, "ANSWER_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        publisher = celery_app._Publisher(settings.model_copy(update={"redis_url": url}))
+        publisher.client = client
+        monkeypatch.setattr(celery_app, "_publisher", lambda settings: publisher)
+        began_s = time.monotonic()
+        for wake_up in [pool.submit(celery_app.send_wake_up, settings, "cpu") for _ in range(3)]:
+            with pytest.raises(StoreUnavailable):
+                wake_up.result(20)
+        assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize(

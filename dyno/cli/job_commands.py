@@ -216,6 +216,8 @@ def run(
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json)
     _print_job_result(result, as_json, require)
+    if baseline is not None and result.baseline is None:
+        raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
 
 
 @cli.app.command()

@@ -197,7 +197,9 @@ class Client:
 
         Raises Refused: `not-comparable` if the results share no metric.
         """
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        if base != 0:  # a service of an older version refuses the field
+            wanted["base"] = base
         return self._send(endpoints.compare(json=wanted))
 
     def compare_specs(
@@ -575,7 +577,9 @@ class AsyncClient:
         confidence: float = CONFIDENCE,
         base: str | int = 0,
     ) -> Comparison:
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        if base != 0:  # a service of an older version refuses the field
+            wanted["base"] = base
         return await self._send(endpoints.compare(json=wanted))
 
     async def compare_specs(

@@ -169,11 +169,15 @@ def _outcome(low: float, high: float, margin: float) -> _Outcome:
 
 
 def _bounds(ratio: float, scatters: Sequence[repeatability.ResultScatter | None]) -> tuple[float, float]:
-    """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms."""
+    """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms.
+
+    At most the degrees of one side: both sides rest on the same earlier jobs, which count once.
+    """
     known = [each for each in scatters if each is not None]
     variance = math.fsum(each.variance for each in known)
     spread = math.fsum(each.variance**2 / each.degrees for each in known)
-    half = student_t(variance**2 / spread) * math.sqrt(variance) if spread > 0 else 0.0
+    degrees = min(variance**2 / spread, max(each.degrees for each in known)) if spread > 0 else 1.0
+    half = student_t(degrees) * math.sqrt(variance)
     factor = math.exp(min(half, _WIDEST))
     return ratio / factor, ratio * factor
 

@@ -125,7 +125,9 @@ def changes_amount(difference: comparison.Difference, free: Collection[str]) -> 
 
 
 def changes_work(difference: comparison.Difference, free: Collection[str]) -> bool:
-    """As `changes_amount`, or in the requested or observed precision."""
+    """As `changes_amount`, or in the requested or observed precision, or in the method of measuring."""
+    if difference.field == "/method_version":
+        return True
     if difference.field.startswith("/precision/"):
         return len({str(each) for each in difference.values if each is not None}) > 1
     return changes_amount(difference, free)

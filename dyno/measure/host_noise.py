@@ -28,8 +28,7 @@ from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
 
-# Of each core's time, and of all cores together in cores. Measured on two cores: 0.4 to 0.9 %.
-BACKGROUND, MOST_BACKGROUND_CORES = 0.01, 0.25
+BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -108,7 +107,7 @@ def _moved(seen: CoreShares, cores: int) -> float:
     Parallel work waits for its slowest thread, so a core that others use for 1 % of the time can delay all by 1 %.
     """
     others = seen.others if seen.waited is None else min(seen.others, seen.waited)
-    by_others = max(0.0, cores * others - min(cores * BACKGROUND, MOST_BACKGROUND_CORES))
+    by_others = max(0.0, cores * others - BACKGROUND)
     return min(1.0, by_others + cores * (seen.stolen + seen.beside))
 
 

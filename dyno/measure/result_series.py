@@ -343,7 +343,7 @@ def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> 
     if record.acknowledged_at is not None:
         return "acknowledged"
     rerun = next((point for point in series.points if point.job == record.rerun), None)
-    if rerun is None or rerun.value <= 0 or rerun.context_id != change.context_id:
+    if rerun is None or rerun.value <= 0 or rerun.context_id != change.context_id or rerun.verdict is Verdict.UNTRUSTED:
         return "new"
     counted = _of_context(series.points, change.context_id)
     at = next(place for place, point in enumerate(counted) if point.job == change.job)

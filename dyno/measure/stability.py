@@ -224,7 +224,7 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
 
     `times_s`: the runs' medians. A clock that wanders is no warning: where it explains how the runs differ, their
     figures can be adjusted, and where it doesn't, it isn't the reason. A step is one: a throttled device, or a host
-    that gave others more. So is any difference between two runs, which say nothing about its effect.
+    that gave others more. Of only two runs, any difference above 3 % is one, because they can't show its effect.
     """
     known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:
@@ -249,6 +249,7 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         spread=spread,
         limit=DRIFT_LIMIT,
         step=stepped,
+        step_limit=STEP_LIMIT,
         moved=moved,
         rel_half_width=half_width,
         scatter=fit.as_is,

@@ -226,15 +226,15 @@ _ROWS = (
         "CLOCK_DRIFT",
         "B",
         "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
-        means="""The device's clock changed at once between two runs, so in effect they measured different devices.""",
+        means="""The device's clock changed between two runs, so in effect they measured different devices.""",
         found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
         measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
         NVML's readings between samples. From {measure.stability.MIN_EXPLAINED_RUNS} runs on, only a step is raised: a
         change from one run to the next of more than {measure.stability.STEP_LIMIT:%}. A clock that wanders by less
         either explains how the runs differ, and their figures can be adjusted to one clock, or isn't the reason. The
         clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
-        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, it is the
-        interval at one clock. It does so if adjusting the runs to one clock removes at least
+        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the
+        interval at one clock counts. It explains them if adjusting the runs to one clock removes at least
         {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
         {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
@@ -248,12 +248,11 @@ _ROWS = (
         found="""Dyno adds three shares of the cores' time: what the hypervisor took, what siblings used, and
         what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
         work waits for its slowest thread, so the work may have lost this share times the number of cores
-        (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of each core and at most a quarter of
-        a core don't count: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Raised if the
-        rest is more than {measure.warnings.EFFECT:%} over the runs, and more than half of the figure's interval. A wide
-        interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the
-        first epoch of a training, or for the further epochs together, if they last two seconds; `evidence.phase` then
-        says which.""",
+        (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of one core don't count: a quiet
+        machine does that much anyway, and so do Dyno's own API and Redis. Raised if the rest is more than
+        {measure.warnings.EFFECT:%} over the runs, and more than half of the figure's interval. A wide interval excuses
+        up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the first epoch of a
+        training, or for the further epochs together, if they last two seconds; `evidence.phase` then says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
         Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
     ),

@@ -84,7 +84,8 @@ _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer.
+# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer. One that is faster than
+# the device can be did no work, which a compiler may have dropped only in so little of it: twice the work comes first.
 _CALL_S = 2e-4
 _SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
@@ -201,7 +202,7 @@ class _CaseChecks:
             return self._less_work(grown, least_s)
         single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
         unsure: Callable[[], bool] | None = None
-        for times in _LARGER_FIRST if single_s < _CALL_S else _GROWTHS:
+        for times in _LARGER_FIRST if least_s < single_s < _CALL_S else _GROWTHS:
             expected = WorkGrowth(times, single_s, single_s, least_s)
             if times > 2 and (times > 2 * self._count or not expected.telling):
                 continue
@@ -220,7 +221,9 @@ class _CaseChecks:
                 if self._decides(growth, single, several):
                     return None
             else:  # repeated only if no larger work decides: it can't show that work was eliminated
-                unsure, single_s = partial(self._decides, growth, single, several), min(single_s, single())
+                largest = times > 2 or unsure is None  # that was tried
+                unsure = partial(self._decides, growth, single, several) if largest else unsure
+                single_s = min(single_s, single())
         return None if unsure is not None and unsure() else _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:

@@ -150,14 +150,14 @@ _TIME_DECIMALS = 4  # of a second, in Unix times
 def shortened(value: Any, name: str = "") -> Any:
     """A JSON value with its floats rounded: readings have up to 17 digits, which take half of a result's memory.
 
-    Params stay as they are. `name`: of the field that has the value.
+    Params, and what the device and its software are, stay as they are. `name`: of the field that has the value.
     """
     if isinstance(value, float):
         if name.endswith("_at_s"):
             return round(value, _TIME_DECIMALS)
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
-        if name == "params":
+        if name in ("params", "device", "environment"):
             return value
         if name == "core_shares":
             return {each: share and float(f"{share:.{_SHARE_DIGITS}g}") for each, share in value.items()}

@@ -112,6 +112,7 @@ async def _an_admin(settings: Settings) -> tuple[str, str]:
 def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Claim, *, keys: bool) -> Known:
     jobs = [_succeeded(http, JOB | {"webhook": hook}) for _ in range(2)]
     comparison = http.post("/v1/comparisons", json={"jobs": jobs}).raise_for_status().json()["id"]
+    http.put("/v1/baselines/main", json={"job": jobs[0]}).raise_for_status()
     delivered = {"job": jobs[0], "status": "delivered"}
     deliveries = eventually(lambda: http.get("/v1/webhook-deliveries", params=delivered).json()["data"])
     spare = {"name": "spare", "scope": "read"}
@@ -120,6 +121,8 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
         "artifacts": next(iter(FILES)),
         "comparisons": comparison,
         "sweeps": http.post("/v1/sweeps", json=SWEEP).raise_for_status().json()["id"],
+        "baselines": "main",
+        "alarms": f"alm_{'0' * 26}",  # an alarm needs a year of results
         "webhook-deliveries": deliveries[0]["id"],
         "workloads": "matmul",
         "devices": "cpu:0-1",
@@ -131,6 +134,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
     bodies = _examples(document)
     bodies["submitJob"] += [absent, JOB | {"webhook": hook}]
     bodies["createComparison"] = [each for each in bodies["createComparison"] if "specs" in each] + [{"jobs": jobs}]
+    bodies["putBaseline"] = [{"job": jobs[0]}, {"metric": "throughput", "at_least": 1.0}]
     only = {"putArtifact": held.job_id, "cancelJob": canceled}
     return Known(ids, only, bodies, [*jobs, *only.values()], held.token)
 

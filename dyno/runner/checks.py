@@ -84,8 +84,8 @@ _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer. One that is faster than
-# the device can be did no work, which a compiler may have dropped only in so little of it: twice the work comes first.
+# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer. One that is faster
+# than the device can be did no work. A compiler may drop only so little of it, so twice the work comes first then.
 _CALL_S = 2e-4
 _SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading

@@ -72,7 +72,6 @@ def test_different_work_is_compared_by_a_rate_and_every_field_is_named(
     ("entry", "field"),
     [
         (an_entry(precision=precision(None)), "/precision/observed"),
-        (an_entry(method_version="2"), "/method_version"),
         (an_entry(spec={"framework": "jax"}), "/framework"),
         (an_entry(device={"id": "gpu:0", "host": "here", "model": "Test CPU", "kind": "cpu"}), "/device/id"),
         (of_params(mode="dispatch"), "/params/mode"),
@@ -84,6 +83,12 @@ def test_the_same_work_may_be_done_elsewhere_and_in_other_ways(entry: Comparison
     assert (found.same_work, found.not_compared) == (True, [])
     assert [each.field for each in found.differences] == [field]
     assert len(found.notes) == 1
+
+
+def test_another_method_of_measuring_is_no_change_of_speed() -> None:
+    found = between(an_entry(), an_entry(method_version="2"))
+    assert not found.same_work
+    assert [each.field for each in found.differences] == ["/method_version"]
 
 
 def test_the_third_of_several_results_counts_too() -> None:

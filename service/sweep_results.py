@@ -12,7 +12,7 @@ import anyio.to_thread
 from pydantic import JsonValue
 
 from dyno import sweep_tables
-from dyno.measure import compare_results, ratios, round_ratios, statistics
+from dyno.measure import compare_results, ratios, statistics
 from dyno.models import sweep
 from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.job import Status
@@ -156,7 +156,7 @@ def _ratio_over_rounds(pairs: Sequence[tuple[Metric, Metric]]) -> Ratio:
         return Ratio(verdict=Comparative.INCONCLUSIVE, value=None, reason="a figure is missing, zero or below")
     firsts, seconds = zip(*values, strict=True)
     over, under = (seconds, firsts) if pairs[0][0].better == "higher" else (firsts, seconds)
-    found = round_ratios.ratio_over_rounds(over, under, _HOW.confidence)
+    found = ratios.ratio_over_rounds(over, under, _HOW.confidence)
     return Ratio(
         verdict=ratios.comparative_verdict(found.interval, _HOW.margin),
         value=found.interval.value,

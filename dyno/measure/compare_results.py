@@ -75,7 +75,7 @@ class SharedMetrics:
     def choose(self, requested: str | None, what: str) -> str:
         """The metric to compare: `requested`, or the first. `what` names such a metric in a message.
 
-        Raises NotComparable if there is none, and InvalidComparison if it isn't the requested one.
+        Raises NotComparable if there is none, and InvalidComparison if the requested metric can't be compared.
         """
         if not self.comparable:
             totals = f"{_words(self.totals)} would depend on the amount of work"

@@ -1,4 +1,4 @@
-"""The ratio of two means with its interval: for independent runs, and for interleaved pairs.
+"""The ratio of two means with its interval: for independent runs, interleaved pairs, and jobs in rounds.
 
 Independent runs use Fieller's interval (1940; 1954, Journal of the Royal Statistical Society B 16). It holds all
 ratios r for which N - r D does not differ from zero, where N and D are the two means. The variances of the groups may
@@ -13,6 +13,11 @@ of any linear drift. This is the analysis of a two-period cross-over trial (Hill
 Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Trials, 2nd ed. 2003, ch. 2): Student's t
 with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on logarithms, so
 swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
+
+Jobs that took turns in rounds, as the points of a sweep do: each round gives one ratio of two jobs' values, so changes
+of the machine from round to round cancel. The order within a round is random, so changes within one are scatter. The
+interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers what differs between
+jobs of the same spec, which the runs of a single job don't show.
 """
 
 import bisect
@@ -22,7 +27,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
-from dyno.measure.statistics import CONFIDENCE, Interval, student_t
+from dyno.measure.statistics import CONFIDENCE, Interval, mean_interval, student_t
 from dyno.models.comparison import POWER, Comparative
 
 _LARGEST_LOG = 10.0  # e**10 exceeds the ratio of any two devices
@@ -218,3 +223,26 @@ def paired_ratio(
     error, t = with_more(0).error, student_t(degrees, confidence)
     interval = Interval(math.exp(centre), math.exp(centre - t * error), math.exp(centre + t * error))
     return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more, step=2)
+
+
+def ratio_over_rounds(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+) -> RatioEstimate:
+    """The geometric mean of the rounds' ratios. The values are in the order of the rounds.
+
+    Raises ValueError for unequal lengths, no rounds, or a value that isn't above zero.
+    """
+    if len(numerators) != len(denominators) or not numerators:
+        raise ValueError("a ratio over rounds needs one value of each point in every round")
+    if min(*numerators, *denominators) <= 0:
+        raise ValueError("a ratio over rounds needs values above zero")
+    logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
+    found = mean_interval(logs, confidence)
+    centre = math.exp(found.value or 0.0)
+    if found.low is None or found.high is None:
+        return RatioEstimate(Interval(centre, reason="an interval needs at least two rounds"))
+    degrees = len(logs) - 1
+    t = student_t(degrees, confidence)
+    error = (found.high - found.low) / 2 / t
+    interval = Interval(centre, math.exp(found.low), math.exp(found.high))
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t))

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from dyno.measure.ratios import ratio_of_means
-from dyno.measure.round_ratios import ratio_over_rounds
+from dyno.measure.ratios import ratio_of_means, ratio_over_rounds
 
 SWEEPS = 400
 DRIFT, BETWEEN_JOBS, BETWEEN_RUNS = 0.03, 0.01, 0.002  # relative: over a sweep, and standard deviations

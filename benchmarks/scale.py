@@ -69,7 +69,8 @@ METHOD = """Median and p99 of {n} requests on one connection, or of claims by a 
     `benchmarks/copies.lua` repeats the commands that write its keys and its entries in the indexes, with new ids. Redis
     writes no file."""
 MEMORY = """`keys`: MEMORY USAGE of all keys of one job. `all`: growth of Redis' memory in the largest size, by job; it
-    includes indexes. The finished job is a `matmul` with a result and samples of five runs."""
+    includes indexes, also that of a label which no other job has. The finished job is a `matmul` with a result and
+    samples of five runs."""
 OTHERS = """{polls} polls a second on {lists} connections, alone and beside {lists} connections that request the list by
     a label that no job has again and again; {n} stretches of {seconds:g} s each, in turns."""
 

@@ -11,6 +11,13 @@ _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
+def scaled_unit(value: float, unit: str) -> tuple[float, str]:
+    """What to divide figures of this size by, and the unit that they then have: (1e12, "TFLOP/s")."""
+    if unit not in _PREFIXED:
+        return 1.0, unit
+    return next(((factor, prefix + unit) for factor, prefix in _PREFIXES if abs(value) >= factor), (1.0, unit))
+
+
 def format_quantity(value: float | None, unit: str) -> str:
     """A figure with an SI prefix if its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
     if value is None:
@@ -19,10 +26,15 @@ def format_quantity(value: float | None, unit: str) -> str:
         return f"{value:.4g}"
     if unit not in _PREFIXED:
         return f"{value:,.4g} {unit}" if abs(value) < 1e4 else f"{value:,.0f} {unit}"
-    for factor, prefix in _PREFIXES:
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {prefix}{unit}"
-    return f"{value:.4g} {unit}"
+    factor, unit = scaled_unit(value, unit)
+    return f"{value / factor:.4g} {unit}"
+
+
+def format_duration(time_s: float) -> str:
+    """Such as `40 s`, `12 min` or `3.5 h`."""
+    if time_s < 100:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
 
 
 Schema = Mapping[str, Any]

@@ -117,7 +117,16 @@ def check_anonymous(request: Request, settings: Settings) -> None:
         raise HostNotAllowed(f'"{", ".join(asked)[:100]}" is not a name of this host; {_FIRST_A_KEY}')
     if proxy := next(filter(_OF_PROXIES.fullmatch, request.headers), None):
         raise ProxyNotAllowed(f"the header {proxy} shows that the request came through a proxy; {_FIRST_A_KEY}")
-    if request.method not in _CHANGES_NOTHING and not _is_own_page(request, asked[0], settings):
+    check_origin(request, settings)
+
+
+def check_origin(request: Request, settings: Settings) -> None:
+    """Refuse changes that a page of another origin requests, as its browser adds what identifies the user.
+
+    Raises OriginNotAllowed.
+    """
+    host = request.headers.get("host", "")
+    if request.method not in _CHANGES_NOTHING and not _is_own_page(request, host, settings):
         raise OriginNotAllowed("a page of another origin sent this request; allow its origin in DYNO_CORS_ORIGINS")
 
 

@@ -12,6 +12,7 @@ from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems, result_history
+from service.dashboard import pages
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
 from service.routes import (
@@ -67,7 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_results = (results, comparisons, baselines, sweeps, history)
-    parts = (jobs, events, artifacts, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health)
+    parts = (jobs, events, artifacts, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

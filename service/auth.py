@@ -29,6 +29,14 @@ def bearer_token(request: Request) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
+SESSION_COOKIE = "dyno_key"  # a browser's API key, which the dashboard's form for it sets
+
+
+def secret_of(request: Request) -> str | None:
+    """The API key of the request: its bearer token, else that of a browser's session. Raises RepeatedHeader."""
+    return bearer_token(request) or request.cookies.get(SESSION_COOKIE)
+
+
 async def check_weights_access(request: Request, state: State) -> None:
     """Check that the attempt's job starts from the requested file.
 
@@ -140,8 +148,8 @@ class Caller(NamedTuple):
 async def authorize(request: Request) -> Caller:
     """Identify the caller and check the route's rule. Runs before every route, before the body is read.
 
-    Raises NotAuthorized (no key, or an unknown one), RepeatedHeader, ScopeMissing, LimitReached, and all that
-    `check_anonymous` raises.
+    Raises NotAuthorized (no key, or an unknown one), RepeatedHeader, ScopeMissing, LimitReached, OriginNotAllowed, and
+    all that `check_anonymous` raises.
     """
     row = (request.method, request.scope["route"].path)
     rule: RouteRule = request.app.state.rules[row]
@@ -162,17 +170,19 @@ def likely_viewer(request: Request, state: State) -> Viewer | None:
 
     The data may be read before `authorize` has replied, but not shown.
     """
-    secret = bearer_token(request)
+    secret = secret_of(request)
     key = None if secret is None else state.keys.last_admitted(secret)
     return None if key is None else Caller(key).viewer
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
     """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
-    secret = bearer_token(request)
+    secret = secret_of(request)
     with problems.hide_store_details():
         key = None if secret is None else await state.keys.admit(secret)
     if key is not None:
+        if bearer_token(request) is None:
+            anonymous_access.check_origin(request, state.settings)
         middleware.caller_key.set(key.id)
         return Caller(key)
     if row[1].startswith(ALWAYS_NEED_KEY) or await state.gate.closed(while_away=row == WITHOUT_STORE):

@@ -290,6 +290,8 @@ async def respond(request: Request, error: Exception) -> Response:
     """The problem for an error that a route raised."""
     if isinstance(error, DynoError):
         return await _of_dyno(request, error)
+    if isinstance(error, RequestValidationError):
+        return await _of_parameters(request, error)
     return await (_of_disconnect if isinstance(error, ClientDisconnect) else _unexpected)(request, error)
 
 

@@ -28,11 +28,16 @@ from dyno.workloads import fill_defaults, validate_params
 from dyno.workloads.contract import Params, ResolvedSpec, Workload
 from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType
 
+JSON = "application/json"
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The whole body. Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow."""
+
+async def read_body(request: Request, settings: Settings, media_type: str = JSON) -> bytes:
+    """The whole body, which must be of `media_type`.
+
+    Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow.
+    """
     max_bytes, within_s = settings.max_body_bytes, settings.body_timeout_s
-    _check_content_type(request)
+    _check_content_type(request, media_type)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
         raise BodyTooLarge(f"the body has {declared[:20]} bytes; the limit is {max_bytes}")
@@ -55,18 +60,18 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
         body.clear()  # the traceback of an error would keep the bytes in memory until garbage collection
 
 
-def _check_content_type(request: Request) -> None:
-    """Accept only application/json: browsers send form and text bodies of foreign pages without a CORS preflight."""
+def _check_content_type(request: Request, wanted: str) -> None:
+    """Routes of the API accept only JSON: browsers send forms and text of foreign pages without a CORS preflight."""
     sent = [value for name, value in request.scope["headers"] if name in (b"content-type", b"content-encoding")]
-    if sent == [b"application/json"]:
+    if sent == [wanted.encode()]:
         return
     media_type, *parameters = (part.strip().lower() for part in _header_values(request, "content-type").split(";"))
-    if media_type != "application/json":
+    if media_type != wanted:
         given = f'"{media_type}"' if media_type else "missing"
-        raise UnsupportedMediaType(f'Content-Type is {given}; send "application/json"')
+        raise UnsupportedMediaType(f'Content-Type is {given}; send "{wanted}"')
     charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
     if any(charset not in ("utf-8", "utf8") for charset in charsets):
-        raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not supported; send JSON in UTF-8')
+        raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not supported; send UTF-8')
     encoding = (_header_values(request, "content-encoding") or "identity").strip().lower()
     if encoding != "identity":
         raise UnsupportedMediaType(f'the Content-Encoding "{encoding}" is not supported; send the body unencoded')

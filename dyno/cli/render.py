@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
-from dyno.formatting import describe_schema, format_quantity
+from dyno.formatting import describe_schema, format_duration, format_quantity
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
@@ -350,15 +350,8 @@ def _ended(now: Sweep) -> int:
 
 
 def _sweep_state(now: Sweep) -> str:
-    left = f", about {_duration(now.eta_s)} left" if now.eta_s and now.eta_s >= 1 else ""
+    left = f", about {format_duration(now.eta_s)} left" if now.eta_s and now.eta_s >= 1 else ""
     return f"{now.id} {_ended(now)} of {now.counts['total']} jobs done{left}"
-
-
-def _duration(time_s: float) -> str:
-    """Such as `40 s`, `12 min` or `3.5 h`."""
-    if time_s < 100:
-        return f"{time_s:.0f} s"
-    return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
 
 
 def sweep(console: Console, found: Sweep) -> None:

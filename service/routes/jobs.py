@@ -217,11 +217,11 @@ async def rerun(
     The spec is checked as if submitted now. If it can't run any more, the pointers of the errors are into the job's
     spec.
     """
-    submitted = await _submit_rerun(state, job_id, idempotency_key)
+    submitted = await submit_rerun(state, job_id, idempotency_key)
     return await streaming.accepted_job(state, submitted, preferred_wait_s)
 
 
-async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
+async def submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return earlier  # before the old job is read, as that may be deleted

@@ -1,16 +1,13 @@
 """The API document as a page: Swagger UI, served completely from this host."""
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
 
 from fastapi import APIRouter, Response
-from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse
 
 from service import auth, dependencies
+from service.static_files import StaticFile, file_response, read_files
 
 router = APIRouter(include_in_schema=False)
 
@@ -20,39 +17,14 @@ PAGE_POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-
-class Asset(NamedTuple):
-    """A file of the page."""
-
-    content: bytes
-    media_type: str
-    etag: str
-
-
 _OURS, _SWAGGER_UI = files(__name__), files(__name__) / "swagger-ui"
-_ASSETS = {
-    "page.js": (_OURS, "text/javascript"),
-    "page.css": (_OURS, "text/css"),
-    "swagger-ui-bundle.js": (_SWAGGER_UI, "text/javascript"),
-    "swagger-ui.css": (_SWAGGER_UI, "text/css"),
-}
 
 
 @cache
-def assets() -> Mapping[str, Asset]:
+def assets() -> Mapping[str, StaticFile]:
     """All files by name: 1.7 MB, read once."""
-    found = {}
-    for name, (folder, media_type) in _ASSETS.items():
-        content = (folder / name).read_bytes()
-        found[name] = Asset(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
-
-
-@router.get("/")
-@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
-async def root() -> Response:
-    """Redirect to the documentation."""
-    return RedirectResponse("docs")
+    ours = (_OURS / name for name in ("page.js", "page.css"))
+    return read_files((*ours, *(_SWAGGER_UI / name for name in ("swagger-ui-bundle.js", "swagger-ui.css"))))
 
 
 @router.get("/docs")
@@ -67,10 +39,4 @@ async def page() -> Response:
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def asset(asset: str, if_none_match: dependencies.IfNoneMatch) -> Response:
     """A script or style sheet of the page."""
-    found = assets().get(asset)
-    if found is None:
-        raise HTTPException(404)
-    headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
-    if dependencies.etag_matches(if_none_match, found.etag):
-        return Response(status_code=304, headers=headers)
-    return Response(found.content, media_type=found.media_type, headers=headers)
+    return file_response(assets().get(asset), if_none_match)

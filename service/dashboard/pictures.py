@@ -1,0 +1,216 @@
+"""Pictures of results as SVG within a page. Colours and type sizes come from the page's style sheet.
+
+Each has a title for screen readers. The page has the figures behind it as a table.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from dyno.formatting import format_quantity, scaled_unit
+from dyno.models.result import Epoch, Metric, Phases, RunSamples
+
+WIDTH = 720
+MOST_POINTS = 1500  # of a picture: more can't be told apart
+_MARGIN = 0.06  # of an axis, beyond its outermost values
+_BINS = 40
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places values between two coordinates. `unit` is that of the ticks' labels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    unit: str
+
+    def place(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, most: int = 6) -> Iterator[tuple[float, str]]:
+        """Coordinates and labels of round values. The first label has the unit."""
+        factor, unit = scaled_unit(max(abs(self.low), abs(self.high)), self.unit)
+        step = _round_step((self.high - self.low) / factor / most)
+        first, last = math.ceil(self.low / factor / step), math.floor(self.high / factor / step)
+        shown = "" if unit == "1" else f" {unit}"
+        for number in range(first, last + 1):
+            label = f"{number * step:.6g}"
+            yield self.place(number * step * factor), label + shown if number == last else label
+
+
+def axis(values: Sequence[float], start: float, end: float, unit: str, *, from_zero: bool = False) -> Axis:
+    """An axis that holds all values, and a little more."""
+    low, high = min(values), max(values)
+    margin = _MARGIN * (high - low) or abs(high) * _MARGIN or 1.0
+    return Axis(0.0 if from_zero else low - margin, high + margin, start, end, unit)
+
+
+def _round_step(least: float) -> float:
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - 1e-9))
+
+
+class Picture:
+    """An SVG that is drawn shape by shape."""
+
+    def __init__(self, title: str, height: float, width: float = WIDTH) -> None:
+        self.width, self.height = width, height
+        box = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "class": "picture"}
+        self._root = ElementTree.Element("svg", box)
+        ElementTree.SubElement(self._root, "title").text = title
+
+    def add(self, shape: str, css: str, title: str | None = None, **attributes: Any) -> None:
+        """Add a shape of the style sheet's class `css`; `title` is shown beside the pointer."""
+        texts = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
+        element = ElementTree.SubElement(self._root, shape, {"class": css, **texts})
+        if title:
+            ElementTree.SubElement(element, "title").text = title
+
+    def write(self, x: float, y: float, text: str, anchor: str = "middle") -> None:
+        element = ElementTree.SubElement(self._root, "text", {"x": _short(x), "y": _short(y), "text-anchor": anchor})
+        element.text = text
+
+    def draw_x(self, along: Axis, y: float) -> None:
+        self.add("line", "axis", x1=along.start, x2=along.end, y1=y, y2=y)
+        for x, label in along.ticks():
+            self.add("line", "axis", x1=x, x2=x, y1=y, y2=y + 4)
+            self.write(x, y + 17, label)
+
+    def draw_y(self, along: Axis, x: float, x_end: float) -> None:
+        for y, label in along.ticks(4):
+            self.add("line", "grid", x1=x, x2=x_end, y1=y, y2=y)
+            self.write(x - 6, y + 4, label, "end")
+
+    def markup(self) -> Markup:
+        return Markup(ElementTree.tostring(self._root, encoding="unicode"))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def runs(metric: Metric) -> Markup | None:
+    """A dot for each run, the 95 % interval as a thick line, the prediction of the next result as a thin one."""
+    found = [*metric.by_run, metric.value, metric.low, metric.high]
+    found += [metric.repeat.low, metric.repeat.high] if metric.repeat else []
+    values = [value for value in found if value is not None]
+    if len(metric.by_run) < 2:
+        return None
+    picture, along = (
+        Picture(f"{metric.name}: each run and its intervals", 76),
+        axis(values, 12, WIDTH - 12, metric.unit),
+    )
+    if metric.repeat:
+        bounds = {"x1": along.place(metric.repeat.low), "x2": along.place(metric.repeat.high)}
+        picture.add("line", "repeat", "where the next result falls (95 %)", y1=24, y2=24, **bounds)
+    if metric.low is not None and metric.high is not None:
+        bounds = {"x1": along.place(metric.low), "x2": along.place(metric.high)}
+        picture.add("line", "interval", "95 % interval of these runs", y1=24, y2=24, **bounds)
+    for number, value in enumerate(metric.by_run):
+        title = f"run {number + 1}: {format_quantity(value, metric.unit)}"
+        picture.add("circle", "dot", title, cx=along.place(value), cy=24 + 5 * (number % 3 - 1), r=4.5)
+    picture.draw_x(along, 46)
+    return picture.markup()
+
+
+def samples(taken: Sequence[RunSamples]) -> Markup | None:
+    """Each sample's time in the order in which it was taken, run after run; warm-up is faint."""
+    every = [
+        (run.run, kind, time_s) for run in taken for kind in ("warmup", "samples") for time_s in getattr(run, kind)
+    ]
+    if len(every) < 2:
+        return None
+    step = math.ceil(len(every) / MOST_POINTS)
+    steady = sorted(time_s for _, kind, time_s in every if kind == "samples") or [time_s for *_, time_s in every]
+    top = 1.5 * steady[-1]  # a first warm-up step may take a hundred times as long
+    picture = Picture("the time of each sample, run after run", 190)
+    up = axis([min(time_s for *_, time_s in every), min(top, max(time_s for *_, time_s in every))], 165, 12, "s")
+    picture.draw_y(up, 76, WIDTH)
+    along = Axis(0, len(every), 80, WIDTH - 8, "1")
+    last_run = None
+    for place, (run, kind, time_s) in enumerate(every):
+        if run != last_run:
+            picture.add("line", "edge", x1=along.place(place), x2=along.place(place), y1=8, y2=168)
+            picture.write(along.place(place) + 4, 184, f"run {run + 1}", "start")
+            last_run = run
+        if place % step == 0:
+            height = max(8.0, up.place(min(time_s, up.high)))
+            css = "dot small" if kind == "samples" else "dot small faint"
+            picture.add("circle", css, format_quantity(time_s, "s"), cx=along.place(place), cy=height, r=2)
+    return picture.markup()
+
+
+def histogram(taken: Sequence[RunSamples]) -> Markup | None:
+    """How often which time was measured, without warm-up."""
+    times = sorted(time_s for run in taken for time_s in run.samples)
+    if len(times) < 10 or times[0] == times[-1]:
+        return None
+    width = (times[-1] - times[0]) / _BINS
+    counts = [0] * _BINS
+    for time_s in times:
+        counts[min(_BINS - 1, int((time_s - times[0]) / width))] += 1
+    picture, along = Picture("histogram of the samples", 130), Axis(times[0], times[-1], 80, WIDTH - 12, "s")
+    up = Axis(0, max(counts) * 1.05, 100, 8, "1")
+    picture.draw_y(up, 76, WIDTH)
+    for number, count in enumerate(counts):
+        x, x_end = along.place(times[0] + number * width), along.place(times[0] + (number + 1) * width)
+        if count:
+            title = f"{count} of {len(times)}"
+            picture.add("rect", "bar", title, x=x, width=x_end - x - 1, y=up.place(count), height=100 - up.place(count))
+    picture.draw_x(along, 100)
+    return picture.markup()
+
+
+def phases(of: Phases) -> Markup:
+    """The phases of a process as parts of one bar, in the order in which they happened."""
+    known = [(name.removesuffix("_s"), seconds) for name, seconds in of.model_dump().items() if seconds]
+    total = math.fsum(seconds for _, seconds in known) or 1.0
+    picture, x = Picture("the phases of the first run", 34), 0.0
+    for number, (name, seconds) in enumerate(known):
+        width, title = seconds / total * WIDTH, f"{name}: {format_quantity(seconds, 's')}"
+        picture.add("rect", f"part part-{number % 4}", title, x=x, y=2, width=max(width - 1, 0.6), height=30)
+        if width > 9 * len(name):
+            picture.write(x + width / 2, 21, name)
+        x += width
+    return picture.markup()
+
+
+def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
+    """`figure`, loss or accuracy, of each epoch on the training data, and on the held-out data as a second line."""
+    lines = {css: [(e.index + 1, getattr(e, name)) for e in epochs] for css, name in _lines(figure)}
+    known = {css: [(x, y) for x, y in line if y is not None] for css, line in lines.items()}
+    values = [y for line in known.values() for _, y in line]
+    if len(epochs) < 2 or not values:
+        return None
+    picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), axis([1, len(epochs)], 60, WIDTH / 2 - 12, "1")
+    up = axis(values, 150, 12, "1")
+    picture.draw_y(up, 56, WIDTH / 2)
+    for css, line in known.items():
+        points = " ".join(f"{along.place(x):.1f},{up.place(y):.1f}" for x, y in line)
+        picture.add("polyline", css, points=points)
+        for x, y in line:
+            picture.add("circle", f"{css} dot", f"epoch {x}: {y:.4g}", cx=along.place(x), cy=up.place(y), r=3)
+    picture.draw_x(along, 150)
+    return picture.markup()
+
+
+def _lines(figure: str) -> Sequence[tuple[str, str]]:
+    return ("line", figure), ("line second", f"validation_{figure}")
+
+
+def sparkline(values: Sequence[float]) -> Markup | None:
+    """The values, oldest first, as a small line."""
+    if len(values) < 2:
+        return None
+    picture, along, up = Picture(f"the last {len(values)} results", 24, 90), Axis(0, len(values) - 1, 3, 87, "1"), None
+    up = axis(values, 21, 3, "1")
+    points = [(along.place(number), up.place(value)) for number, value in enumerate(values)]
+    picture.add("polyline", "line", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
+    picture.add("circle", "dot small", cx=points[-1][0], cy=points[-1][1], r=2.5)
+    return picture.markup()

@@ -1,0 +1,106 @@
+"""Render templates as pages: filters for figures and times, what a page may load, and errors as pages."""
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from dyno.errors import DynoError
+from dyno.formatting import format_duration, format_quantity
+from dyno.measure.warning_codes import CODES
+from dyno.models.spec import DeviceSelector, Spec
+from dyno.workloads.contract import Workload
+from service import problems
+from service.auth import Caller
+
+# A page loads style sheets, scripts and pictures of this origin only, and runs nothing else.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+# With "no-referrer", browsers would send "Origin: null" with the page's own forms.
+_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Cache-Control": "no-cache, private"}
+SIGNS = {"trusted": "✓", "indicative": "~", "untrusted": "✗"}
+
+
+def ago(moment: datetime | None) -> str:
+    """Such as `3 min ago`."""
+    if moment is None:
+        return "never"
+    return f"{format_duration(max(0.0, (datetime.now(UTC) - moment).total_seconds()))} ago"
+
+
+def as_text(value: object) -> str:
+    """A param as JSON, but text without quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def selector_text(device: DeviceSelector) -> str:
+    """The id, else the model, else the kind; `any` for all devices."""
+    return device.id or device.model or device.kind or "any"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("service.dashboard"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    templates.filters |= {"quantity": format_quantity, "duration": format_duration, "ago": ago}
+    templates.filters |= {"as_text": as_text, "selector": selector_text}
+    templates.globals |= {"signs": SIGNS, "codes": CODES}
+    return templates
+
+
+def page(request: Request, caller: Caller, template: str, context: Mapping[str, Any], status: int = 200) -> Response:
+    """The page that `template` makes of `context`."""
+    text = _environment().get_template(template).render(context, caller=caller, path=request.url.path)
+    return HTMLResponse(text, status, _HEADERS)
+
+
+def see_other(path: str) -> Response:
+    """Go to `path` after a form was sent."""
+    return RedirectResponse(path, 303)
+
+
+def unusual_params(workloads: Mapping[str, Workload], spec: Spec) -> dict[str, Any]:
+    """The params that differ from the workload's defaults; all of them if this service doesn't know the workload."""
+    known = workloads[spec.workload].params.model_fields if spec.workload in workloads else {}
+    return {name: value for name, value in spec.params.items() if name not in known or value != known[name].default}
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages. Without a key, where one is needed, it leads to the form for the key."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def answer_with_page(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except problems.NotAuthorized:
+                wanted = request.url.path if request.method == "GET" else "/"
+                return see_other(f"/login?next={quote(wanted)}")
+            except (DynoError, RequestValidationError) as error:
+                return await error_page(request, error)
+
+        return answer_with_page
+
+
+async def error_page(request: Request, error: Exception) -> Response:
+    """The problem that the API would respond, as a page."""
+    response = await problems.respond(request, error)
+    problem = json.loads(bytes(response.body))
+    return page(request, Caller(), "error.html", {"problem": problem}, response.status_code)

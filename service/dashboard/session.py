@@ -1,0 +1,58 @@
+"""Log in with an API key, and out. The key is the session: its cookie meets the same checks as a bearer token.
+
+The cookie isn't readable by scripts, isn't sent with requests from other sites, and ends with the browser.
+"""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from dyno.errors import LimitReached
+from service import anonymous_access, auth
+from service.dashboard.forms import read_form
+from service.dashboard.rendering import PageRoute, page, see_other
+from service.state import State
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/login")
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def form(request: Request, next: str = "/") -> Response:
+    """The form for the key."""
+    return page(request, auth.Caller(), "login.html", {"next": _own_path(next), "refused": None})
+
+
+@router.post("/login")
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def log_in(request: Request) -> Response:
+    """Keep the key in a cookie, and go to the page that asked for it."""
+    state: State = request.app.state.opened
+    anonymous_access.check_origin(request, state.settings)
+    given = await read_form(request, state.settings)
+    secret, following = given.get("key", "").strip(), _own_path(given.get("next", "/"))
+    try:
+        known = await state.keys.admit(secret) is not None
+    except LimitReached:  # a known key that sends too many requests
+        known = True
+    if not known:
+        refused = "This key is unknown or revoked."
+        return page(request, auth.Caller(), "login.html", {"next": following, "refused": refused}, 401)
+    response = RedirectResponse(following, 303)
+    is_https = request.url.scheme == "https"
+    response.set_cookie(auth.SESSION_COOKIE, secret, httponly=True, samesite="strict", secure=is_https)
+    return response
+
+
+@router.post("/logout")
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def log_out(request: Request) -> Response:
+    """Forget the key."""
+    anonymous_access.check_origin(request, request.app.state.opened.settings)
+    response = see_other("/login")
+    response.delete_cookie(auth.SESSION_COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _own_path(text: str) -> str:
+    """The path if it is one of this origin, else the start page: a link could lead to another site."""
+    return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"

@@ -1,0 +1,115 @@
+"""The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from dyno.errors import DynoError, FieldError, InvalidSpec, UnknownWorkload
+from dyno.formatting import describe_schema, format_duration
+from dyno.models.inventory import WorkloadEntry
+from service import submission, validation
+from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires
+from service.dashboard.forms import as_spec, read_form
+from service.dashboard.rendering import PageRoute, as_text, page, see_other
+from service.dependencies import StateDep
+from service.routes import workloads as workload_routes
+from service.state import State
+
+router = APIRouter(prefix="/workloads", include_in_schema=False, route_class=PageRoute)
+
+
+class Field(NamedTuple):
+    """An input of the form. With `choices` it is a list to choose from. `hint`: the values that it takes."""
+
+    name: str
+    label: str
+    default: str
+    hint: str
+    choices: Sequence[str] = ()
+
+
+@router.get("")
+@requires(READ, EVERYBODYS)
+async def browse(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """All workloads."""
+    found = await workload_routes.browse(state)
+    return page(request, caller, "workloads.html", {"workloads": found.data})
+
+
+@router.get("/{name}")
+@requires(READ, EVERYBODYS)
+async def show(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """The form. Values in the query, such as `params.n=512`, are filled in."""
+    return await _form(request, state, caller, name, dict(request.query_params))
+
+
+@router.post("/{name}")
+@requires(SUBMIT, OWN)
+async def submit(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """Queue the job and show it; or show the form again with what is wrong with it."""
+    fields = await read_form(request, state.settings)
+    try:
+        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+        submitted = await submission.submit(state, asked, None)
+    except UnknownWorkload:
+        raise
+    except InvalidSpec as invalid:
+        return await _form(request, state, caller, name, fields, invalid.errors)
+    except DynoError as refused:
+        return await _form(request, state, caller, name, fields, [FieldError("", refused.code, refused.detail)])
+    return see_other(f"/jobs/{submitted.stored.id}")
+
+
+@router.post("/{name}/estimate")
+@requires(SUBMIT, OWN)
+async def estimate(request: Request, name: str, state: StateDep) -> Response:
+    """What the job would take, or the first thing that is wrong with it, in words."""
+    fields = await read_form(request, state.settings)
+    try:
+        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+        admission = await submission.admit_request(state, submission.within_rights(state, asked))
+    except InvalidSpec as invalid:
+        wrong = invalid.errors[0]
+        return PlainTextResponse(f"{wrong.pointer.strip('/').replace('/', '.')}: {wrong.detail}", 422)
+    except DynoError as refused:
+        return PlainTextResponse(refused.detail, 422)
+    expected = admission.estimate
+    text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
+    return PlainTextResponse("; ".join([text, *(each.message for each in admission.warnings)]))
+
+
+async def _form(
+    request: Request,
+    state: State,
+    caller: Caller,
+    name: str,
+    given: Mapping[str, str],
+    errors: Sequence[FieldError] = (),
+) -> Response:
+    entry = await workload_routes.show(name, state)
+    context = {
+        "entry": entry,
+        "params": list(_params(entry)),
+        "devices": await state.devices.read(),
+        "given": given,
+        "errors": errors,
+        "wrong": {error.pointer.strip("/").replace("/", "."): error.detail for error in errors},
+    }
+    return page(request, caller, "workload.html", context, 422 if errors else 200)
+
+
+def _params(entry: WorkloadEntry) -> Iterator[Field]:
+    for name, schema in entry.params.get("properties", {}).items():
+        default = schema.get("default")
+        text = "" if default is None else as_text(default)
+        choices = _choices(schema)
+        hint = "" if choices else describe_schema(schema, entry.params)
+        yield Field(f"params.{name}", name, text, ". ".join(filter(None, (schema.get("description"), hint))), choices)
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    return [as_text(value) for value in schema.get("enum", ())]

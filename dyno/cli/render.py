@@ -23,7 +23,7 @@ from dyno.formatting import describe_schema, format_duration, format_quantity
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
-from dyno.models.comparison import Compared, Comparison, Ratio
+from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Job
 from dyno.models.result import Artifact, Metric, Result, Training
 from dyno.models.sweep import PARAM, Sweep, SweepSummary
@@ -192,31 +192,13 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 def _speed_ups(answer: Comparison) -> Iterator[str]:
     """A sentence for each result but the base, such as "H200: 29 x EPYC (28.5 to 29.6), FASTER"."""
-    names = _names(answer)
+    names = result_names(answer)
     for name, row in zip(names, answer.results, strict=True):
         if (ratio := row.ratio) is None:
             continue
         value = "–" if ratio.value is None else f"{ratio.value:.4g}"
         more = f"; about {ratio.more_runs} more runs of each would decide" if ratio.more_runs else ""
         yield f"{name}: {value} x {names[answer.base]} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
-
-
-_NAMING = ("/workload", "/framework", "/replicas", "/device/model")
-
-
-def _names(answer: Comparison) -> list[str]:
-    """What tells the results apart: the differing params, framework and so on; else their jobs."""
-    parts: list[list[str]] = [[] for _ in answer.results]
-    fields = {difference.field for difference in answer.differences}
-    for difference in answer.differences:
-        is_param = difference.field.startswith("/params/") and "/workload" not in fields
-        if is_param or difference.field in _NAMING:
-            label = difference.field.rpartition("/")[2] + " " if is_param or difference.field == "/replicas" else ""
-            for part, value in zip(parts, difference.values, strict=True):
-                part.extend([] if value is None else [f"{label}{value}"])
-    names = [", ".join(part) for part in parts]
-    are_apart = all(names) and len({*names}) == len(names)
-    return names if are_apart else [row.arm or row.job for row in answer.results]
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:

@@ -200,6 +200,24 @@ class UnfinishedComparison(Stored):
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
 
 
+_NAMING = ("/workload", "/framework", "/replicas", "/device/model")
+
+
+def result_names(answer: Comparison) -> list[str]:
+    """What tells the results apart: the differing params, framework and so on; else their jobs."""
+    parts: list[list[str]] = [[] for _ in answer.results]
+    fields = {difference.field for difference in answer.differences}
+    for difference in answer.differences:
+        is_param = difference.field.startswith("/params/") and "/workload" not in fields
+        if is_param or difference.field in _NAMING:
+            label = difference.field.rpartition("/")[2] + " " if is_param or difference.field == "/replicas" else ""
+            for part, value in zip(parts, difference.values, strict=True):
+                part.extend([] if value is None else [f"{label}{value}"])
+    names = [", ".join(part) for part in parts]
+    are_apart = all(names) and len({*names}) == len(names)
+    return names if are_apart else [row.arm or row.job for row in answer.results]
+
+
 def new_comparison_id() -> str:
     """`cmp_` and a ULID."""
     return f"cmp_{new_ulid()}"

@@ -12,6 +12,7 @@ from fastapi import Request
 
 from dyno.settings import Settings
 from service import validation
+from service.problems import MalformedBody
 
 FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 500
@@ -23,7 +24,7 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
     try:
         return dict(parse_qsl(body.decode(), max_num_fields=_MOST_FIELDS))
     except ValueError as error:
-        raise validation.MalformedBody(f"the form can't be read: {error}") from error
+        raise MalformedBody(f"the form can't be read: {error}") from error
 
 
 def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 
 from service import auth, dependencies
-from service.dashboard import home, job, session, workloads
+from service.dashboard import compare, fleet, history, home, job, session, sweeps, workloads
 from service.static_files import StaticFile, file_response, read_files
 
 router = APIRouter(include_in_schema=False)
-for part in (home, job, workloads, session):
+for part in (home, job, compare, sweeps, history, workloads, fleet, session):
     router.include_router(part.router)
 
 

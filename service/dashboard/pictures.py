@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from dyno.formatting import format_quantity, scaled_unit
+from dyno.models.comparison import Comparison, Ratio
+from dyno.models.history import ResultSeries
 from dyno.models.result import Epoch, Metric, Phases, RunSamples
 
 WIDTH = 720
@@ -65,7 +67,7 @@ class Picture:
         self._root = ElementTree.Element("svg", box)
         ElementTree.SubElement(self._root, "title").text = title
 
-    def add(self, shape: str, css: str, title: str | None = None, **attributes: Any) -> None:
+    def add(self, shape: str, css: str, title: str | None = None, /, **attributes: Any) -> None:
         """Add a shape of the style sheet's class `css`; `title` is shown beside the pointer."""
         texts = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
         element = ElementTree.SubElement(self._root, shape, {"class": css, **texts})
@@ -197,6 +199,84 @@ def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
         for x, y in line:
             picture.add("circle", f"{css} dot", f"epoch {x}: {y:.4g}", cx=along.place(x), cy=up.place(y), r=3)
     picture.draw_x(along, 150)
+    return picture.markup()
+
+
+def compared(comparison: Comparison, names: Sequence[str]) -> Markup:
+    """A dot for each result, with its 95 % interval as a thick line, on one axis."""
+    rows = comparison.results
+    picture = Picture(f"{comparison.metric} of each result", 40 * len(rows) + 36)
+    found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None]
+    along = axis(found or [0.0, 1.0], WIDTH * 0.36, WIDTH - 12, comparison.unit)
+    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
+        y = 40 * number + 22
+        picture.write(along.start - 12, y + 4, name, "end")
+        if row.low is not None and row.high is not None:
+            picture.add("line", "interval", y1=y, y2=y, x1=along.place(row.low), x2=along.place(row.high))
+        if row.value is not None:
+            title = format_quantity(row.value, comparison.unit)
+            picture.add("circle", "dot", title, cx=along.place(row.value), cy=y, r=5)
+    picture.draw_x(along, 40 * len(rows) + 8)
+    return picture.markup()
+
+
+def ratio(of: Ratio, margin: float) -> Markup | None:
+    """A ratio with its interval on a logarithmic axis; the band holds ratios that count as the same."""
+    if of.value is None or of.value <= 0:
+        return None
+    known = [of.value, of.low or of.value, of.high or of.value, 1 / (1 + margin), 1 + margin]
+    values = [math.log(each) for each in known if each > 0]
+    along = axis(values, 12, WIDTH / 2 - 12, "1")
+    picture = Picture(f"{of.value:.4g} times as good", 50, WIDTH / 2)
+    low, high = along.place(-math.log1p(margin)), along.place(math.log1p(margin))
+    picture.add("rect", "band", f"within {100 * margin:g} %: the same", x=low, width=high - low, y=4, height=24)
+    picture.add("line", "axis", x1=along.place(0), x2=along.place(0), y1=2, y2=30)
+    if of.low and of.high:
+        bounds = {"x1": along.place(math.log(of.low)), "x2": along.place(math.log(of.high))}
+        picture.add("line", "interval", y1=16, y2=16, **bounds)
+    picture.add("circle", "dot", cx=along.place(math.log(of.value)), cy=16, r=5)
+    for each in sorted({1.0, of.value} | ({of.low, of.high} if of.low and of.high else set())):
+        if each == 1.0 or abs(along.place(math.log(each)) - along.place(0)) > 36:
+            picture.write(along.place(math.log(each)), 44, f"{each:.3g}")
+    return picture.markup()
+
+
+def history(series: ResultSeries) -> Markup | None:
+    """The points of a series over time: their verdicts as shapes, changes and new software as vertical lines."""
+    points = [(point, point.adjusted_value or point.value) for point in series.points]
+    if not points:
+        return None
+    picture = Picture(f"{series.metric} over time", 210)
+    times = [point.time.timestamp() for point, _ in points]
+    along = (
+        axis(times, 80, WIDTH - 12, "1") if times[0] != times[-1] else Axis(times[0] - 1, times[0] + 1, 80, 708, "1")
+    )
+    up = axis([value for _, value in points], 168, 14, series.unit)
+    picture.draw_y(up, 76, WIDTH)
+    for context in series.contexts[1:]:
+        x = along.place(context.since.timestamp())
+        picture.add("line", "edge", "new software", x1=x, x2=x, y1=8, y2=170)
+    for change in series.changes:
+        x = along.place(change.time.timestamp())
+        picture.add("line", "change", f"{change.ratio:.3g} times as good from here", x1=x, x2=x, y1=8, y2=170)
+        picture.write(x, 184, f"x {change.ratio:.3g}")
+    for point, value in points:
+        x, y = along.place(point.time.timestamp()), up.place(value)
+        title = f"{format_quantity(value, series.unit)}, {point.verdict}, {point.time:%Y-%m-%d %H:%M}"
+        if point.verdict == "trusted":
+            picture.add("circle", "dot", title, cx=x, cy=y, r=4)
+        else:
+            picture.add(
+                "rect",
+                "dot" if point.verdict == "indicative" else "dot faint",
+                title,
+                x=x - 3,
+                y=y - 3,
+                width=6,
+                height=6,
+            )
+    for moment, anchor in ((series.points[0].time, "start"), (series.points[-1].time, "end")):
+        picture.write(along.place(moment.timestamp()), 204, f"{moment:%Y-%m-%d %H:%M}", anchor)
     return picture.markup()
 
 

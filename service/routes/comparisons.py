@@ -249,7 +249,7 @@ async def create(
     """
     if isinstance(asked, validation.ComparisonRequest):
         return await _begun(asked, state, idempotency_key)
-    comparison = (await _made(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
+    comparison = (await compare_results_of(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
     await comparisons.keep(comparison)
     response.headers["Location"] = comparison.urls.self
     return comparison
@@ -264,7 +264,8 @@ async def _begun(asked: validation.ComparisonRequest, state: State, idempotency_
     return Response(begun.model_dump_json(by_alias=True), 202, headers, "application/json")
 
 
-async def _made(asked: CompareResults, state: State) -> Comparison:
+async def compare_results_of(asked: CompareResults, state: State) -> Comparison:
+    """The comparison, which isn't stored."""
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
     params = workload.params if workload else Params

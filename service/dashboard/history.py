@@ -1,0 +1,60 @@
+"""Series of results over time with their changes, and alarms to acknowledge."""
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Request, Response
+
+from dyno.logging import audit
+from service import result_history
+from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.dashboard import pictures
+from service.dashboard.rendering import PageRoute, page, see_other
+from service.dependencies import StateDep
+
+router = APIRouter(prefix="/history", include_in_schema=False, route_class=PageRoute)
+
+MOST_SERIES = 24  # of a page, those with the newest results
+
+
+@router.get("")
+@requires(READ, OWN)
+async def show(
+    request: Request,
+    state: StateDep,
+    caller: CallerDep,
+    workload: str = "",
+    device: str = "",
+    label: str = "",
+    metric: str = "",
+    cursor: str = "",
+) -> Response:
+    """The series of the newest results that match the query."""
+    wanted = {"workload": workload, "device": device, "label": label, "metric": metric, "cursor": cursor}
+    known: dict[str, Any] = {name: value for name, value in wanted.items() if value}
+    found = await result_history.read_history(state, **{"metric": None, **known})
+    newest = sorted(found.series, key=lambda series: series.points[-1].time, reverse=True)
+    older = urlencode(known | {"cursor": found.next_cursor}) if found.next_cursor else None
+    context = {
+        "history": found,
+        "series": [(each, pictures.history(each)) for each in newest[:MOST_SERIES]],
+        "more": len(newest) - MOST_SERIES,
+        "wanted": wanted,
+        "workloads": list(state.workloads),
+        "query": urlencode(known),
+        "older": older,
+    }
+    return page(request, caller, "history.html", context)
+
+
+@router.post("/alarms/{alarm_id}/acknowledge")
+@requires(SUBMIT, OWN)
+async def acknowledge(
+    alarm_id: Annotated[str, Path(max_length=100)], request: Request, state: StateDep, caller: CallerDep
+) -> Response:
+    """Acknowledge an alarm of the history that the query selects."""
+    known: dict[str, Any] = dict(request.query_params)
+    found = await result_history.read_history(state, **{"metric": None, **known})
+    alarm = await result_history.acknowledge(state, alarm_id, found)
+    audit("alarm-acknowledged", caller.name, alarm=alarm.id)
+    return see_other(f"/history?{request.url.query}")

@@ -26,12 +26,12 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
 ) -> None:
     page = shown.page
     page.goto("/workloads")
-    page.get_by_role("link", name="matmul").click()
-    page.get_by_label("n", exact=True).fill("256")
-    page.get_by_label("processes").fill("3")
-    page.get_by_label("max_s").fill("2")
-    page.get_by_text("about").first.wait_for()
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("link", name="matmul", exact=True).click()
+    page.locator("[name='params.n']").fill("256")
+    page.locator("[name='measure.processes']").fill("3")
+    page.locator("[name='measure.max_s']").fill("2")
+    page.locator(".estimate:has-text('about')").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/jobs/job_*")
     page.evaluate("window.same = true")
     page.wait_for_function("document.querySelector('progress')?.value > 0")
@@ -57,9 +57,9 @@ def test_two_results_are_chosen_and_compared(shown: Browser, api: Any) -> None:
 def test_a_sweep_is_run_and_a_job_canceled(shown: Browser, api: Any) -> None:
     page = shown.page
     page.goto("/sweeps")
-    page.get_by_label("workload").select_option("device_info")
-    page.get_by_label("axis 1").fill("framework")
-    page.get_by_label("its values").first.fill("tensorflow")
+    page.locator("[name=workload]").select_option("device_info")
+    page.locator("[name=axis1]").fill("framework")
+    page.locator("[name=values1]").fill("tensorflow")
     page.get_by_role("button", name="Run the sweep").click()
     page.get_by_text("1 of 1 results").wait_for()
     job = api.submit(params={"n": 256}, measure={"processes": 1, "min_s": 55, "max_s": 60})

@@ -13,6 +13,7 @@ import pytest
 from service.openapi import TAGS
 from service.routes import docs
 from service.routes.docs import PAGE_POLICY, assets
+from tests.browser import browser
 
 
 class Referred(HTMLParser):

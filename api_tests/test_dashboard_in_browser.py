@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.browser import Browser, browser
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
 
@@ -34,9 +35,10 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/jobs/job_*")
     page.evaluate("window.same = true")
-    page.wait_for_function("document.querySelector('progress')?.value > 0")
+    eventually(lambda: page.evaluate("document.querySelector('progress')?.value > 0"), 60, "progress")
     first = page.locator("progress").evaluate("bar => bar.value")
-    page.wait_for_function(f"!document.querySelector('progress') || document.querySelector('progress').value > {first}")
+    further = f"!document.querySelector('progress') || document.querySelector('progress').value > {first}"
+    eventually(lambda: page.evaluate(further), 60, "further progress")
     page.locator(".answer .verdict").wait_for()
     assert page.evaluate("window.same"), "the page was loaded again"
     result = http.get(f"/v1{page.evaluate('location.pathname')}/result").json()

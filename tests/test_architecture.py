@@ -33,9 +33,11 @@ ALLOWED = {
 }
 # package of the service -> the parts of the service that it may import besides itself
 SERVICE = {
+    "dashboard": {"anonymous_access", "auth", "dependencies", "problems", "result_history", "routes", "state"}
+    | {"static_files", "submission", "sweep_requests", "sweep_results", "validation"},
     "openapi": {"auth", "dependencies", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
-    | {"result_history", "submission", "sweep_plots", "sweep_requests", "sweep_results", "validation"},
+    | {"result_history", "static_files", "submission", "sweep_plots", "sweep_requests", "sweep_results", "validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {
@@ -48,7 +50,7 @@ BELOW_ROUTES = {
 }
 # top-level file or command of the service -> the packages that it assembles; other files may import no package
 USERS = {
-    "app": {"openapi", "routes"},
+    "app": {"dashboard", "openapi", "routes"},
     "openapi.__main__": {"openapi"},
 }
 

@@ -7,11 +7,20 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 
 from service import auth, dependencies
-from service.dashboard import compare, fleet, history, home, job, session, sweeps, workloads
+from service.dashboard import (
+    comparison_page,
+    fleet_page,
+    history_page,
+    job_page,
+    session,
+    start_page,
+    sweep_pages,
+    workload_pages,
+)
 from service.static_files import StaticFile, file_response, read_files
 
 router = APIRouter(include_in_schema=False)
-for part in (home, job, compare, sweeps, history, workloads, fleet, session):
+for part in (start_page, job_page, comparison_page, sweep_pages, history_page, workload_pages, fleet_page, session):
     router.include_router(part.router)
 
 

@@ -18,12 +18,12 @@ from dyno.models.result import Epoch, Metric, Phases, RunSamples
 
 WIDTH = 720
 MOST_POINTS = 1500  # of a picture: more can't be told apart
-_MARGIN = 0.06  # of an axis, beyond its outermost values
+_MARGIN = 0.06  # of a scale, beyond its outermost values
 _BINS = 40
 
 
 @dataclass(frozen=True)
-class Axis:
+class Scale:
     """Places values between two coordinates. `unit` is that of the ticks' labels."""
 
     low: float
@@ -46,11 +46,11 @@ class Axis:
             yield self.place(number * step * factor), label + shown if number == last else label
 
 
-def axis(values: Sequence[float], start: float, end: float, unit: str, *, from_zero: bool = False) -> Axis:
-    """An axis that holds all values, and a little more."""
+def scale(values: Sequence[float], start: float, end: float, unit: str, *, from_zero: bool = False) -> Scale:
+    """A scale that holds all values, and a little more."""
     low, high = min(values), max(values)
     margin = _MARGIN * (high - low) or abs(high) * _MARGIN or 1.0
-    return Axis(0.0 if from_zero else low - margin, high + margin, start, end, unit)
+    return Scale(0.0 if from_zero else low - margin, high + margin, start, end, unit)
 
 
 def _round_step(least: float) -> float:
@@ -78,13 +78,13 @@ class Picture:
         element = ElementTree.SubElement(self._root, "text", {"x": _short(x), "y": _short(y), "text-anchor": anchor})
         element.text = text
 
-    def draw_x(self, along: Axis, y: float) -> None:
+    def draw_x(self, along: Scale, y: float) -> None:
         self.add("line", "axis", x1=along.start, x2=along.end, y1=y, y2=y)
         for x, label in along.ticks():
             self.add("line", "axis", x1=x, x2=x, y1=y, y2=y + 4)
             self.write(x, y + 17, label)
 
-    def draw_y(self, along: Axis, x: float, x_end: float) -> None:
+    def draw_y(self, along: Scale, x: float, x_end: float) -> None:
         for y, label in along.ticks(4):
             self.add("line", "grid", x1=x, x2=x_end, y1=y, y2=y)
             self.write(x - 6, y + 4, label, "end")
@@ -106,7 +106,7 @@ def runs(metric: Metric) -> Markup | None:
         return None
     picture, along = (
         Picture(f"{metric.name}: each run and its intervals", 76),
-        axis(values, 12, WIDTH - 12, metric.unit),
+        scale(values, 12, WIDTH - 12, metric.unit),
     )
     if metric.repeat:
         bounds = {"x1": along.place(metric.repeat.low), "x2": along.place(metric.repeat.high)}
@@ -132,9 +132,9 @@ def samples(taken: Sequence[RunSamples]) -> Markup | None:
     steady = sorted(time_s for _, kind, time_s in every if kind == "samples") or [time_s for *_, time_s in every]
     top = 1.5 * steady[-1]  # a first warm-up step may take a hundred times as long
     picture = Picture("the time of each sample, run after run", 190)
-    up = axis([min(time_s for *_, time_s in every), min(top, max(time_s for *_, time_s in every))], 165, 12, "s")
+    up = scale([min(time_s for *_, time_s in every), min(top, max(time_s for *_, time_s in every))], 165, 12, "s")
     picture.draw_y(up, 76, WIDTH)
-    along = Axis(0, len(every), 80, WIDTH - 8, "1")
+    along = Scale(0, len(every), 80, WIDTH - 8, "1")
     last_run = None
     for place, (run, kind, time_s) in enumerate(every):
         if run != last_run:
@@ -157,8 +157,8 @@ def histogram(taken: Sequence[RunSamples]) -> Markup | None:
     counts = [0] * _BINS
     for time_s in times:
         counts[min(_BINS - 1, int((time_s - times[0]) / width))] += 1
-    picture, along = Picture("histogram of the samples", 130), Axis(times[0], times[-1], 80, WIDTH - 12, "s")
-    up = Axis(0, max(counts) * 1.05, 100, 8, "1")
+    picture, along = Picture("histogram of the samples", 130), Scale(times[0], times[-1], 80, WIDTH - 12, "s")
+    up = Scale(0, max(counts) * 1.05, 100, 8, "1")
     picture.draw_y(up, 76, WIDTH)
     for number, count in enumerate(counts):
         x, x_end = along.place(times[0] + number * width), along.place(times[0] + (number + 1) * width)
@@ -190,8 +190,8 @@ def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
     values = [y for line in known.values() for _, y in line]
     if len(epochs) < 2 or not values:
         return None
-    picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), axis([1, len(epochs)], 60, WIDTH / 2 - 12, "1")
-    up = axis(values, 150, 12, "1")
+    picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), scale([1, len(epochs)], 60, WIDTH / 2 - 12, "1")
+    up = scale(values, 150, 12, "1")
     picture.draw_y(up, 56, WIDTH / 2)
     for css, line in known.items():
         points = " ".join(f"{along.place(x):.1f},{up.place(y):.1f}" for x, y in line)
@@ -207,7 +207,7 @@ def compared(comparison: Comparison, names: Sequence[str]) -> Markup:
     rows = comparison.results
     picture = Picture(f"{comparison.metric} of each result", 40 * len(rows) + 36)
     found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None]
-    along = axis(found or [0.0, 1.0], WIDTH * 0.36, WIDTH - 12, comparison.unit)
+    along = scale(found or [0.0, 1.0], WIDTH * 0.36, WIDTH - 12, comparison.unit)
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
         y = 40 * number + 22
         picture.write(along.start - 12, y + 4, name, "end")
@@ -226,7 +226,7 @@ def ratio(of: Ratio, margin: float) -> Markup | None:
         return None
     known = [of.value, of.low or of.value, of.high or of.value, 1 / (1 + margin), 1 + margin]
     values = [math.log(each) for each in known if each > 0]
-    along = axis(values, 12, WIDTH / 2 - 12, "1")
+    along = scale(values, 12, WIDTH / 2 - 12, "1")
     picture = Picture(f"{of.value:.4g} times as good", 50, WIDTH / 2)
     low, high = along.place(-math.log1p(margin)), along.place(math.log1p(margin))
     picture.add("rect", "band", f"within {100 * margin:g} %: the same", x=low, width=high - low, y=4, height=24)
@@ -249,9 +249,9 @@ def history(series: ResultSeries) -> Markup | None:
     picture = Picture(f"{series.metric} over time", 210)
     times = [point.time.timestamp() for point, _ in points]
     along = (
-        axis(times, 80, WIDTH - 12, "1") if times[0] != times[-1] else Axis(times[0] - 1, times[0] + 1, 80, 708, "1")
+        scale(times, 80, WIDTH - 12, "1") if times[0] != times[-1] else Scale(times[0] - 1, times[0] + 1, 80, 708, "1")
     )
-    up = axis([value for _, value in points], 168, 14, series.unit)
+    up = scale([value for _, value in points], 168, 14, series.unit)
     picture.draw_y(up, 76, WIDTH)
     for context in series.contexts[1:]:
         x = along.place(context.since.timestamp())
@@ -288,8 +288,8 @@ def sparkline(values: Sequence[float]) -> Markup | None:
     """The values, oldest first, as a small line."""
     if len(values) < 2:
         return None
-    picture, along, up = Picture(f"the last {len(values)} results", 24, 90), Axis(0, len(values) - 1, 3, 87, "1"), None
-    up = axis(values, 21, 3, "1")
+    picture, along, up = Picture(f"the last {len(values)} results", 24, 90), Scale(0, len(values) - 1, 3, 87, "1"), None
+    up = scale(values, 21, 3, "1")
     points = [(along.place(number), up.place(value)) for number, value in enumerate(values)]
     picture.add("polyline", "line", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
     picture.add("circle", "dot small", cx=points[-1][0], cy=points[-1][1], r=2.5)

@@ -1,6 +1,7 @@
 """Render templates as pages: filters for figures and times, what a page may load, and errors as pages."""
 
 import json
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -11,11 +12,13 @@ import jinja2
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from dyno.errors import DynoError
 from dyno.formatting import format_duration, format_quantity
 from dyno.measure.warning_codes import CODES
+from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
 from dyno.workloads.contract import Workload
 from service import problems
@@ -48,6 +51,21 @@ def selector_text(device: DeviceSelector) -> str:
     return device.id or device.model or device.kind or "any"
 
 
+_CODE = re.compile(r"`([^`]*)`")
+
+
+def prose(text: str) -> Markup:
+    """A text of the docs: words between backticks become code, and line breaks vanish."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(" ".join(text.split())))))
+
+
+def half_width(metric: Metric) -> str:
+    """Half of the 95 % interval, as a share of the value: `±2.4 %`."""
+    if metric.low is None or metric.high is None or not metric.value:
+        return "–"
+    return f"±{100 * (metric.high - metric.value) / abs(metric.value):.2g} %"
+
+
 @cache
 def _environment() -> jinja2.Environment:
     templates = jinja2.Environment(
@@ -59,7 +77,7 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     templates.filters |= {"quantity": format_quantity, "duration": format_duration, "ago": ago}
-    templates.filters |= {"as_text": as_text, "selector": selector_text}
+    templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
     templates.globals |= {"signs": SIGNS, "codes": CODES}
     return templates
 

@@ -116,6 +116,7 @@ def belongings(
 ) -> Iterator[Belongings]:
     """The owner's data."""
     everybodys = {"devices": offered.id, "keys": caller(Scope.READ).id, "workloads": "matmul", "docs": "page.js"}
+    everybodys |= {"fleet": offered.id, "static": "dashboard.css"}
     yield make(owner.http, (owner.id, owner.secret[:13]), everybodys, finished, client, settings)
     client.delete(Keys(settings.namespace).cordoned)
     http = everyone[Scope.ADMIN].http

@@ -14,6 +14,7 @@ import httpx
 WITHIN_S = 30  # timeout for a stream that should end
 QUEUED = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 _PLACE = re.compile(r"([\w-]+)/{\w+}")
+_CODE_OF_PAGE = re.compile(r"[45]\d\d <code>([a-z-]+)</code>")
 
 # By the path's folder or the name of the parameter.
 Names = Mapping[str, str]
@@ -102,8 +103,10 @@ def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: s
             lines = _up_to(last, lines) if last else iter(())
         body = "\n".join(lines)
     is_problem = answer.headers.get("content-type") == "application/problem+json" and body
+    of_page = _CODE_OF_PAGE.search(body)
+    code = json.loads(body)["code"] if is_problem else of_page and of_page[1]
     head = "\n".join(f"{name}: {value}" for name, value in answer.headers.items() if name != "date")
-    return Told(answer.status_code, json.loads(body)["code"] if is_problem else None, f"{head}\n{body}")
+    return Told(answer.status_code, code, f"{head}\n{body}")
 
 
 def _up_to(job_id: str, lines: Iterator[str]) -> Iterator[str]:

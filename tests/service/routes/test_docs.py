@@ -43,11 +43,6 @@ def page(http: httpx.Client) -> Referred:
     return page
 
 
-def test_the_root_redirects_to_the_page(http: httpx.Client) -> None:
-    answer = http.get("/", follow_redirects=True)
-    assert (answer.status_code, answer.url.path) == (200, "/docs")
-
-
 def test_the_page_loads_only_local_files_and_has_no_inline_script(http: httpx.Client, page: Referred) -> None:
     loaded = [url for url in page.urls if url != "data:,"]
     assert {url.removeprefix("docs/") for url in loaded} == assets().keys()

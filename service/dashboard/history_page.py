@@ -1,5 +1,6 @@
 """Series of results over time with their changes, and alarms to acknowledge."""
 
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -9,7 +10,7 @@ from dyno.logging import audit
 from service import result_history
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.dashboard import pictures
-from service.dashboard.rendering import PageRoute, page, see_other
+from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
 from service.dependencies import StateDep
 
 router = APIRouter(prefix="/history", include_in_schema=False, route_class=PageRoute)
@@ -34,11 +35,14 @@ async def show(
     known: dict[str, Any] = {name: value for name, value in wanted.items() if value}
     found = await result_history.read_history(state, **{"metric": None, **known})
     newest = sorted(found.series, key=lambda series: series.points[-1].time, reverse=True)
+    several = [each for each in newest if len(each.points) > 1]
     older = urlencode(known | {"cursor": found.next_cursor}) if found.next_cursor else None
     context = {
         "history": found,
-        "series": [(each, pictures.history(each)) for each in newest[:MOST_SERIES]],
-        "more": len(newest) - MOST_SERIES,
+        "series": [(each, pictures.history(each)) for each in several[:MOST_SERIES]],
+        "more": len(several) - MOST_SERIES,
+        "single": [each for each in newest if len(each.points) == 1][:MOST_SERIES],
+        "unusual": partial(unusual_params, state.workloads),
         "wanted": wanted,
         "workloads": list(state.workloads),
         "query": urlencode(known),

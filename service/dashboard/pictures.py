@@ -36,14 +36,21 @@ class Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> Iterator[tuple[float, str]]:
-        """Coordinates and labels of round values. The first label has the unit."""
-        factor, unit = scaled_unit(max(abs(self.low), abs(self.high)), self.unit)
+        """Coordinates and labels of round values."""
+        factor, _ = self._scaled
         step = _round_step((self.high - self.low) / factor / most)
         first, last = math.ceil(self.low / factor / step), math.floor(self.high / factor / step)
-        shown = "" if unit == "1" else f" {unit}"
         for number in range(first, last + 1):
-            label = f"{number * step:.6g}"
-            yield self.place(number * step * factor), label + shown if number == last else label
+            yield self.place(number * step * factor), f"{number * step:.6g}"
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of the labels; empty for a plain number."""
+        return "" if self.unit == "1" else self._scaled[1]
+
+    @property
+    def _scaled(self) -> tuple[float, str]:
+        return scaled_unit(max(abs(self.low), abs(self.high)), self.unit)
 
 
 def scale(values: Sequence[float], start: float, end: float, unit: str, *, from_zero: bool = False) -> Scale:
@@ -63,7 +70,8 @@ class Picture:
 
     def __init__(self, title: str, height: float, width: float = WIDTH) -> None:
         self.width, self.height = width, height
-        box = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "class": "picture"}
+        size = {"width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}"}
+        box = {**size, "role": "img", "class": "picture"}
         self._root = ElementTree.Element("svg", box)
         ElementTree.SubElement(self._root, "title").text = title
 
@@ -82,12 +90,15 @@ class Picture:
         self.add("line", "axis", x1=along.start, x2=along.end, y1=y, y2=y)
         for x, label in along.ticks():
             self.add("line", "axis", x1=x, x2=x, y1=y, y2=y + 4)
-            self.write(x, y + 17, label)
+            if x < along.end - 56 or not along.shown_unit:
+                self.write(x, y + 17, label)
+        self.write(along.end, y + 17, along.shown_unit, "end")
 
     def draw_y(self, along: Scale, x: float, x_end: float) -> None:
         for y, label in along.ticks(4):
             self.add("line", "grid", x1=x, x2=x_end, y1=y, y2=y)
             self.write(x - 6, y + 4, label, "end")
+        self.write(0, 10, along.shown_unit, "start")
 
     def markup(self) -> Markup:
         return Markup(ElementTree.tostring(self._root, encoding="unicode"))
@@ -235,7 +246,7 @@ def ratio(of: Ratio, margin: float) -> Markup | None:
         bounds = {"x1": along.place(math.log(of.low)), "x2": along.place(math.log(of.high))}
         picture.add("line", "interval", y1=16, y2=16, **bounds)
     picture.add("circle", "dot", cx=along.place(math.log(of.value)), cy=16, r=5)
-    for each in sorted({1.0, of.value} | ({of.low, of.high} if of.low and of.high else set())):
+    for each in (1.0, of.value):
         if each == 1.0 or abs(along.place(math.log(each)) - along.place(0)) > 36:
             picture.write(along.place(math.log(each)), 44, f"{each:.3g}")
     return picture.markup()
@@ -244,7 +255,7 @@ def ratio(of: Ratio, margin: float) -> Markup | None:
 def history(series: ResultSeries) -> Markup | None:
     """The points of a series over time: their verdicts as shapes, changes and new software as vertical lines."""
     points = [(point, point.adjusted_value or point.value) for point in series.points]
-    if not points:
+    if len(points) < 2:
         return None
     picture = Picture(f"{series.metric} over time", 210)
     times = [point.time.timestamp() for point, _ in points]

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from dyno.errors import DynoError
 from dyno.formatting import format_duration, format_quantity
 from dyno.measure.warning_codes import CODES
+from dyno.models.history import ResultSeries
 from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
 from dyno.workloads.contract import Workload
@@ -93,7 +94,7 @@ def see_other(path: str) -> Response:
     return RedirectResponse(path, 303)
 
 
-def unusual_params(workloads: Mapping[str, Workload], spec: Spec) -> dict[str, Any]:
+def unusual_params(workloads: Mapping[str, Workload], spec: Spec | ResultSeries) -> dict[str, Any]:
     """The params that differ from the workload's defaults; all of them if this service doesn't know the workload."""
     known = workloads[spec.workload].params.model_fields if spec.workload in workloads else {}
     return {name: value for name, value in spec.params.items() if name not in known or value != known[name].default}

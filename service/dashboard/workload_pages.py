@@ -106,7 +106,7 @@ def _params(entry: WorkloadEntry) -> Iterator[Field]:
         text = "" if default is None else as_text(default)
         choices = _choices(schema)
         hint = "" if choices else describe_schema(schema, entry.params)
-        yield Field(f"params.{name}", name, text, ". ".join(filter(None, (schema.get("description"), hint))), choices)
+        yield Field(f"params.{name}", name, text, "; ".join(filter(None, (schema.get("description"), hint))), choices)
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:

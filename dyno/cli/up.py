@@ -273,7 +273,7 @@ def up(
     with run_stack(port=port, data_dir=data_dir, devices=devices, emulated=emulated, say=console.print) as (stack, url):
         with Client(url) as client:
             wait_ready(stack, client, want_devices=len(devices) + len(emulated))
-        console.print(f"Dyno is up: {url}/v1/devices    (stop it with Ctrl-C)")
+        console.print(f"Dyno is up: {url}/    (stop it with Ctrl-C)")
         stack.watch()
 
 

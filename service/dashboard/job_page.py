@@ -21,6 +21,7 @@ from service.state import State
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
 
+DRAWN_HERE = "training.png"
 LOG_CHARACTERS = 20_000  # the end of the log; the whole is one link away
 
 
@@ -54,7 +55,7 @@ async def _of_result(state: State, job_id: str) -> dict[str, Any]:
         "histogram": pictures.histogram(taken),
         "phases_picture": pictures.phases(result.phases),
         "curves": [picture for figure in ("loss", "accuracy") if (picture := pictures.training(epochs, figure))],
-        "images": [each for each in result.artifacts if each.name.endswith((".png", ".svg"))],
+        "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
     }
 
 

@@ -293,15 +293,3 @@ def history(series: ResultSeries) -> Markup | None:
 
 def _lines(figure: str) -> Sequence[tuple[str, str]]:
     return ("line", figure), ("line second", f"validation_{figure}")
-
-
-def sparkline(values: Sequence[float]) -> Markup | None:
-    """The values, oldest first, as a small line."""
-    if len(values) < 2:
-        return None
-    picture, along, up = Picture(f"the last {len(values)} results", 24, 90), Scale(0, len(values) - 1, 3, 87, "1"), None
-    up = scale(values, 21, 3, "1")
-    points = [(along.place(number), up.place(value)) for number, value in enumerate(values)]
-    picture.add("polyline", "line", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
-    picture.add("circle", "dot small", cx=points[-1][0], cy=points[-1][1], r=2.5)
-    return picture.markup()

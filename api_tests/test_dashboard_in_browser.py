@@ -60,6 +60,7 @@ def test_a_sweep_is_run_and_a_job_canceled(shown: Browser, api: Any) -> None:
     page = shown.page
     page.goto("/sweeps")
     page.locator("[name=workload]").select_option("device_info")
+    page.locator("[name='measure.processes']").fill("1")
     page.locator("[name=axis1]").fill("framework")
     page.locator("[name=values1]").fill("tensorflow")
     page.get_by_role("button", name="Run the sweep").click()

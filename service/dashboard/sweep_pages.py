@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from dyno import sweep_tables
 from dyno.errors import DynoError, FieldError, InvalidSpec
+from dyno.models.spec import Spec
 from dyno.models.sweep import PARAM
 from dyno.sweep_presets import presets
 from service import sweep_requests, sweep_results
@@ -86,8 +87,8 @@ def _document(given: Mapping[str, str]) -> dict[str, Any]:
             known = axis in ("device", "framework", "precision", "replicas") or axis.startswith(PARAM)
             name = axis if known else f"{PARAM}{axis}"
             grid[name] = [as_spec({"value": each})["value"] for each in values.split(",") if each.strip()]
-    spec = as_spec({name: text for name, text in given.items() if name in ("workload", "device")})
-    return {"spec": spec, "grid": grid, **rounds}
+    spec = {name: text for name, text in given.items() if name.partition(".")[0] in Spec.model_fields}
+    return {"spec": as_spec(spec), "grid": grid, **rounds}
 
 
 @router.get("/{sweep_id}")

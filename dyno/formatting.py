@@ -37,6 +37,11 @@ def format_duration(time_s: float) -> str:
     return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
 
 
+def ratio_in_words(unit: str) -> str:
+    """What a ratio above 1 means for a metric in `unit`."""
+    return "times as fast" if unit == "s" or unit.endswith("/s") else "times as good"
+
+
 Schema = Mapping[str, Any]
 _LEAST = {"minimum": "from", "exclusiveMinimum": "above"}
 _MOST = {"maximum": "to", "exclusiveMaximum": "below"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dyno.formatting import describe_schema, format_quantity
+from dyno.formatting import describe_schema, format_quantity, ratio_in_words
 from dyno.workloads import registry
 
 
@@ -28,6 +28,13 @@ from dyno.workloads import registry
 )
 def test_a_quantity_gets_the_prefix_that_fits(value: float | None, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"), [("s", "fast"), ("samples/s", "fast"), ("FLOP/s", "fast"), ("1", "good"), ("bytes", "good")]
+)
+def test_a_ratio_of_times_or_rates_is_one_of_speed(unit: str, words: str) -> None:
+    assert ratio_in_words(unit) == f"times as {words}"
 
 
 WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, "name": {}}}}}

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
-from dyno.formatting import describe_schema, format_duration, format_quantity
+from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
@@ -171,7 +171,7 @@ def _baseline_cells(row: Baseline) -> tuple[str, ...]:
 
 def comparison(console: Console, answer: Comparison) -> None:
     """Print the ratios to the base in a table and as sentences, what differs, warnings and caveats."""
-    of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "smallest effect")
+    of_ratio = (ratio_in_words(answer.unit), f"{100 * answer.confidence:g} % interval", "verdict", "smallest effect")
     headings = ("job", "device", "value", *of_ratio, "result")
     title = f"{answer.workload}: {answer.metric}, {answer.better} is better"
     print_table(console, headings, (_compared_cells(row, answer.unit) for row in answer.results), title)
@@ -191,14 +191,15 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 
 def _speed_ups(answer: Comparison) -> Iterator[str]:
-    """A sentence for each result but the base, such as "H200: 29 x EPYC (28.5 to 29.6), FASTER"."""
+    """A sentence for each result but the base, such as "H200: 29 times as fast as EPYC (28.5 to 29.6), FASTER"."""
     names = result_names(answer)
     for name, row in zip(names, answer.results, strict=True):
         if (ratio := row.ratio) is None:
             continue
         value = "–" if ratio.value is None else f"{ratio.value:.4g}"
         more = f"; about {ratio.more_runs} more runs of each would decide" if ratio.more_runs else ""
-        yield f"{name}: {value} x {names[answer.base]} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
+        said = f"{value} {ratio_in_words(answer.unit)} as {names[answer.base]}"
+        yield f"{name}: {said} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
-from dyno.formatting import format_quantity
+from dyno.formatting import format_quantity, ratio_in_words
 from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.spec import InterleavedSpec
@@ -118,7 +118,7 @@ def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, c
     said_at = CHART_WIDTH - CHART_RIGHT + 16
     verdict = f" {each.ratio.verdict}" if each.ratio else ""
     _text(root, said_at, middle - 3, format_quantity(each.value, unit) + verdict)
-    _text(root, said_at, middle + 13, _said(each), **{"font-size": "11"})
+    _text(root, said_at, middle + 13, _said(each, unit), **{"font-size": "11"})
     if each.value is None:
         return
     start, end = sorted((axis.place(0.0), axis.place(each.value)))
@@ -153,18 +153,18 @@ def _sentence(comparison: Comparison, each: Compared) -> str:
     if each.low is not None and each.high is not None:
         interval = f" ({format_quantity(each.low, comparison.unit)} to {format_quantity(each.high, comparison.unit)})"
     figure = f"{format_quantity(each.value, comparison.unit)}{interval}"
-    said = f"{_said(each)}, {each.ratio.verdict}" if each.ratio else _said(each)
+    said = _said(each, comparison.unit) + (f", {each.ratio.verdict}" if each.ratio else "")
     return _printable(f"{_name(each)}, {each.framework}: {figure}; {said}; {each.verdict}.")
 
 
-def _said(each: Compared) -> str:
+def _said(each: Compared, unit: str) -> str:
     ratio = each.ratio
     if ratio is None:
         return "baseline"
     if ratio.value is None:
         return "no ratio"
     interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.value:.4g} times as good{interval}"
+    return f"{ratio.value:.4g} {ratio_in_words(unit)}{interval}"
 
 
 def _of(each: Compared) -> str:

@@ -62,7 +62,7 @@ def test_the_chart_has_a_text_description() -> None:
     assert set(root.attrib["aria-labelledby"].split()) == named
     words = root.findtext(f"{SVG}desc") or ""
     assert "200 FLOP/s" in words
-    assert "2 times as good" in words
+    assert "2 times as fast" in words
     assert "FASTER" in words
 
 

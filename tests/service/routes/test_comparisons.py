@@ -228,9 +228,9 @@ def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(
     asked = ["compare", *jobs, "--base", jobs[1], "--url", str(http.base_url)]
     told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
     assert told.exit_code == 0
-    assert "GPU: 29 x CPU (28." in told.output
+    assert "GPU: 29 times as fast as CPU (28." in told.output
     assert "same work: yes" in told.output
-    [undecided] = [line for line in told.output.splitlines() if line.startswith("TPU: 1 x CPU")]
+    [undecided] = [line for line in told.output.splitlines() if line.startswith("TPU: 1 times as fast as CPU")]
     assert "INCONCLUSIVE; about" in undecided
     assert "more runs of each would decide" in undecided
 
@@ -239,7 +239,7 @@ def test_the_command_names_results_by_the_params_that_differ(http: httpx.Client,
     jobs = [finished(), finished(times(2), spec={"params": {"n": 65}})]
     told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
     assert told.exit_code == 0
-    assert "n 65: 2 x n 64 (" in told.output
+    assert "n 65: 2 times as fast as n 64 (" in told.output
     assert "same work: no" in told.output
 
 

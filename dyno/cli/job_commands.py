@@ -165,8 +165,16 @@ def _cancel_message(client: Client, job_id: str) -> str:
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
 _QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
 _BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
+_FAIL_ON_RUN = "With --baseline: exit with 5 if the job is proven slower (always), or also if it is inconclusive."
 _MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
 _TIME = "ISO 8601 with a time zone: 2026-11-22T04:05:06Z."
+
+
+class FailOn(StrEnum):
+    SLOWER = "slower"
+    INCONCLUSIVE = "inconclusive"
+
+
 JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
 
@@ -186,6 +194,7 @@ def run(
     label: Annotated[list[str] | None, typer.Option(help="name=value, to find the job by; may be repeated.")] = None,
     queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
+    fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON_RUN)] = None,
     require: Require = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
@@ -196,6 +205,8 @@ def run(
     """
     if workload.startswith("-"):
         raise typer.BadParameter(f"name the workload first, then {workload} and other options")
+    if fail_on and baseline is None:
+        raise typer.BadParameter("--fail-on needs --baseline")
     with retrying_client(url) as client:
         given = parse_params(param)
         if context.args:
@@ -218,6 +229,8 @@ def run(
     _print_job_result(result, as_json, require)
     if baseline is not None and result.baseline is None:
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
+    if result.baseline is not None and result.baseline.outcome in (fail_on or []):
+        raise typer.Exit(CommandExit.SLOWER)
 
 
 @cli.app.command()
@@ -392,11 +405,6 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
 _BARS = "File to save a bar chart to, as SVG."
 _FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE. May be repeated."
 _JOB = re.compile("job_[0-9A-Z]{26}")
-
-
-class FailOn(StrEnum):
-    SLOWER = "slower"
-    INCONCLUSIVE = "inconclusive"
 
 
 @cli.app.command()

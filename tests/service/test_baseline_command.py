@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -68,7 +68,17 @@ def test_a_baseline_is_a_job_or_one_limit(asked: Callable[..., Result], words: l
     assert (told.exit_code, "limit" in told.output or "--metric" in told.output) == (2, True)
 
 
-@pytest.mark.parametrize(("outcome", "exit_code"), [("fail", 5), ("pass", 0), ("inconclusive", 0)])
+@pytest.mark.parametrize(
+    ("outcome", "words", "exit_code"),
+    [
+        ("fail", (), 5),
+        ("pass", (), 0),
+        ("inconclusive", (), 0),
+        ("inconclusive", ("--fail-on", "slower"), 0),
+        ("inconclusive", ("--fail-on", "inconclusive"), 5),
+        ("pass", ("--fail-on", "slower", "--fail-on", "inconclusive"), 0),
+    ],
+)
 def test_a_run_that_is_proven_slower_ends_with_5(
     asked: Callable[..., Result],
     finished: Callable[..., str],
@@ -76,11 +86,13 @@ def test_a_run_that_is_proven_slower_ends_with_5(
     settings: Settings,
     offered: Device,
     outcome: str,
+    words: Sequence[str],
     exit_code: int,
 ) -> None:
     asked("baseline", "save", "main", finished())
     with ThreadPoolExecutor(1) as background, sync_client(settings) as client:
-        running = background.submit(asked, "run", "matmul", "--n", "64", "--device", "cpu", "--baseline", "main")
+        command = ("run", "matmul", "--n", "64", "--device", "cpu", "--baseline", "main", *words)
+        running = background.submit(asked, *command)
         leases, worker = Leases(client, settings), WorkerRef(id="w", device=offered.id, host=offered.host)
         claim = eventually(lambda: leases.claim(offered.full_id, queues_served(offered), worker), 30, "a job waits")
         copy = leases.baseline(claim)
@@ -95,8 +107,13 @@ def test_a_run_that_is_proven_slower_ends_with_5(
     assert told.exit_code == exit_code, told.output
     assert f"baseline main: {outcome}: 0.9 times as good (0.89 to 0.91)" in told.stdout
     assert "differs: /params/n: 32 | 64" in told.stdout
-    assert asked("result", claim.job_id).exit_code == exit_code
+    assert asked("result", claim.job_id).exit_code == (5 if outcome == "fail" else 0)
     assert http.get(f"/v1/jobs/{claim.job_id}").json()["baseline"]["outcome"] == outcome
+
+
+def test_fail_on_needs_a_baseline(asked: Callable[..., Result]) -> None:
+    told = asked("run", "matmul", "--fail-on", "inconclusive")
+    assert (told.exit_code, "--fail-on needs --baseline" in told.output) == (2, True)
 
 
 def test_a_run_with_an_unknown_baseline_is_refused(asked: Callable[..., Result], offered: Device) -> None:

@@ -215,9 +215,8 @@ async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comp
     if job.status is not Status.SUCCEEDED:
         return unfinished_comparison(job, spec, job.failure)
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
-    params = workload.params if workload else Params
     try:
-        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, params)  # the first imports SciPy
+        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, workload)  # the first imports SciPy
     except (NotComparable, InvalidComparison) as error:
         message = f"both specs ran, but their results can't be compared: {error.detail}"
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="not_comparable", message=message)

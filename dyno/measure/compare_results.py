@@ -4,8 +4,8 @@ Whatever differs is named, and decides what the ratios mean:
 
 - The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
   a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
-  Untimed params count for a metric that is taken once, such as the training's time. An unobserved precision doesn't
-  prove a different one.
+  Untimed params count for a metric that isn't sampled, such as the training's time, or the latency of calls that arrive
+  at a rate. An unobserved precision doesn't prove a different one. Params are those that ran, if all results have them.
 - Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount differs, because
   workload or params do, totals such as the time of an epoch aren't compared.
 
@@ -27,16 +27,14 @@ from typing import Any, Literal
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
 from dyno.measure import clock_adjustment, ratios, result_metrics, statistics
+from dyno.measure.differences import circumstances, differing, leaves
 from dyno.measure.warnings import warning
 from dyno.models import comparison
 from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
-from dyno.validation_messages import pointer
-from dyno.workloads.contract import MetricSpec, Params
+from dyno.workloads.contract import MetricSpec, Workload
 
-_OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
-_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
 _TOTALS = ("s", "bytes")  # units of metrics that grow with the amount of work, except for times per unit of work
 
 
@@ -58,10 +56,6 @@ class ComparisonEntry:
     def name(self) -> str:
         """The name in messages."""
         return self.job.id if self.arm is None else f"the {self.arm} spec"
-
-
-def metric_named(result: Result, metric: str) -> Metric | None:
-    return next((each for each in result.metrics if each.name == metric), None)
 
 
 @dataclass(frozen=True)
@@ -135,56 +129,19 @@ def changes_work(difference: comparison.Difference, free: Collection[str]) -> bo
 
 def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     """Every field that differs and may explain a ratio."""
-    return _differing([{**_requested_work(entry.spec), **_circumstances(entry)} for entry in entries])
+    ran = all(entry.result.params for entry in entries)  # results of older versions don't have them
+    works = [_work(entry.spec, entry.result.params if ran else entry.spec.params) for entry in entries]
+    around = [circumstances(entry.spec, entry.result) for entry in entries]
+    return differing([{**work, **each} for work, each in zip(works, around, strict=True)])
 
 
 def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
     """All differences in the requested work."""
-    return _differing([_requested_work(spec) for spec in specs])
+    return differing([_work(spec, spec.params) for spec in specs])
 
 
-def _requested_work(spec: Spec) -> dict[str, Any]:
-    return {"/workload": spec.workload, **_flat("/params", spec.params, depth=1)}
-
-
-def _circumstances(entry: ComparisonEntry) -> dict[str, Any]:
-    result, spec = entry.result, entry.spec
-    return {
-        "/precision/requested": result.precision.requested if result.precision else None,
-        "/precision/observed": result.precision.observed if result.precision else None,
-        "/framework": spec.framework,
-        "/replicas": spec.replicas,
-        "/seed": spec.seed,
-        **_flat("/measure", spec.measure.model_dump(mode="json"), depth=1),
-        "/method_version": result.method_version,
-        **{f"/device/{name}": result.device.get(name) for name in _OF_THE_DEVICE},
-        "/device/emulated": bool(result.device.get("emulated")),
-        "/hardware_id": result.hardware_id,
-        "/context_id": result.context_id,
-        **_flat("/environment", result.environment, depth=2),
-        **{f"/details/{name}": result.details.get(name) for name in _CHOSEN},
-        "/training/data/kind": result.training.data.kind if result.training else None,
-        "/runs/process_start": " and ".join(sorted({run.process_start for run in result.runs})),
-    }
-
-
-def _flat(root: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """JSON pointers to values; objects are flattened to `depth` levels and kept whole below."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        at = pointer(root, name)
-        found |= _flat(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
-    return found
-
-
-def _differing(each: Sequence[Mapping[str, Any]]) -> list[comparison.Difference]:
-    names: Iterable[str] = dict.fromkeys(name for values in each for name in values)
-    found = {name: [values.get(name) for values in each] for name in names}
-    return [
-        comparison.Difference(field=name, values=values)
-        for name, values in found.items()
-        if any(value != values[0] for value in values[1:])
-    ]
+def _work(spec: Spec, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"/workload": spec.workload, **leaves("/params", params)}
 
 
 def _words(names: Iterable[str]) -> str:
@@ -225,29 +182,28 @@ Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEsti
 def compare(
     how: comparison.CompareHow,
     entries: Sequence[ComparisonEntry],
-    params: type[Params],
+    workload: Workload | None,
     created_at: datetime,
     estimator: Estimator = ratios.ratio_of_means,
     *,
     base: int = 0,
     at_one_clock: bool = True,
 ) -> comparison.Comparison:
-    """Compare `entries` with `entries[base]`, in the requested order; `params` are those of the workload.
+    """Compare `entries` with `entries[base]`, in the requested order.
 
-    `at_one_clock`: at the clock of the base, where possible.
+    `workload`: None for that of another version. `at_one_clock`: at the clock of the base, where possible.
 
     Raises NotComparable and InvalidComparison.
     """
-    differing = differences(entries)
+    differ = differences(entries)
 
     def free(metric: str) -> frozenset[str]:
-        sampled = all(each.by_run for entry in entries for each in entry.result.metrics if each.name == metric)
-        return params.how | params.untimed if sampled else params.how
+        return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
 
-    shared = shared_metrics([entry.result.metrics for entry in entries], differing, free)
+    shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
     name = shared.choose(how.metric, "a metric that all results have in the same unit")
-    other_work = [each.field for each in differing if changes_work(each, free(name))]
-    metrics = [metric for entry in entries if (metric := metric_named(entry.result, name)) is not None]
+    other_work = [each.field for each in differ if changes_work(each, free(name))]
+    metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
     of_base = metrics[base]
     adjusted = [
         _at_clock_of(of_base, metric, same_work=not other_work)
@@ -275,7 +231,7 @@ def compare(
         margin=how.margin,
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
-        differences=differing,
+        differences=differ,
         warnings=[] if weak is None else [weak],
         notes=[
             *_work_notes(of_base, other_work, shared.totals),
@@ -422,8 +378,10 @@ def chance_of_miss(confidence: float) -> str:
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
 
 
-def compare_variants(job: Job, spec: InterleavedSpec, result: Result, params: type[Params]) -> comparison.Comparison:
-    """Compare the two specs of a job. `result` is the job's result with its arms; `params` are those of the workload.
+def compare_variants(
+    job: Job, spec: InterleavedSpec, result: Result, workload: Workload | None
+) -> comparison.Comparison:
+    """Compare the two specs of a job. `result` is the job's result with its arms.
 
     Raises NotComparable and InvalidComparison, if the worker is of another version.
     """
@@ -434,7 +392,7 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, params: ty
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, params, job.created_at, ratios.paired_ratio, at_one_clock=False)
+    found = compare(how, entries, workload, job.created_at, ratios.paired_ratio, at_one_clock=False)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
     comparison_id = comparison.comparison_of(job.id)
@@ -463,6 +421,6 @@ def _unsteady_control(confidence: float) -> str:
 
 
 def _same_metric(result: Result, how: comparison.CompareHow) -> Metric:
-    found = metric_named(result, how.metric or "")
+    found = result.metric(how.metric or "")
     assert found is not None, "compare() has found it in the first of the same work"
     return found

@@ -414,6 +414,16 @@ class Result(Stored):
         "repeats the first. All other fields are the first spec's.",
     )
 
+    def metric(self, name: str) -> Metric | None:
+        """The metric of this name."""
+        return next((each for each in self.metrics if each.name == name), None)
+
+
+class RunClock(Stored):
+    """The clock of a run, of which a summary needs nothing else."""
+
+    clock_hz: float | None = None
+
 
 class ResultSummary(Stored):
     """The fields of a result that lists, events and the history need."""
@@ -428,6 +438,7 @@ class ResultSummary(Stored):
     context_id: str | None = None
     device: dict[str, Any] = {}
     environment: dict[str, Any] = {}
+    runs: list[RunClock] = []
     arms: list["ResultSummary"] = []
 
 

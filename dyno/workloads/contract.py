@@ -300,6 +300,12 @@ class Workload:
         own = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [*own, *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in own)]
 
+    def untimed_for(self, metric: str) -> frozenset[str]:
+        """The params that don't change `metric`, which may be that of a case: none for a metric that isn't sampled."""
+        named = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
+        of = max(named, key=lambda spec: len(spec.name), default=None)
+        return self.params.untimed if of is not None and of.sampled else frozenset()
+
 
 @dataclass(frozen=True)
 class ResolvedSpec:

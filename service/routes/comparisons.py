@@ -22,7 +22,6 @@ from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons
-from dyno.workloads.contract import Params
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
 
@@ -268,8 +267,7 @@ async def compare_results_of(asked: CompareResults, state: State) -> Comparison:
     """The comparison, which isn't stored."""
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
-    params = workload.params if workload else Params
-    compared = partial(compare, asked, entries, params, datetime.now(UTC), base=asked.base_index)
+    compared = partial(compare, asked, entries, workload, datetime.now(UTC), base=asked.base_index)
     return await anyio.to_thread.run_sync(compared)  # in a thread: the first comparison imports SciPy
 
 

@@ -16,7 +16,6 @@ from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job
 from dyno.models.result import BasedOn, DataOrigin, Repeat, Result, Training, Trial
-from dyno.workloads.contract import Params
 from tests.comparisons import a_metric, an_entry, times
 
 HEADINGS = ("job", "what there is to say of it", "state")
@@ -144,7 +143,7 @@ def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) 
     entries = [an_entry(device={"id": "cpu:0-1", "model": "A Model of Some Length @ 2.70GHz"}) for _ in range(2)]
     entries.append(an_entry(times(0.5)))
     ids = [entry.job.id for entry in entries]
-    compared = compare(CompareResults(jobs=ids), entries, Params, datetime.now(UTC))
+    compared = compare(CompareResults(jobs=ids), entries, None, datetime.now(UTC))
     text = in_terminal(width, lambda console: comparison(console, compared))
     for word in (*ids, compared.id, "SLOWER", "indicative"):
         assert word in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from dyno.models.job import Job
 from dyno.models.result import BasedOn, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads import registry
-from dyno.workloads.contract import Params
+from dyno.workloads.contract import Params, Workload
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
 from tests.measure.conftest import make_record
 
@@ -32,6 +33,7 @@ class Training(Params):
     how: ClassVar[frozenset[str]] = frozenset({"mode"})
 
 
+TRAINED = replace(registry()["matmul"], params=Training)
 TOTAL = a_metric("execution_time", better="lower")
 
 
@@ -39,9 +41,9 @@ def precision(observed: str | None, requested: str = "float32") -> Precision:
     return Precision(requested=requested, observed=observed)
 
 
-def between(*entries: ComparisonEntry, base: int = 0, params: type[Params] = Training, **asked: Any) -> Comparison:
+def between(*entries: ComparisonEntry, base: int = 0, workload: Workload = TRAINED, **asked: Any) -> Comparison:
     request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
-    return compare(request, entries, params, datetime.now(UTC), base=base)
+    return compare(request, entries, workload, datetime.now(UTC), base=base)
 
 
 def of_params(*metrics: Metric, **params: Any) -> ComparisonEntry:
@@ -132,7 +134,7 @@ def test_another_precision_does_not_change_the_amount_of_work() -> None:
     """int8 counts OP/s, so only the time of as many products remains."""
     rate = a_metric().model_copy(update={"unit": "OP/s"})
     in_int8 = an_entry(metrics=[rate, TOTAL], spec={"params": {"n": 64, "dtype": "int8"}}, precision=precision("int8"))
-    found = between(of_params(TOTAL), in_int8, params=registry()["matmul"].params)
+    found = between(of_params(TOTAL), in_int8, workload=registry()["matmul"])
     assert (found.metric, found.same_work, found.not_compared) == ("execution_time", False, [])
 
 
@@ -147,14 +149,30 @@ def test_an_untimed_param_counts_for_a_figure_taken_once() -> None:
         between(*entries, metric="training_time")
 
 
+def test_latencies_of_calls_that_arrive_at_different_rates_are_of_different_work() -> None:
+    latency = a_metric("latency_open_p99", better="lower")
+    both = [of_params(latency, rate_per_s=rate_per_s) for rate_per_s in (10.0, 20.0)]
+    found = between(*both, workload=registry()["quantized_inference"])
+    assert (found.metric, found.same_work, found.not_compared) == ("throughput", True, ["latency_open_p99"])
+
+
+def test_params_that_ran_are_compared_instead_of_the_requested_ones() -> None:
+    def ran(samples: int, **result: Any) -> ComparisonEntry:
+        return an_entry(spec={"params": {"samples": None}}, params={"samples": samples} if samples else {})
+
+    assert [each.values for each in between(ran(100), ran(200)).differences] == [[100, 200]]
+    assert not between(ran(100), ran(200)).same_work
+    assert between(ran(100), ran(0)).same_work  # a result of an older version has the requested params only
+
+
 def test_the_steps_of_trainings_from_different_weights_are_the_same_work_but_not_of_different_batches() -> None:
-    params = registry()["mnist_cnn"].params
+    mnist = registry()["mnist_cnn"]
     weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
-    step = a_metric("step_time", better="lower")
-    assert between(of_params(step, weights=None), of_params(step, weights=weights), params=params).not_compared == []
-    assert between(of_params(step), of_params(step, jit_compile=True), params=params).same_work
-    batches = between(of_params(step, batch_size=64), of_params(step, batch_size=128), params=params)
-    assert (batches.same_work, batches.not_compared) == (False, ["step_time"])
+    step = a_metric("epoch_time", better="lower")
+    assert between(of_params(step, weights=None), of_params(step, weights=weights), workload=mnist).not_compared == []
+    assert between(of_params(step), of_params(step, jit_compile=True), workload=mnist).same_work
+    batches = between(of_params(step, batch_size=64), of_params(step, batch_size=128), workload=mnist)
+    assert (batches.same_work, batches.not_compared) == (False, ["epoch_time"])
 
 
 @pytest.mark.parametrize(
@@ -404,6 +422,8 @@ class Products(Params):
     how: ClassVar[frozenset[str]] = frozenset({"repeats"})
 
 
+PRODUCTS = replace(registry()["matmul"], params=Products)
+
 DRIFTING = [100.0, 99.0, 98.0, 97.0, 96.0, 95.0]
 NOISE = [1.001, 0.999, 1.0005, 0.9995, 1.002, 0.998]
 
@@ -421,7 +441,7 @@ def made(second: Result, control: Result | None = None, confidence: float = 0.95
     entry = an_entry(DRIFTING, **first)
     job: Job = entry.job.model_copy(update={"spec": spec})
     arms = [second] if control is None else [second, control]
-    return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), Products)
+    return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), PRODUCTS)
 
 
 def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> None:
@@ -431,7 +451,7 @@ def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> N
     )
     alone = entry.result.model_copy(update={"arms": []})
     with pytest.raises(NotComparable, match="doesn't support interleaved specs"):
-        compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, Products)
+        compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, PRODUCTS)
 
 
 def a_result(by_run: list[float], **result: Any) -> Result:

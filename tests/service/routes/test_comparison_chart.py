@@ -9,7 +9,6 @@ import pytest
 
 from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareResults
-from dyno.workloads.contract import Params
 from service.routes.comparisons import axis_for, bar_chart
 from tests.comparisons import RATES, an_entry, times
 
@@ -18,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def picture(*entries: ComparisonEntry) -> ElementTree.Element:
     asked = CompareResults(jobs=[entry.job.id for entry in entries])
-    return ElementTree.fromstring(bar_chart(compare(asked, entries, Params, datetime.now(UTC))))
+    return ElementTree.fromstring(bar_chart(compare(asked, entries, None, datetime.now(UTC))))
 
 
 def widths(root: ElementTree.Element) -> list[float]:

@@ -139,10 +139,7 @@ class Caller(NamedTuple):
 
     @property
     def viewer(self) -> Viewer:
-        key = self.key
-        if key is None:
-            return EVERYBODY
-        return Viewer(key.id, key.scope is ADMIN, key.high_priority, key.limits.expires_in_s)
+        return EVERYBODY if self.key is None else self.key.viewer
 
 
 async def authorize(request: Request) -> Caller:

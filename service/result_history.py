@@ -1,13 +1,15 @@
 """Read the history of results, and rerun the jobs of new alarms.
 
-Every `alarms_every_s`, one of all API processes looks at the newest results of each workload. For an alarm without a
-rerun, it submits the job again, on the same device and with low priority. The idempotency key of that submit is the
-alarm's id, and the record of the rerun stays first, so an alarm has one rerun even if a process dies in between or
-several look at once.
+Every `alarms_every_s`, one of all API processes looks at each spec and device with new results. For an alarm without a
+rerun, it submits the job again, on the same device and with low priority. Alarms of several metrics share a rerun, as
+that of any job on the new level has a result of each metric. The idempotency key of the submit is of the job, and the
+record of the rerun stays first, so an alarm has one rerun even if a process dies in between or several look at once.
 """
 
 import asyncio
+import json
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,12 +24,15 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultSummary
 from dyno.models.spec import DeviceSelector
 from dyno.store.alarms import AlarmRecords
-from dyno.store.records import read_result_summaries
+from dyno.store.records import RecordPage, read_result_summaries
+from dyno.workloads.contract import Workload
 from service import submission, validation
 from service.state import State
 
 MOST_RESULTS = 500  # of one request, which takes 0.13 to 0.3 s with one series of that many `matmul` results
+WATCHED_JOBS = 5000  # of each workload, in which a look for alarms finds the results of a spec on a device
 _PAGE = 100
+_MOST_PAGES = 50  # a filter that reads records may find nothing in any of them: then the response has a cursor only
 
 log = logging.getLogger(__name__)
 
@@ -52,28 +57,39 @@ async def read_history(
     )
 
 
-async def _read_results(
-    state: State, limit: int, wanted: dict[str, Any]
-) -> tuple[list[tuple[Job, ResultSummary]], int, str | None]:
-    found, read, cursor = list[tuple[Job, ResultSummary]](), 0, wanted.pop("cursor", None)
-    while read < limit:
-        page = await state.jobs.list(status=Status.SUCCEEDED, cursor=cursor, limit=min(_PAGE, limit - read), **wanted)
-        figures = await read_result_summaries(state.client, state.settings, [job.id for job in page.data])
-        found += [(job, each) for job, each in zip(page.data, figures, strict=True) if each is not None]
+_Results = Sequence[tuple[Job, ResultSummary]]
+
+
+async def _read_results(state: State, limit: int, wanted: dict[str, Any]) -> tuple[_Results, int, str | None]:
+    found, read, cursor = list[tuple[Job, ResultSummary]](), 0, None
+    async for page in _job_pages(state, limit, wanted):
+        found += await _with_results(state, page.data)
         read, cursor = read + len(page.data), page.next_cursor
-        if cursor is None or not page.data:
-            break
     return found, read, cursor
 
 
-_Results = Sequence[tuple[Job, ResultSummary]]
+async def _job_pages(state: State, limit: int, wanted: dict[str, Any]) -> AsyncIterator[RecordPage[Job]]:
+    """Pages of the newest jobs that succeeded and match, at most `limit` jobs. A page may be empty."""
+    read, cursor = 0, wanted.pop("cursor", None)
+    for _ in range(_MOST_PAGES):
+        page = await state.jobs.list(status=Status.SUCCEEDED, cursor=cursor, limit=min(_PAGE, limit - read), **wanted)
+        yield page
+        read, cursor = read + len(page.data), page.next_cursor
+        if cursor is None or read == limit:
+            break
+
+
+async def _with_results(state: State, jobs: Sequence[Job]) -> _Results:
+    figures = await read_result_summaries(state.client, state.settings, [job.id for job in jobs])
+    return [(job, each) for job, each in zip(jobs, figures, strict=True) if each is not None]
+
+
 _Searched = list[tuple[ResultSeries, list[RaisedAlarm]]]
 
 
 async def _searched(state: State, results: _Results, metric: str | None) -> _Searched:
     """The series with their changes and alarms. They are made in threads: a search takes up to 20 ms a series."""
-    untimed = {name: workload.params.untimed for name, workload in state.workloads.items()}
-    series = await anyio.to_thread.run_sync(history_of, results, metric, untimed)
+    series = await anyio.to_thread.run_sync(history_of, results, metric, state.workloads)
     records = await AlarmRecords(state.client, state.settings).read([each.series_id for each in series])
     return await anyio.to_thread.run_sync(_search_all, series, records)
 
@@ -128,11 +144,10 @@ async def alarm_reruns(state: State) -> AsyncIterator[None]:
 
 
 class AlarmWatch:
-    """Looks for alarms until it is cancelled. A workload without a new result since the last look is left out."""
+    """Looks for alarms until it is cancelled, of the specs and devices with a new result since the last look."""
 
     def __init__(self, state: State) -> None:
         self._state, self._records = state, AlarmRecords(state.client, state.settings)
-        self._seen = dict[str, str]()  # workload -> its newest job
 
     async def run(self) -> None:
         every_s = self._state.settings.alarms_every_s
@@ -155,30 +170,39 @@ class AlarmWatch:
 
     async def look(self, workload: str) -> None:
         """Rerun the jobs of this workload's alarms that need it. Raises StoreUnavailable."""
-        newest = await self._state.jobs.browse(status=Status.SUCCEEDED, workload=workload, limit=1)
-        job_id = newest.data[0].id if newest.data else ""
-        if self._seen.get(workload, "") == job_id:
+        last, now = await self._records.looks(workload)
+        if now.succeeded == last.succeeded:
             return
-        results, _, _ = await _read_results(self._state, MOST_RESULTS, {"workload": workload})
-        waiting = False
-        for series, alarms in await _searched(self._state, results, None):
+        series = defaultdict[str, list[Job]](list)
+        async for page in _job_pages(self._state, WATCHED_JOBS, {"workload": workload}):
+            for job in page.data:
+                series[_spec_on_device(job, self._state.workloads[workload])].append(job)
+        is_done = True
+        for jobs in series.values():
+            if any(job.finished_at and job.finished_at.timestamp() >= last.at_s for job in jobs):
+                is_done &= await self._look_at(jobs[:MOST_RESULTS])
+        if is_done:
+            await self._records.end_look(workload, now)
+
+    async def _look_at(self, jobs: Sequence[Job]) -> bool:
+        """Returns False if a job can't be submitted now; a later look tries again."""
+        results = await _with_results(self._state, jobs)
+        metrics = dict.fromkeys(metric.name for _, summary in results for metric in summary.metrics)
+        found = [each for metric in metrics for each in await _searched(self._state, results, metric)]
+        reruns = {raised.job: raised.record.rerun for _, alarms in found for raised in alarms if raised.record.rerun}
+        is_done = True
+        for series, alarms in found:
             for raised in alarms:
                 if raised.is_last and raised.state == "new" and raised.record.rerun is None:
-                    waiting |= not await self._rerun(series, raised)
-        if not waiting:
-            self._seen[workload] = job_id
+                    is_done &= await self._confirm(series, raised, reruns)
+        return is_done
 
-    async def _rerun(self, series: ResultSeries, raised: RaisedAlarm) -> bool:
-        """Returns False if the job can't be submitted now; a later look tries again."""
+    async def _confirm(self, series: ResultSeries, raised: RaisedAlarm, reruns: dict[str, str]) -> bool:
+        """Record a rerun for the alarm: one of a job on the new level in `reruns`, by job, or a new one."""
+        level = {point.job for point in series.points if point.time >= raised.change.time}
+        rerun = next((rerun for job, rerun in reruns.items() if job in level), None)
         try:
-            job = await self._state.jobs.get(raised.job)
-            viewer = await self._viewer(job.owner)
-            if viewer is None:
-                return True
-            state = self._state.seen_by(viewer)
-            asked = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))
-            key = _alarm_id(series, raised)
-            submitted = await submission.submit(state, asked, key, rerun_of=job.id)
+            rerun = rerun or await self._rerun(raised.job)
         except errors.StoreUnavailable:
             raise
         except (errors.InvalidSpec, errors.UnknownJob) as error:  # it never can
@@ -187,22 +211,41 @@ class AlarmWatch:
         except errors.DynoError as error:
             log.warning("can't rerun %s to confirm an alarm now: %s", raised.job, error.detail)
             return False
-        await self._records.add_rerun(series.series_id, raised.job, submitted.stored.id)
-        log.info("%s reruns %s to confirm an alarm", submitted.stored.id, raised.job)
+        if rerun is not None:
+            reruns[raised.job] = rerun
+            await self._records.add_rerun(series.series_id, raised.job, rerun)
         return True
+
+    async def _rerun(self, job_id: str) -> str | None:
+        """Returns the new job; None if its key is revoked. Raises as `submission.submit` does."""
+        job = await self._state.jobs.get(job_id)
+        viewer = await self._viewer(job.owner)
+        if viewer is None:
+            return None
+        state = self._state.seen_by(viewer)
+        asked = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))
+        submitted = await submission.submit(state, asked, f"alarm_of_{job.id}", rerun_of=job.id)
+        log.info("%s reruns %s to confirm an alarm", submitted.stored.id, job.id)
+        return submitted.stored.id
 
     async def _viewer(self, owner: str | None) -> Viewer | None:
         """The owner of the rerun, whose limits count; None for a revoked key, which submits nothing."""
         if owner is None:
             return EVERYBODY
         keys = (key for key in await self._state.keys.list() if key.id == owner and key.revoked_at is None)
-        key = next(keys, None)
-        return None if key is None else Viewer(key.id, False, key.high_priority, key.limits.expires_in_s)
+        return next((key.viewer for key in keys), None)
+
+
+def _spec_on_device(job: Job, workload: Workload) -> str:
+    """The same for all jobs whose results may be in one series of any metric."""
+    free, spec = workload.params.untimed | workload.params.how, job.spec
+    params = {name: value for name, value in spec.params.items() if name not in free}
+    device = job.worker and job.worker.full_device
+    return json.dumps([job.owner, params, spec.framework, spec.replicas, device], sort_keys=True)
 
 
 def _on_device(job: Job) -> Job:
     """The job, to be run on the device that ran it, reported to no webhook and held against no baseline."""
-    device = job.worker and f"{job.worker.device.partition('@')[0]}@{job.worker.host}"
-    changes = {"device": DeviceSelector(id=device), "priority": "low", "queue_if_absent": False}
-    alone = {"webhook": None, "baseline": None}
-    return job.model_copy(update={"spec": job.spec.model_copy(update=changes | alone)})
+    device = DeviceSelector(id=job.worker and job.worker.full_device)
+    changes = {"device": device, "priority": "low", "queue_if_absent": False, "webhook": None, "baseline": None}
+    return job.model_copy(update={"spec": job.spec.model_copy(update=changes)})

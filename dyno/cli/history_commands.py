@@ -47,7 +47,8 @@ def _named(found: History, alarm_id: str) -> Alarm:
 
 def _show(found: History) -> None:
     if not found.series:
-        cli.print_line(cli.console, "no results")
+        further = " among the newest jobs; narrow them with --workload or --label name=value" if found.has_more else ""
+        cli.print_line(cli.console, f"no results{further}")
         return
     print_table(
         cli.console,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from dyno.models.result import Peer, Result
+from dyno.models.result import Peer, Result, ResultSummary
 
 COMPUTE_BOUND = 0.3  # fraction of peak from which work is bound by arithmetic (see WEAK_BASELINE)
 ASSUMED = 1.0
@@ -37,7 +37,7 @@ class Elasticity:
     lost_degrees: float = 0.0
 
 
-def clock_hz(result: Result) -> float | None:
+def clock_hz(result: Result | ResultSummary) -> float | None:
     """The mean of the runs' clocks; None if one is unknown."""
     known = [run.clock_hz for run in result.runs if run.clock_hz]
     return fmean(known) if known and len(known) == len(result.runs) else None

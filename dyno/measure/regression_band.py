@@ -19,7 +19,7 @@ With fewer than five other results there is no band. All work begins that way, s
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyno.measure.clock_adjustment import adjusted, clock_hz
@@ -27,7 +27,7 @@ from dyno.measure.repeatability import headline_metric, log_deviation
 from dyno.measure.statistics import mad, median, student_t
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
-from dyno.models.result import Headline, Peer, Result, ResultWarning, Verdict
+from dyno.models.result import Headline, Peer, Result, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 
@@ -70,10 +70,17 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
         scatter=log_deviation(metric.by_run),
         clock_hz=clock_hz(result),
     )
-    ran = {**params.model_dump(mode="json"), **result.params}
-    timed = {name: value for name, value in ran.items() if name not in params.untimed}
-    work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
-    return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)
+    work = work_of(spec, result, params.model_dump(mode="json"), params.untimed)
+    return Headline(digest([*work, metric.name, metric.unit, *_model(result)]), own)
+
+
+def work_of(
+    spec: Spec, result: Result | ResultSummary, requested: Mapping[str, object], untimed: Collection[str]
+) -> list[object]:
+    """What is the same for the same work: that of the result, except for `untimed` params."""
+    timed = {name: value for name, value in {**requested, **result.params}.items() if name not in untimed}
+    precision = [result.precision.requested, result.precision.observed] if result.precision else [None, None]
+    return [spec.workload, timed, spec.framework, spec.replicas, precision, result.method_version]
 
 
 def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:
@@ -154,16 +161,12 @@ def _at_best_indicative(result: Result) -> Verdict:
     return min(result.verdict, Verdict.INDICATIVE, key=lambda verdict: verdict.rank)
 
 
-def _precision(result: Result) -> list[str | None]:
-    return [result.precision.requested, result.precision.observed] if result.precision else [None, None]
-
-
 def _model(result: Result) -> list[object]:
     kind, model = result.device.get("kind"), result.device.get("model")
     share = len(result.device.get("cores", ())) if kind == "cpu" else result.device.get("units")
     return [kind, model, share]
 
 
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]

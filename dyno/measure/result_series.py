@@ -7,20 +7,18 @@ Changes are searched within the results of one software environment (`dyno.measu
 compared with the one before it.
 """
 
-import hashlib
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from pydantic import JsonValue
-
 from dyno.measure import clock_adjustment, regression_band
 from dyno.measure.change_points import MIN_LEVEL, Change, find_changes, ratio_of_levels
+from dyno.measure.differences import differing, leaves
 from dyno.measure.statistics import median
 from dyno.models.comparison import Difference
 from dyno.models.history import (
@@ -34,6 +32,7 @@ from dyno.models.history import (
 )
 from dyno.models.job import Job
 from dyno.models.result import Metric, ResultSummary, Verdict
+from dyno.workloads.contract import Workload
 
 ALARM_Z = 5.0
 ALARM_RATIO = 0.05
@@ -51,9 +50,13 @@ class SeriesEntry:
     metric: Metric
 
     @property
+    def time(self) -> datetime:
+        return self.job.finished_at or self.job.created_at
+
+    @property
     def device(self) -> str | None:
         worker = self.job.worker
-        return None if worker is None else f"{worker.device.partition('@')[0]}@{worker.host}"
+        return None if worker is None else worker.full_device
 
     @property
     def counted(self) -> bool:
@@ -62,21 +65,21 @@ class SeriesEntry:
 
 
 def history_of(
-    results: Iterable[tuple[Job, ResultSummary]], metric: str | None, untimed: Mapping[str, Set[str]]
+    results: Iterable[tuple[Job, ResultSummary]], metric: str | None, workloads: Mapping[str, Workload]
 ) -> list[ResultSeries]:
     """The series of the results, still without changes; the one with the newest result first.
 
-    `metric`: None for each result's headline metric. `untimed`: by workload, the params that don't change what a
-    sample times. Jobs that ran two specs in turns are left out.
+    `metric`: None for each result's headline metric. Jobs that ran two specs in turns are left out.
     """
     found = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
     for job, summary in results:
         chosen = _metric(summary, metric)
         if chosen is not None and not summary.arms:
             each = SeriesEntry(job, summary, chosen)
-            spec_id = _spec_id(each, untimed.get(job.spec.workload, frozenset()))
+            workload = workloads.get(job.spec.workload)
+            spec_id = _spec_id(each, workload.untimed_for(chosen.name) if workload else frozenset())
             found[job.owner, spec_id, summary.hardware_id, each.device, chosen.name].append(each)
-    series = [_series(key, sorted(each, key=lambda one: one.job.created_at)) for key, each in found.items()]
+    series = [_series(key, sorted(each, key=lambda one: one.time)) for key, each in found.items()]
     return sorted(_with_classes(series), key=lambda each: each.points[-1].time, reverse=True)
 
 
@@ -87,11 +90,8 @@ def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
     return found if found is not None and found.value is not None else None
 
 
-def _spec_id(each: SeriesEntry, untimed: Set[str]) -> str:
-    spec, summary = each.job.spec, each.summary
-    timed = {name: value for name, value in (spec.params | summary.params).items() if name not in untimed}
-    precision = [summary.precision.requested, summary.precision.observed] if summary.precision else None
-    work = [spec.workload, timed, spec.framework, spec.replicas, precision, summary.method_version]
+def _spec_id(each: SeriesEntry, untimed: frozenset[str]) -> str:
+    work = regression_band.work_of(each.job.spec, each.summary, each.job.spec.params, untimed)
     return f"spec_{_digest(work)}"
 
 
@@ -144,12 +144,13 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(each: SeriesEntry) -> float | None:
-    return each.metric.repeat.clock_hz if each.metric.repeat else None
+    """A single run without earlier jobs has no `repeat`."""
+    return each.metric.repeat.clock_hz if each.metric.repeat else clock_adjustment.clock_hz(each.summary)
 
 
 def _point(each: SeriesEntry, adjusted: float | None) -> HistoryPoint:
     return HistoryPoint(
-        time=each.job.created_at,
+        time=each.time,
         job=each.job.id,
         value=each.metric.value or 0.0,
         low=each.metric.low,
@@ -210,11 +211,12 @@ def _contexts(results: Sequence[SeriesEntry], points: Sequence[HistoryPoint], be
         if before is not None:
             old, new = (_levels(_of_context(points, each)) for each in (before.summary.context_id, context_id))
             change = ratio_of_levels(old[-1][-LEVEL_POINTS:], new[0][:LEVEL_POINTS])
-            differences = _differences(before.summary.environment, each.summary.environment)
+            sides = (before.summary.environment, each.summary.environment)
+            differences = differing([leaves("/environment", side, depth=2) for side in sides])
         ratio, low, high = _as_good(change, better) if change else (None, None, None)
         yield HistoryContext(
             context_id=context_id,
-            since=each.job.created_at,
+            since=each.time,
             job=each.job.id,
             points=sum(point.context_id == context_id for point in points),
             differences=differences[:MOST_DIFFERENCES],
@@ -230,24 +232,6 @@ def _levels(counted: Sequence[HistoryPoint]) -> list[list[float]]:
     values = [_compared(point) for point in counted]
     bounds = [0, *(change.index for change in find_changes(values)), len(values)]
     return [values[start:end] for start, end in pairwise(bounds)]
-
-
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    old, new = _flat("/environment", before), _flat("/environment", after)
-    names = dict.fromkeys([*old, *new])
-    return [
-        Difference(field=name, values=[old.get(name), new.get(name)])
-        for name in names
-        if old.get(name) != new.get(name)
-    ]
-
-
-def _flat(root: str, values: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """JSON pointers to values; the allow-listed names of an environment need no escapes."""
-    found: dict[str, JsonValue] = {}
-    for name, value in values.items():
-        found |= _flat(f"{root}/{name}", value) if isinstance(value, dict) else {f"{root}/{name}": value}
-    return found
 
 
 def _with_classes(series: Sequence[ResultSeries]) -> Iterator[ResultSeries]:
@@ -354,5 +338,4 @@ def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> 
 
 
 def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return regression_band.digest(value)[:16]

@@ -83,6 +83,10 @@ class ApiKey(Stored):
     last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
     revoked_at: AwareDatetime | None = None
 
+    @property
+    def viewer(self) -> "Viewer":
+        return Viewer(self.id, self.scope is Scope.ADMIN, self.high_priority, self.limits.expires_in_s)
+
 
 class Me(Stored):
     """The key of this request and its scopes. `key` is null while the service needs no key and allows everything."""

@@ -12,7 +12,7 @@ from dyno.models.result import Unit, Verdict
 class HistoryPoint(Stored):
     """One result of the series."""
 
-    time: AwareDatetime = Field(description="When the job was submitted")
+    time: AwareDatetime = Field(description="When the job finished")
     job: str
     value: float
     low: float | None
@@ -92,9 +92,10 @@ class ClassBand(Stored):
 class ResultSeries(Stored):
     """The results of one spec on one device over time, oldest first.
 
-    `spec_id` is the same for the same work: workload, effective params that a sample times, framework, replicas,
-    precision and method. `hardware_id` is the same for equal devices; each device has a series of its own, since equal
-    devices differ by 8 % on average. `owner` is the key of the jobs.
+    `spec_id` is the same for the same work: workload, effective params, framework, replicas, precision and method. For
+    a metric that is sampled, params that don't change what a sample times are left out. `hardware_id` is the same for
+    equal devices; each device has a series of its own, since equal devices differ by 8 % on average. `owner` is the key
+    of the jobs.
     """
 
     series_id: str

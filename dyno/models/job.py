@@ -139,6 +139,11 @@ class WorkerRef(Stored):
     device: str
     host: str
 
+    @property
+    def full_device(self) -> str:
+        """The device's id, with its host."""
+        return f"{self.device.partition('@')[0]}@{self.host}"
+
 
 class Holder(Stored):
     """The process that uses a device while a worker of another Dyno on the same host waits for it.

@@ -1,20 +1,29 @@
 """Records of alarms: the rerun that confirms one, and who acknowledged it.
 
-Alarms themselves follow from the results. A series' records expire `ALARMS_LIFE_S` after the last one was written.
+Alarms themselves follow from the results. A series' records expire after the last one was written, when no result that
+was there then can be left.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from dyno.models.history import AlarmRecord
+from dyno.models.job import Status
+from dyno.models.spec import MAX_EXPIRES_IN_S
 from dyno.settings import Settings
-from dyno.store.leases import PEERS_LIFE_S
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
-ALARMS_LIFE_S = PEERS_LIFE_S  # as a series' figures
+
+@dataclass(frozen=True)
+class Look:
+    """`succeeded`: number of the workload's jobs that had ever succeeded. `at_s`: by Redis' clock."""
+
+    succeeded: int
+    at_s: float
 
 
 class AlarmRecords:
@@ -47,9 +56,24 @@ class AlarmRecords:
         with store_errors():
             return bool(await self._client.set(self._keys.alarms_checked, 1, nx=True, px=max(1, round(every_s * 1000))))
 
+    async def looks(self, workload: str) -> tuple[Look, Look]:
+        """The last look for new alarms of this workload that has ended, and the one that begins now."""
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.hget(self._keys.alarms_looked, workload)
+                pipeline.hget(self._keys.counts, f"ended {workload} {Status.SUCCEEDED} none")
+                pipeline.time()
+                last, succeeded, (now_s, micros) = await pipeline.execute()
+        before = (last or "0 0").split()
+        return Look(int(before[0]), float(before[1])), Look(int(succeeded or 0), now_s + micros / 1e6)
+
+    async def end_look(self, workload: str, look: Look) -> None:
+        with store_errors():
+            await self._client.hset(self._keys.alarms_looked, workload, f"{look.succeeded} {look.at_s:.6f}")
+
     async def _record(self, series_id: str, job_id: str, fields: Mapping[str, str]) -> bool:
         flat = [part for name, value in fields.items() for part in (f"{job_id} {name}", value)]
-        args = [self._keys.namespace, ALARMS_LIFE_S * 1000, *flat]
+        args = [self._keys.namespace, MAX_EXPIRES_IN_S * 1000, *flat]
         with store_errors():
             outcome = await self._script([self._keys.alarms(series_id)], args)
         return bool(outcome == "recorded")

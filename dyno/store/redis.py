@@ -329,6 +329,10 @@ class Keys:
     def alarms_checked(self) -> str:
         return self._key("alarms", "checked")  # STRING with a TTL: an API has just looked for new alarms
 
+    @property
+    def alarms_looked(self) -> str:
+        return self._key("alarms", "looked")  # HASH: workload -> the last look for new alarms, "<succeeded> <at_s>"
+
     def comparison(self, comparison_id: str) -> str:
         return self._key("comparison", comparison_id)  # STRING: JSON, expires with the job that expires first
 

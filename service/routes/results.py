@@ -95,7 +95,7 @@ def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterato
 
 
 def _of_job(job: Job, spec: Spec, figures: ResultSummary) -> dict[str, Any]:
-    device = job.worker and f"{job.worker.device.partition('@')[0]}@{job.worker.host}"
+    device = job.worker and job.worker.full_device
     return {
         "time": job.created_at,
         "finished_at": job.finished_at,

@@ -76,7 +76,7 @@ def test_settings_that_do_not_change_a_sample_keep_the_series() -> None:
         ({}, {}, {"n": 128}),
         ({}, {"framework": "jax"}, {}),
         ({}, {"replicas": 2}, {}),
-        ({"workload": "resnet50"}, {}, {}),
+        ({"workload": "resnet50"}, {"workload": "resnet50"}, {}),
         ({"method_version": "0"}, {}, {}),
         ({"precision": Precision(requested="float32", observed="tf32")}, {}, {}),
         ({"metrics": [a_metric("step_time")]}, {}, {}),

@@ -12,8 +12,9 @@ import pytest
 from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, with_changes
 from dyno.models.history import AlarmRecord, ResultSeries
 from dyno.models.job import Job, WorkerRef
-from dyno.models.result import ResultSummary
-from tests.comparisons import an_entry
+from dyno.models.result import BasedOn, Repeat, ResultSummary, RunClock
+from dyno.workloads import registry
+from tests.comparisons import a_metric, an_entry
 
 NOISE = (0.995, 1.0, 1.005)
 
@@ -24,7 +25,8 @@ def results(levels: Sequence[float], host: str = "here", **entry: Any) -> list[t
     for day, (level, noise) in enumerate(zip(levels, itertools.cycle(NOISE), strict=False)):
         each = an_entry([level * noise] * 2, **entry)
         at = each.job.created_at + timedelta(days=day)
-        job = each.job.model_copy(update={"created_at": at, "worker": WorkerRef(id="w", device="cpu:0-1", host=host)})
+        times = {"created_at": at, "finished_at": at}
+        job = each.job.model_copy(update=times | {"worker": WorkerRef(id="w", device="cpu:0-1", host=host)})
         found.append((job, ResultSummary.model_validate(each.result.model_dump())))
     return found
 
@@ -39,9 +41,41 @@ def alarms(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[Rai
 
 
 def test_a_param_that_does_not_change_the_timed_work_makes_no_other_series() -> None:
-    both = [*results([1.0], spec={"params": {"n": 64, "x": 1}}), *results([1.0], spec={"params": {"n": 64, "x": 2}})]
-    assert len(history_of(both, None, {"matmul": {"x"}})) == 1
+    figures = [a_metric(), a_metric("epoch_time", better="lower"), a_metric("training_time", [], "lower")]
+    specs = [{"workload": "mnist_cnn", "params": {"batch_size": 64, "epochs": epochs}} for epochs in (1, 5)]
+    both = [each for spec in specs for each in results([1.0], metrics=figures, spec=spec)]
+    for metric, series in ((None, 1), ("throughput", 1), ("epoch_time", 1), ("training_time", 2)):
+        assert len(history_of(both, metric, registry())) == series, metric
     assert len(history_of(both, None, {})) == 2
+
+
+def test_results_are_in_the_order_in_which_they_were_measured() -> None:
+    """The first of three jobs waited in the queue until the others were done."""
+    first, *others = results([1.0, 2.0, 3.0])
+    late = first[0].created_at + timedelta(days=9)
+    first = (first[0].model_copy(update={"finished_at": late}), first[1])
+    done = [(job.model_copy(update={"finished_at": job.created_at}), figures) for job, figures in others]
+    (series,) = history_of([first, *done], None, {})
+    assert [point.job for point in series.points] == [job.id for job, _ in [*done, first]]
+    assert series.points[-1].time == late
+    unknown = [(job.model_copy(update={"finished_at": None}), figures) for job, figures in [first, *done]]
+    (series,) = history_of(unknown, None, {})
+    assert series.points[0].time == first[0].created_at
+
+
+def test_a_series_that_begins_with_a_single_run_is_adjusted_too() -> None:
+    """A single run without earlier jobs has no `repeat`, but its clock is known."""
+    clocks = [3.6e9, 3.7e9, 3.8e9, 3.7e9]
+    found = []
+    for clock_hz, (job, figures) in zip(clocks, results([25.0 * clock / 1e9 for clock in clocks]), strict=True):
+        metric = figures.metrics[0].model_copy(update={"value": 25.0 * clock_hz / 1e9})
+        if found:
+            repeat = Repeat(low=1, high=1e9, based_on=BasedOn(runs=1, jobs=1), clock_hz=clock_hz, elasticity=1.0)
+            metric = metric.model_copy(update={"repeat": repeat})
+        found.append((job, figures.model_copy(update={"metrics": [metric], "runs": [RunClock(clock_hz=clock_hz)]})))
+    (series,) = history_of(found, None, {})
+    assert [point.clock_hz for point in series.points] == clocks
+    assert [point.adjusted_value for point in series.points] == pytest.approx([92.5] * 4)
 
 
 def test_equal_devices_and_owners_have_series_of_their_own() -> None:
@@ -112,7 +146,7 @@ def test_only_the_last_change_is_the_present_one() -> None:
 def test_a_change_in_an_earlier_environment_is_not_the_present_one() -> None:
     old = results([100.0] * 10 + [80.0] * 10)
     moved = [
-        (job.model_copy(update={"created_at": job.created_at + timedelta(days=20)}), figures)
+        (job.model_copy(update={"finished_at": job.created_at + timedelta(days=20)}), figures)
         for job, figures in results([80.0] * 3, context_id="ctx_2")
     ]
     (series,) = history_of([*old, *moved], None, {})

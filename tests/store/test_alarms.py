@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from dyno.models.history import AlarmRecord
+from dyno.models.spec import MAX_EXPIRES_IN_S, Spec
 from dyno.settings import Settings
-from dyno.store.alarms import ALARMS_LIFE_S, AlarmRecords
+from dyno.store.alarms import AlarmRecords, Look
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Claim, Leases
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import Keys
+from tests.comparisons import of_metrics
 
 pytestmark = pytest.mark.anyio
 SERIES, JOB = "ser_1", "job_1"
@@ -46,17 +51,35 @@ async def test_of_many_only_one_records_a_rerun(records: AlarmRecords) -> None:
     assert found == {JOB: AlarmRecord(rerun=f"job_{outcomes.index(True)}")}
 
 
-async def test_the_records_of_a_series_expire(records: AlarmRecords, client: redis.Redis, keys: Keys) -> None:
+async def test_the_records_of_a_series_live_as_long_as_any_result(
+    records: AlarmRecords, client: redis.Redis, keys: Keys
+) -> None:
     await records.add_rerun("ser_ttl", JOB, "job_2")
     client.expire(keys.alarms("ser_ttl"), 60)
     await records.acknowledge("ser_ttl", JOB, None)
-    assert ALARMS_LIFE_S - 60 < client.ttl(keys.alarms("ser_ttl")) <= ALARMS_LIFE_S
+    assert MAX_EXPIRES_IN_S - 60 < client.ttl(keys.alarms("ser_ttl")) <= MAX_EXPIRES_IN_S
 
 
 async def test_one_of_many_takes_a_turn(records: AlarmRecords, client: redis.Redis, keys: Keys) -> None:
     assert sum(await asyncio.gather(*(records.take_turn(60) for _ in range(20)))) == 1
     client.delete(keys.alarms_checked)
     assert await records.take_turn(60)
+
+
+async def test_a_look_knows_when_the_last_one_was_and_how_many_jobs_had_succeeded(
+    records: AlarmRecords, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[[], Claim], leases: Leases
+) -> None:
+    spec = a_spec()
+    last, now = await records.looks(spec.workload)
+    assert (last, now.succeeded) == (Look(0, 0.0), 0)
+    await jobs.submit(spec)
+    assert leases.finish(claim(), "succeed", result=of_metrics([]))
+    _, later = await records.looks(spec.workload)
+    assert (later.succeeded, later.at_s > now.at_s) == (1, True)
+    await records.end_look(spec.workload, later)
+    last, again = await records.looks(spec.workload)
+    assert (last.succeeded, last.at_s) == (1, pytest.approx(later.at_s, abs=1e-5))
+    assert again.succeeded == 1
 
 
 async def test_fields_of_a_newer_version_are_ignored(records: AlarmRecords, client: redis.Redis, keys: Keys) -> None:

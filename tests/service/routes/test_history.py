@@ -12,6 +12,7 @@ import redis
 
 from dyno.models.result import BasedOn, Repeat, Verdict
 from dyno.settings import Settings
+from dyno.store import jobs as module
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
 
@@ -50,7 +51,7 @@ def test_a_series_has_its_points_oldest_first(http: httpx.Client, series: Callab
     job, point = http.get(f"/v1/jobs/{jobs[0]}").json(), one["points"][0]
     (metric,) = http.get(job["urls"]["result"]).json()["metrics"]
     assert [point[name] for name in ("value", "low", "high")] == [metric[name] for name in ("value", "low", "high")]
-    assert (point["time"], point["verdict"], point["labels"]) == (job["created_at"], "indicative", {"test": "points"})
+    assert (point["time"], point["verdict"], point["labels"]) == (job["finished_at"], "indicative", {"test": "points"})
     assert (found["alarms"], found["results_read"], found["next_cursor"]) == ([], 4, None)
 
 
@@ -84,7 +85,7 @@ def test_a_step_is_a_change_and_an_alarm_that_can_be_acknowledged_once(
     assert history(http, "step")["alarms"] == [answer.json()]
     assert answer.json()["state"] == "acknowledged"
     assert http.post(alarm["acknowledge_url"]).json() == answer.json()
-    assert 0 < client.ttl(Keys(settings.namespace).alarms(alarm["series_id"])) <= 90 * 24 * 3600
+    assert 0 < client.ttl(Keys(settings.namespace).alarms(alarm["series_id"])) <= 366 * 24 * 3600
 
 
 def test_a_time_that_rises_is_slower(http: httpx.Client, finished: Finished) -> None:
@@ -154,6 +155,19 @@ def test_pages_lead_to_older_results(http: httpx.Client, series: Callable[..., l
     older = http.get(newest.links["next"]["url"]).json()
     assert [point["job"] for point in older["series"][0]["points"]] == jobs[1:3]
     assert history(http, "pages", limit=2, cursor=newest.json()["next_cursor"]) == older
+
+
+def test_a_result_is_found_behind_pages_of_jobs_that_do_not_match(
+    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a label has no index, and neither has a device."""
+    rare = finished(spec={"labels": {"rare": "yes"}})
+    for _ in range(9):
+        finished()
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 16)
+    monkeypatch.setattr(module, "_MOST_STEPS", 2)
+    (series,) = http.get("/v1/history", params={"label": "rare"}).json()["series"]
+    assert [point["job"] for point in series["points"]] == [rare]
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 501}, {"limit": 0}, {"cursor": "x"}, {"from": "soon"}, {"spec": "s"}])

@@ -1,0 +1,127 @@
+"""A look for alarms: which series it sees, and how many reruns it submits. The test decides when it looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.artifact_store import service_store
+from dyno.devices.device import Device
+from dyno.logging import Tracer
+from dyno.models.job import Job, WorkerRef
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
+from dyno.workloads import registry
+from service import result_history
+from service.result_history import AlarmWatch
+from service.state import opened
+from tests.comparisons import a_metric, of_metrics
+
+pytestmark = pytest.mark.anyio
+
+NOISE = (0.995, 1.0, 1.005)
+STEP = [100.0] * 10 + [80.0] * 4
+
+
+@pytest.fixture
+async def watch(settings: Settings, http: httpx.Client) -> AsyncIterator[AlarmWatch]:
+    async with opened(settings, registry(), service_store(settings), asyncio.Event(), Tracer()) as state:
+        yield AlarmWatch(state)
+
+
+@pytest.fixture
+def results(finished: Callable[..., str]) -> Callable[..., list[str]]:
+    """Results of a spec of its own for each `n`. Each of `metrics` has the levels; a steady one comes first."""
+
+    def make(n: int, levels: list[float], metrics: tuple[str, ...] = ()) -> list[str]:
+        jobs = []
+        for at, level in enumerate(levels):
+            by_run = [level * NOISE[at % 3]] * 2
+            steady = a_metric(by_run=[100.0 * NOISE[at % 3]] * 2)
+            found = [steady, *(a_metric(name, by_run) for name in metrics)] if metrics else None
+            jobs.append(finished(by_run, {"params": {"n": n}}, found))
+        return jobs
+
+    return make
+
+
+def reruns(http: httpx.Client, n: int) -> list[str]:
+    """Those of the jobs of this spec. They are canceled, so that no test claims them."""
+    jobs: list[dict[str, Any]] = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
+    found = [job for job in jobs if job["rerun_of"] and job["spec"]["params"]["n"] == n]
+    for job in found:
+        http.post(job["urls"]["cancel"]).raise_for_status()
+    return [job["id"] for job in found]
+
+
+async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(
+    http: httpx.Client,
+    watch: AlarmWatch,
+    settings: Settings,
+    offered: Device,
+    results: Callable[..., list[str]],
+    submitted: Callable[..., str],
+) -> None:
+    results(110, STEP[:12])
+    job = submitted(params={"n": 110})
+    with sync_client(settings) as client:
+        leases, worker = Leases(client, settings), WorkerRef(id="w", device=offered.id, host=offered.host)
+        claim = leases.claim("cpu:2-3@here", queues_served(offered), worker)  # the device itself runs the newer ones
+        assert claim is not None
+        results(111, STEP[:2])
+        await watch.look("matmul")
+        assert reruns(http, 110) == []
+        found = of_metrics([a_metric(by_run=[80.0, 80.1])]).model_copy(update={"job": job})
+        assert leases.finish(claim, "succeed", result=found)
+    await watch.look("matmul")
+    assert len(reruns(http, 110)) == 1
+
+
+async def test_alarms_of_several_metrics_share_a_rerun(
+    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]]
+) -> None:
+    slower = ("cold_throughput", "memory_rate")
+    results(120, STEP, slower)
+    await watch.look("matmul")
+    [rerun] = reruns(http, 120)
+    for metric in slower:
+        found = http.get("/v1/history", params={"metric": metric}).json()["alarms"]
+        assert [alarm["rerun"] for alarm in found] == [rerun], metric
+    results(120, [80.0], (*slower, "later_rate"))
+    await watch.look("matmul")
+    assert reruns(http, 120) == [rerun]
+
+
+async def test_results_of_other_specs_push_no_series_out_of_sight(
+    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_history, "MOST_RESULTS", len(STEP))
+    for level in STEP:
+        results(130, [level])
+        results(131, [100.0] * 2)
+    await watch.look("matmul")
+    assert (len(reruns(http, 130)), reruns(http, 131)) == (1, [])
+
+
+async def test_a_look_reads_only_the_series_with_new_results(
+    watch: AlarmWatch, results: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look_at = list[int](), watch._look_at
+
+    async def counting(jobs: Sequence[Job]) -> bool:
+        looked.append(len(jobs))
+        return await look_at(jobs)
+
+    results(140, STEP[:5])
+    await watch.look("matmul")
+    monkeypatch.setattr(watch, "_look_at", counting)
+    results(141, STEP[:3])
+    for _ in range(2):
+        await watch.look("matmul")
+    assert looked == [3]

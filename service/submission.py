@@ -25,7 +25,9 @@ from dyno.errors import (
     UnknownBaseline,
 )
 from dyno.logging import current_job_id
+from dyno.measure.baseline_outcome import check_metric
 from dyno.measure.compare_results import compare_variants
+from dyno.measure.result_metrics import judged_metrics
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
@@ -34,7 +36,7 @@ from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store import jobs, placement
 from dyno.store.baselines import Baselines
 from dyno.store.fleet import DEVICES_FRESH_S
-from dyno.workloads.contract import Params
+from dyno.workloads import resolve
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec, validate_job
@@ -165,14 +167,17 @@ def baselines_of(state: State) -> Baselines:
 
 
 async def named_baseline(state: State, spec: Spec) -> Baseline | None:
-    """The baseline that the spec names. Raises InvalidSpec."""
+    """The baseline of this key that the spec names. Raises InvalidSpec, also if no result can be held against it."""
     if spec.baseline is None:
         return None
     try:
-        return await baselines_of(state).get(spec.baseline)
+        found = await baselines_of(state).own(spec.baseline)
     except UnknownBaseline as unknown:
         detail = f"{unknown.detail}; save one with PUT /v1/baselines/{spec.baseline}"
         raise InvalidSpec([FieldError("/baseline", "unknown-baseline", detail)]) from None
+    of = resolve(spec, state.workloads)
+    check_metric(found, judged_metrics(of.workload, of.params))
+    return found
 
 
 async def wake_up(state: State, queue_name: str) -> None:

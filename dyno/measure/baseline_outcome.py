@@ -9,7 +9,8 @@ an allowance stands for the jobs. The logarithm of the ratio has the sum of both
 Satterthwaite's degrees of freedom. A limit has no variance.
 
 The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
-slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`).
+slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
+a job that was proven to differ was accepted as the baseline, only results after it are (`BaselineFigure.level_since`).
 
 Results of equal hardware are compared at the clock of the baseline's job, as in a comparison. The elasticity is that of
 the earlier jobs.
@@ -30,19 +31,19 @@ from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from dyno.errors import FieldError, InvalidBaseline
+from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.measure import clock_adjustment, repeatability
+from dyno.measure.differences import circumstances, differing, leaves
 from dyno.measure.statistics import student_t
 from dyno.models.baseline import Baseline, BaselineFigure
 from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, Verdict
 from dyno.models.spec import Spec
-from dyno.validation_messages import pointer
+from dyno.workloads.contract import MetricSpec
 
 MOST_TIMES_THE_RUNS = 3  # the bound on the runs of a job whose spec sets no range of processes
 _MOST_PROCESSES = 100  # as in a spec
 _WIDEST = math.log(1e6)  # keeps every bound finite
-_OF_THE_DEVICE = ("id", "host", "model", "cores", "emulated")
 _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
@@ -59,7 +60,7 @@ def figure_metric(result: Result, name: str | None) -> Metric:
 
     Raises InvalidBaseline.
     """
-    metric = repeatability.headline_metric(result) if name is None else _metric_named(result, name)
+    metric = repeatability.headline_metric(result) if name is None else result.metric(name)
     able = [each.name for each in result.metrics if each.by_run and each.value]
     if metric is None:
         detail = f'the result has no metric "{name}"; choose {_listed(able)}' if name else "the result has no figure"
@@ -73,6 +74,25 @@ def figure_metric(result: Result, name: str | None) -> Metric:
         detail = f"the result of {result.job} is untrusted ({_grave(result)}), so no job can be held against it"
         raise InvalidBaseline([FieldError("/job", "untrusted", detail)])
     return metric
+
+
+def check_metric(baseline: Baseline, metrics: Sequence[MetricSpec]) -> None:
+    """Check the baseline of a job whose result will have `metrics`. Raises InvalidSpec."""
+    known = next((each for each in metrics if each.name == baseline.metric), None)
+    limit = "lower" if baseline.at_least is None else "higher"
+    of = f"{baseline.name} is a baseline of {baseline.metric}"
+    if known is None:
+        names = _listed([each.name for each in metrics])
+        wrong = FieldError("/baseline", "unknown-metric", f"{of}, which no run of this job has; use one of {names}")
+    elif baseline.figure is not None and (known.unit, known.better) != (baseline.unit, baseline.better):
+        detail = f"{of} in {baseline.unit}, {baseline.better} is better; here it is in {known.unit}, {known.better} is"
+        wrong = FieldError("/baseline", "other-unit", detail)
+    elif baseline.figure is None and limit != known.better:
+        detail = f"{of}, of which {known.better} is better: set at_{'least' if limit == 'lower' else 'most'} instead"
+        wrong = FieldError("/baseline", "wrong-direction", detail)
+    else:
+        return
+    raise InvalidSpec([wrong])
 
 
 def figure_of(
@@ -114,7 +134,7 @@ class JudgedResult:
 
 def judge(judged: JudgedResult) -> BaselineOutcome:
     """The outcome for the result as it is."""
-    metric, baseline = _metric_named(judged.result, judged.baseline.metric), judged.baseline
+    metric, baseline = judged.result.metric(judged.baseline.metric), judged.baseline
     unjudged = BaselineOutcome(
         name=baseline.name,
         outcome="inconclusive",
@@ -140,7 +160,7 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
 
     The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
     """
-    metric, runs = _metric_named(judged.result, judged.baseline.metric), len(judged.result.runs)
+    metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or judge(judged).outcome != "inconclusive":
         return runs
     for number in range(runs + 1, most + 1):
@@ -150,6 +170,13 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
         if _outcome(*_bounds(ratio, scatters), judged.baseline.margin) != "inconclusive":
             return number
     return runs
+
+
+def is_another_level(outcome: BaselineOutcome | None) -> bool:
+    """Whether a result is proven to be slower or faster than an earlier one by more than the margin."""
+    if outcome is None or outcome.job is None or outcome.low is None or outcome.high is None or outcome.margin is None:
+        return False
+    return outcome.high < _least(outcome.margin) or outcome.low > 1 + outcome.margin
 
 
 def without_figures(name: str, reason: str) -> BaselineOutcome:
@@ -195,10 +222,10 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
     own, series = _in_series(judged, metric)
     if runs is not None:
         own = own.model_copy(update={"runs": runs})
-    earlier = _alike(own, judged.peers.get(series or "", ()))
+    earlier = _alike(own, _of_level(judged, series))
     if figure is None:
         return _Sides(_to_limit(judged.baseline, value), [repeatability.result_scatter(own, earlier, earlier)])
-    before = _alike(figure.peer, judged.peers.get(figure.series or "", ()))
+    before = _alike(figure.peer, _of_level(judged, figure.series))
     known = [figure.peer, *before]
     if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
         earlier = known
@@ -238,6 +265,13 @@ def _alone(result: Result, metric: Metric) -> Peer:
         runs=len(metric.by_run),
         scatter=repeatability.log_deviation(metric.by_run),
     )
+
+
+def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
+    """The earlier results of a series; of those that are kept, all are of this level if its first job is gone."""
+    peers, figure = judged.peers.get(series or "", ()), judged.baseline.figure  # newest first
+    begins = (place for place, peer in enumerate(peers) if figure is not None and peer.job == figure.level_since)
+    return peers[: next(begins, None)]
 
 
 def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
@@ -282,49 +316,20 @@ def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
     return None
 
 
-def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:
-    precision, device = result.precision, result.device
-    return {
-        "/workload": result.workload,
-        "/framework": spec.framework,
-        "/replicas": spec.replicas,
-        "/method_version": result.method_version,
-        "/precision/requested": precision.requested if precision else None,
-        "/precision/observed": precision.observed if precision else None,
-        **{f"/device/{name}": device.get(name) for name in _OF_THE_DEVICE},
-        "/hardware_id": result.hardware_id,
-        "/context_id": result.context_id,
-        **_leaves("/environment", result.environment, depth=2),
-    }
-
-
-def _leaves(root: str, values: Mapping[str, JsonValue], depth: int) -> dict[str, JsonValue]:
-    """JSON pointers to values; objects are kept whole below `depth` levels."""
-    found: dict[str, JsonValue] = {}
-    for name, value in values.items():
-        at = pointer(root, name)
-        found |= _leaves(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
-    return found
-
-
 def _differences(judged: JudgedResult) -> list[BaselineDifference]:
-    figure = judged.baseline.figure
+    figure, result = judged.baseline.figure, judged.result
     if figure is None:
         return []
-    then = {**_leaves("/params", figure.params, depth=1), **figure.circumstances}
-    now = {
-        **_leaves("/params", judged.result.params or judged.spec.params, depth=1),
-        **_circumstances(judged.spec, judged.result),
-    }
+    then = {**leaves("/params", figure.params), **figure.circumstances}
+    now = {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}
     return [
-        BaselineDifference(field=name, baseline=then.get(name), job=now.get(name))
-        for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
+        BaselineDifference(field=each.field, baseline=each.values[0], job=each.values[1])
+        for each in differing([then, now])
     ]
 
 
-def _metric_named(result: Result, name: str) -> Metric | None:
-    return next((each for each in result.metrics if each.name == name), None)
+def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:
+    return {"/workload": result.workload, **circumstances(spec, result)}
 
 
 def _grave(result: Result) -> str:

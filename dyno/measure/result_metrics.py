@@ -12,7 +12,7 @@ from dyno.measure import repeatability
 from dyno.measure.statistics import mean_interval, median
 from dyno.models.result import Energy, Metric, PerCycle, RunSamples, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
-from dyno.workloads.contract import MetricSpec
+from dyno.workloads.contract import MetricSpec, Params, Workload
 
 
 def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -60,6 +60,19 @@ def all_metrics(
         found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
         found += [_of_calls(replace(spec, name=f"{spec.name}_{case}"), records) for spec in specs if spec.loop]
     return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
+
+
+def judged_metrics(workload: Workload, params: Params) -> list[MetricSpec]:
+    """The metrics of `all_metrics` that have a figure of each run, and so can be held against a baseline."""
+    own = [spec for spec in workload.metrics_for(params) if not spec.once]
+    cold = [replace(spec, name=f"{COLD}{spec.name}") for spec in own if spec.sampled and spec.better == "higher"]
+    of_cases = [
+        replace(spec, name=f"{spec.name}_{case}")
+        for case in workload.cases_of(params)
+        for spec in own
+        if spec.sampled or spec.loop
+    ]
+    return [*own, *cold, *of_cases]
 
 
 def _of_two_stages(metric: Metric, first_set: int) -> Metric:

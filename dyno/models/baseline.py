@@ -52,6 +52,11 @@ class BaselineFigure(Stored):
     series: str | None = Field(
         description="The series of the headline figure; null if the baseline's metric doesn't scatter as that does"
     )
+    level_since: str | None = Field(
+        None,
+        description="The job that was proven to differ from its baseline and was saved in its place, if this figure is "
+        "of that job or replaced it. Results before it are no scatter of this level",
+    )
 
 
 class Baseline(Stored):

@@ -17,7 +17,7 @@ _RETRY_S = 60
 
 
 class Baselines:
-    """The viewer's baselines. A viewer that sees all finds its own first, then those of other keys.
+    """The viewer's baselines. A viewer that sees all reads those of other keys, too.
 
     Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
     """
@@ -43,18 +43,19 @@ class Baselines:
                 raise LimitReached(detail, "baselines", MOST_BASELINES, None, _RETRY_S)
         return bool(is_new)
 
-    async def get(self, name: str) -> Baseline:
-        """Raises UnknownBaseline, RecordUnreadable."""
-        _, text = await self._find(name)
-        return _parsed(name, text)
+    async def own(self, name: str) -> Baseline:
+        """The viewer's own. Raises UnknownBaseline, RecordUnreadable."""
+        return await self._first(name, [self._viewer.owner or ""])
 
-    async def delete(self, name: str) -> str | None:
-        """Delete a baseline. Jobs that name it keep their copies. Returns its owner. Raises UnknownBaseline."""
-        owner, _ = await self._find(name)
+    async def get(self, name: str) -> Baseline:
+        """The viewer's own, else that of another key that it sees. Raises as `own` does."""
+        return await self._first(name, await self._owners())
+
+    async def delete(self, name: str) -> None:
+        """Delete the viewer's own. Jobs that name it keep their copies. Raises UnknownBaseline."""
         with store_errors():
-            if not await self._client.hdel(self._keys.baselines(owner), name):
+            if not await self._client.hdel(self._keys.baselines(self._viewer.owner), name):
                 raise _unknown(name)
-        return owner or None
 
     async def list(self) -> list[Baseline]:
         """All baselines that the viewer sees and that can be read, by name; of one name, its own first."""
@@ -68,21 +69,20 @@ class Baselines:
         readable: builtins.list[Baseline] = []
         for name, text in sorted(texts, key=lambda item: item[0]):
             with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
-                readable.append(_parsed(name, text))
+                readable.append(parse_stored(Baseline.model_validate_json, text, f"the baseline {name}"))
         return readable
 
-    async def _find(self, name: str) -> tuple[str, str]:
-        """The owner and the text."""
-        owners = await self._owners()
+    async def _first(self, name: str, owners: builtins.list[str]) -> Baseline:
+        """That of the first owner who has one."""
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for owner in owners:
                     pipeline.hget(self._keys.baselines(owner), name)
                 texts: builtins.list[str | None] = await pipeline.execute()
-        for owner, text in zip(owners, texts, strict=True):
-            if text is not None:
-                return owner, text
-        raise _unknown(name)
+        text = next((text for text in texts if text is not None), None)
+        if text is None:
+            raise _unknown(name)
+        return parse_stored(Baseline.model_validate_json, text, f"the baseline {name}")
 
     async def _owners(self) -> builtins.list[str]:
         """Whose baselines the viewer sees, itself first."""
@@ -92,10 +92,6 @@ class Baselines:
         with store_errors():
             every: Any = await self._client.smembers(self._keys.baseline_owners)
         return [own, *sorted(str(each) for each in every if each != own)]
-
-
-def _parsed(name: str, text: str) -> Baseline:
-    return parse_stored(Baseline.model_validate_json, text, f"the baseline {name}")
 
 
 def _unknown(name: str) -> UnknownBaseline:

@@ -10,13 +10,25 @@ from typing import Any
 
 import pytest
 
-from dyno.errors import InvalidBaseline
-from dyno.measure.baseline_outcome import JudgedResult, figure_metric, figure_of, judge, most_runs, runs_to_settle
+from dyno.errors import InvalidBaseline, InvalidSpec
+from dyno.measure.baseline_outcome import (
+    JudgedResult,
+    check_metric,
+    figure_metric,
+    figure_of,
+    is_another_level,
+    judge,
+    most_runs,
+    runs_to_settle,
+)
 from dyno.measure.ratios import ratio_of_means
 from dyno.measure.repeatability import log_deviation
+from dyno.measure.result_metrics import judged_metrics
 from dyno.models.baseline import Baseline
+from dyno.models.job import BaselineOutcome
 from dyno.models.result import Headline, Peer, Result, ResultWarning, RunSummary, Verdict
 from dyno.models.spec import Spec
+from dyno.workloads import registry
 from tests.comparisons import a_metric, of_metrics, times
 
 SERIES = "series"
@@ -133,6 +145,62 @@ def test_a_slow_result_does_not_hide_behind_its_own_slowness() -> None:
     assert _width(again.low, again.high) == pytest.approx(_width(slow.low, slow.high))
 
 
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_an_accepted_change_does_not_widen_the_interval(factor: float) -> None:
+    """Results of the level before it show no scatter, neither for its own job as baseline nor for a later one."""
+    calm = [a_peer(rates(each)) for each in (0.999, 1.001, 1.0, 0.998, 1.002)]
+    accepted, next_one = rates(factor), rates(factor)
+    later = [a_peer(rates(factor * each)) for each in (1.001, 0.999)]
+    for result, peers in ((accepted, later), (next_one, [*later, a_peer(next_one)])):
+        baseline = a_baseline(result)
+        assert baseline.figure is not None
+        figure = baseline.figure.model_copy(update={"level_since": accepted.job})
+        baseline = baseline.model_copy(update={"figure": figure})
+        alone = judge(held(baseline, rates(factor), peers))
+        among = judge(held(baseline, rates(factor), [*peers, a_peer(accepted), *calm]))
+        assert (among.outcome, among.low, among.high) == ("pass", alone.low, alone.high)
+
+
+@pytest.mark.parametrize(
+    ("fields", "differs"),
+    [
+        ({"low": 0.8, "high": 0.9}, True),
+        ({"low": 1.1, "high": 1.2}, True),
+        ({"low": 0.9, "high": 1.2}, False),
+        ({"low": 1.01, "high": 1.2}, False),
+        ({"low": 0.8, "high": 0.9, "job": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_level_is_another_one_beyond_the_margin(fields: dict[str, Any], differs: bool) -> None:
+    known = {"name": "main", "outcome": "inconclusive", "margin": 0.05, "job": "job_1"}
+    assert is_another_level(BaselineOutcome.model_validate(known | fields)) is differs
+    assert not is_another_level(None)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "code"),
+    [
+        (a_baseline(rates()), None),
+        (a_limit(at_least=1.0), None),
+        (a_limit(at_most=1.0), "wrong-direction"),
+        (a_limit(at_least=1.0).model_copy(update={"metric": "epoch_time"}), "unknown-metric"),
+        (a_baseline(rates()).model_copy(update={"unit": "OP/s"}), "other-unit"),
+        (a_baseline(rates()).model_copy(update={"better": "lower"}), "other-unit"),
+        (a_baseline(rates()).model_copy(update={"metric": "cold_throughput"}), None),
+        (a_limit(at_most=1.0).model_copy(update={"metric": "execution_time"}), None),
+    ],
+)
+def test_a_baseline_that_no_result_can_be_held_against_is_refused(baseline: Baseline, code: str | None) -> None:
+    matmul = registry()["matmul"]
+    metrics = judged_metrics(matmul, matmul.params())
+    if code is None:
+        return check_metric(baseline, metrics)
+    with pytest.raises(InvalidSpec) as refused:
+        check_metric(baseline, metrics)
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [("/baseline", code)]
+
+
 def test_results_of_one_device_are_compared_at_one_clock() -> None:
     """8 % slower at a clock that is 8 % lower."""
     earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.6e9, 3.8e9, 4.1e9, 4.2e9, 3.7e9, 3.9e9)]
@@ -221,7 +289,7 @@ def test_the_bound_on_runs_is_that_of_a_range_or_three_times_the_number() -> Non
 
 
 def with_runs(result: Result) -> Result:
-    runs = [RunSummary.model_construct() for _ in result.metrics[0].by_run]
+    runs = [RunSummary.model_construct(process_start="forked") for _ in result.metrics[0].by_run]
     return result.model_copy(update={"runs": runs})
 
 

@@ -9,10 +9,12 @@ import httpx
 import redis
 
 from dyno.devices.device import Device
+from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
 from dyno.settings import Settings
 from dyno.store.baselines import MOST_BASELINES
 from dyno.store.redis import Keys
+from tests.comparisons import times
 
 SPEC: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
@@ -27,6 +29,24 @@ def test_a_figure_is_copied_with_what_it_depends_on(http: httpx.Client, finished
     assert figure["series"]
     http.delete(f"/v1/jobs/{job}").raise_for_status()
     assert http.get("/v1/baselines/main").json()["figure"] == figure
+
+
+def test_a_baseline_knows_since_which_job_its_level_is_another_one(
+    http: httpx.Client, finished: Callable[..., str]
+) -> None:
+    def since(job: str, name: str = "levels") -> str | None:
+        figure: dict[str, Any] = (
+            http.put(f"/v1/baselines/{name}", json={"job": job}).raise_for_status().json()["figure"]
+        )
+        return figure["level_since"]
+
+    before = finished()
+    assert since(before) is None
+    slower = BaselineOutcome(name="levels", outcome="fail", low=0.7, high=0.8, margin=0.05, job=before)
+    accepted, later = finished(times(0.75), baseline=slower), finished(times(0.75))
+    assert [since(job) for job in (accepted, later)] == [accepted, accepted]
+    assert since(later, "another") is None
+    assert since(before) is None, "the level before"
 
 
 def test_an_untrusted_figure_is_refused(http: httpx.Client, finished: Callable[..., str]) -> None:
@@ -59,6 +79,14 @@ def test_a_damaged_baseline_stops_no_other_request(
     assert http.get("/v1/baselines/damaged").json()["code"] == "record-unreadable"
     assert http.post("/v1/jobs", json=SPEC | {"baseline": "damaged"}).json()["code"] == "record-unreadable"
     assert http.delete("/v1/baselines/damaged").status_code == 204
+
+
+def test_a_job_whose_result_lacks_the_metric_is_refused(http: httpx.Client, offered: Device) -> None:
+    http.put("/v1/baselines/of-epochs", json={"metric": "epoch_time", "at_most": 1}).raise_for_status()
+    refused = http.post("/v1/jobs", json=SPEC | {"baseline": "of-epochs"})
+    [error] = refused.json()["errors"]
+    assert (refused.status_code, error["pointer"], error["code"]) == (422, "/baseline", "unknown-metric")
+    assert "use one of throughput or execution_time" in error["detail"]
 
 
 def test_a_rerun_is_held_against_the_baseline_of_today(

@@ -90,16 +90,17 @@ def test_a_limit_needs_no_job(api: Api, name: str, limit: str, outcome: str) -> 
     assert (job["baseline"]["ratio"] < 1) == (outcome == "fail")
 
 
-def test_other_params_are_named_and_a_metric_that_is_missing_is_inconclusive(
+def test_other_params_are_named_and_a_metric_that_is_missing_is_refused(
     api: Api, done: dict[str, Any], name: str
 ) -> None:
     put(api, name, job=done["id"])
     other = api.finished(api.submit(QUICK, params={"n": 96}, baseline=name))["baseline"]
     assert {"field": "/params/n", "baseline": 64, "job": 96} in other["differences"]
     put(api, name, metric="no_such_metric", at_least=1)
-    missing = api.finished(api.submit(QUICK, baseline=name))["baseline"]
-    assert (missing["outcome"], missing["ratio"], missing["low"]) == ("inconclusive", None, None)
-    assert "no_such_metric" in missing["reason"]
+    refused = api.http.post("/v1/jobs", json=QUICK | {"baseline": name})
+    [error] = refused.json()["errors"]
+    assert (refused.status_code, error["pointer"], error["code"]) == (422, "/baseline", "unknown-metric")
+    assert "no_such_metric" in error["detail"]
 
 
 def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api: Api, name: str) -> None:

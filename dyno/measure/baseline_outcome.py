@@ -79,17 +79,13 @@ def figure_metric(result: Result, name: str | None) -> Metric:
 def check_metric(baseline: Baseline, metrics: Sequence[MetricSpec]) -> None:
     """Check the baseline of a job whose result will have `metrics`. Raises InvalidSpec."""
     known = next((each for each in metrics if each.name == baseline.metric), None)
-    limit = "lower" if baseline.at_least is None else "higher"
     of = f"{baseline.name} is a baseline of {baseline.metric}"
     if known is None:
         names = _listed([each.name for each in metrics])
         wrong = FieldError("/baseline", "unknown-metric", f"{of}, which no run of this job has; use one of {names}")
     elif baseline.figure is not None and (known.unit, known.better) != (baseline.unit, baseline.better):
-        detail = f"{of} in {baseline.unit}, {baseline.better} is better; here it is in {known.unit}, {known.better} is"
-        wrong = FieldError("/baseline", "other-unit", detail)
-    elif baseline.figure is None and limit != known.better:
-        detail = f"{of}, of which {known.better} is better: set at_{'least' if limit == 'lower' else 'most'} instead"
-        wrong = FieldError("/baseline", "wrong-direction", detail)
+        forms = [f"{each.unit} ({each.better} is better)" for each in (baseline, known)]
+        wrong = FieldError("/baseline", "other-unit", f"{of} in {forms[0]}, but this job has it in {forms[1]}")
     else:
         return
     raise InvalidSpec([wrong])

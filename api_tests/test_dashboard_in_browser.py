@@ -52,7 +52,7 @@ def test_two_results_are_chosen_and_compared(shown: Browser, api: Any) -> None:
     for job in jobs:
         shown.page.locator(f'input[value="{job}"]').check()
     shown.page.get_by_role("button", name="Compare").click()
-    shown.page.get_by_text("times as good").first.wait_for()
+    shown.page.get_by_text("times as fast").first.wait_for()
     assert shown.page.locator("tbody tr").count() >= 2
 
 

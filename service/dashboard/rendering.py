@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from dyno.errors import DynoError
-from dyno.formatting import format_duration, format_quantity
+from dyno.formatting import format_duration, format_quantity, ratio_in_words
 from dyno.measure.warning_codes import CODES
 from dyno.models.history import ResultSeries
 from dyno.models.result import Metric
@@ -77,7 +77,12 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    templates.filters |= {"quantity": format_quantity, "duration": format_duration, "ago": ago}
+    templates.filters |= {
+        "quantity": format_quantity,
+        "duration": format_duration,
+        "ago": ago,
+        "ratio_in_words": ratio_in_words,
+    }
     templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
     templates.globals |= {"signs": SIGNS, "codes": CODES}
     return templates

@@ -38,9 +38,7 @@ async def home(request: Request, state: StateDep, caller: CallerDep) -> Response
     latest = await _jobs(state, Status.SUCCEEDED, LATEST)
     context = {
         "devices": await state.devices.read(),
-        "running": {
-            f"{job.worker.device.partition('@')[0]}@{job.worker.host}": job for job in running.data if job.worker
-        },
+        "running": {job.worker.full_device: job for job in running.data if job.worker},
         "queued": sorted(queued.data, key=lambda job: (job.queue.position is None, job.queue.position or 0, job.id)),
         "more_queued": queued.next_cursor is not None,
         "rows": await _rows(state, latest.data),

@@ -7,12 +7,13 @@ DynoError
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   ├── InvalidBaseline    a request to save a baseline has a wrong field
+│   ├── InvalidSchedule    a request to save a schedule has a wrong field
 │   ├── InvalidSweep   a request for a sweep, or one of its points, has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
 ├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownAlarm, UnknownSweep, UnknownDevice,
-│   UnknownKey, UnknownDelivery
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownBaseline, UnknownSchedule, UnknownAlarm, UnknownSweep,
+│   UnknownDevice, UnknownKey, UnknownDelivery
 ├── JobFinished        the transition isn't possible, since the job is done
 ├── SweepFinished      the sweep can't be canceled, since all its jobs are done
 ├── JobLive            the request is for done jobs, and the job isn't done
@@ -99,6 +100,10 @@ class InvalidBaseline(InvalidSpec):
     code = "invalid-baseline"
 
 
+class InvalidSchedule(InvalidSpec):
+    code = "invalid-schedule"
+
+
 class InvalidSweep(InvalidSpec):
     code = "invalid-sweep"
 
@@ -135,6 +140,10 @@ class UnknownComparison(DynoError):
 
 class UnknownBaseline(DynoError):
     code = "baseline-not-found"
+
+
+class UnknownSchedule(DynoError):
+    code = "schedule-not-found"
 
 
 class UnknownAlarm(DynoError):

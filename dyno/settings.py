@@ -120,6 +120,7 @@ class Settings(BaseSettings):
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
     max_queued: Annotated[int, Field(ge=0)] = 100_000
     max_sweep_jobs: Annotated[int, Field(ge=1, le=1000)] = 200  # jobs of one sweep
+    max_schedules: Annotated[int, Field(ge=0)] = 100  # schedules of one key
     key_queue_share: Annotated[float, Field(gt=0, le=1)] = (
         0.25  # of max_queued: queued jobs of one key, unless the key has a limit of its own
     )
@@ -160,6 +161,9 @@ class Settings(BaseSettings):
 
     # the history
     alarms_every_s: SecondsOrZero = 600.0  # how often one API looks for new alarms, and reruns their jobs; 0: never
+
+    # schedules
+    schedules_every_s: Seconds = 1.0  # how often an API looks for schedules that are due
 
     # the life of a job
     lease_s: Seconds = 30.0

@@ -160,8 +160,12 @@ class ApiKeys:
 
     async def is_valid(self, key_id: str) -> bool:
         """Whether the key exists and isn't revoked."""
+        return await self.valid(key_id) is not None
+
+    async def valid(self, key_id: str) -> ApiKey | None:
+        """The key; None if it doesn't exist or is revoked."""
         record = await self._record(key_id)
-        return bool(record) and "revoked_at" not in record
+        return _key(key_id, record) if record and "revoked_at" not in record else None
 
     async def _record(self, key_id: str) -> dict[str, str]:
         if KEY_ID.fullmatch(key_id) is None:

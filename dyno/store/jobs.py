@@ -238,7 +238,7 @@ class Jobs:
         queue = placement.queue_for(spec.device, spec.framework)
         args = self.submit_args(job_id, spec, queue, record, body_sha256)
         reply = await self._run(Script.SUBMIT, keys, args)
-        _check_accepted(reply, self.max_queued)
+        check_accepted(reply, self.max_queued)
         outcome, flat, position, wake, running = reply
         given = {} if outcome == "replayed" else {"id": job_id, "workload": spec.workload, "queue": queue} | record
         written = given | dict(zip(flat[::2], flat[1::2], strict=True))
@@ -442,7 +442,7 @@ def _new_record(spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, 
     return record
 
 
-def _check_accepted(reply: _Reply, max_queued: int) -> None:
+def check_accepted(reply: _Reply, max_queued: int) -> None:
     """Raises the error for a refusal by submit.lua."""
     if reply[0] == "key_reused":
         raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")

@@ -7,6 +7,7 @@ consists of words from closed sets, separated by spaces:
     ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
     requeued <cause>, lost <kind>             busy_ms <kind>, dropped <limit>
     webhook <status>                          webhook_attempt <outcome>
+    firing <outcome>
 
 `class` is the failure's class, or "none". A bound is one of BOUNDS_S or "inf"; each reading counts at one bound only.
 """

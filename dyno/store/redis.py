@@ -3,10 +3,10 @@
 Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Each script is sent as `_ledger.lua` followed by its own text; those for sweeps have another script in between.
-`_ledger.lua` is the code that all scripts share, with the table of job transitions and the histogram bounds `BOUNDS_S`.
-The import fails if a Lua file isn't named in `Script`, or a name in `Script` has no file. `_ledger.lua` builds the same
-key names as `Keys`; each begins with the namespace.
+Each script is sent as `_ledger.lua` followed by its own text; those for sweeps and schedules have another script in
+between. `_ledger.lua` is the code that all scripts share, with the table of job transitions and the histogram bounds
+`BOUNDS_S`. The import fails if a Lua file isn't named in `Script`, or a name in `Script` has no file. `_ledger.lua`
+builds the same key names as `Keys`; each begins with the namespace.
 """
 
 import hashlib
@@ -357,6 +357,17 @@ class Keys:
     def sweeps_due(self) -> str:
         return self._key("sweeps", "due")  # ZSET: sweeps by the time to check whether their jobs are gone, ms
 
+    def schedules(self, owner: str | None) -> str:
+        return self._key("schedules", owner or "")  # HASH: name -> schedule of this API key, JSON
+
+    @property
+    def schedule_owners(self) -> str:
+        return self._key("schedules")  # SET: owners of schedules, "" for those saved without a key
+
+    @property
+    def schedules_due(self) -> str:
+        return self._key("schedules", "due")  # ZSET: "<owner>:<name>" by the next firing, ms
+
     @property
     def expiring(self) -> str:
         return self._key("expiring")  # ZSET: done jobs by expiry of the record, ms; members as made by _ledger.lua
@@ -458,10 +469,15 @@ class Script(StrEnum):
     SETTLE = "settle"
     REDELIVER = "redeliver"
     ALARM = "alarm"
+    SCHEDULE = "schedule"
 
 
 # Scripts that call another one for each of their jobs: it is a function of its own name in them.
-_WITHIN = {Script.SUBMIT_SWEEP: Script.SUBMIT, Script.CANCEL_SWEEP: Script.CANCEL}
+_WITHIN = {
+    Script.SUBMIT_SWEEP: Script.SUBMIT,
+    Script.CANCEL_SWEEP: Script.CANCEL,
+    Script.SCHEDULE: Script.SUBMIT,
+}
 
 
 def _transitions_in_lua() -> str:

@@ -1,0 +1,55 @@
+#!lua
+-- Writes a schedule, if it is still as the caller read it, and queues the job of its firing: both or neither. So of several
+-- APIs that fire at the same time one queues a job, and no death in between makes a second job or loses one. submit.lua is
+-- the function `submit` here.
+--
+-- KEYS[1]  schedules of the owner, HASH name -> JSON
+-- KEYS[2]  due, ZSET "<owner>:<name>" by the next firing in ms
+-- KEYS[3]  owners of schedules, SET
+-- ARGV[1]  namespace
+-- ARGV[2]  owner, or ""            ARGV[3]  name
+-- ARGV[4]  the schedule as read, or "" if there was none
+-- ARGV[5]  the schedule to write, or "" to write none and to take it from the due ones
+-- ARGV[6]  its next firing, ms, or "" for none
+-- ARGV[7]  limit on the owner's schedules
+-- ARGV[8]  outcome of a firing to count, or ""      ARGV[9]  how many times were missed
+-- ARGV[10]… for a firing: the arguments for submit.lua after the namespace
+--
+-- Returns {"written"} or {"changed"} or {"limit"} or a refusal as submit.lua does
+
+local name, after = ARGV[3], ARGV[5]
+local member = ARGV[2] .. ':' .. name
+local before = redis.call('HGET', KEYS[1], name) or ''
+if after ~= '' and before == after then
+  return { 'written' } -- a retry of a call whose reply was lost
+end
+if before ~= ARGV[4] then
+  return { 'changed' }
+end
+if before == '' and after ~= '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[7]) then
+  return { 'limit' }
+end
+
+if #ARGV >= 10 then
+  local reply = submit({ key('job', ARGV[10]) }, { NAMESPACE, unpack(ARGV, 10) })
+  if reply[1] ~= 'submitted' then
+    return reply
+  end
+end
+
+if after ~= '' then
+  redis.call('HSET', KEYS[1], name, after)
+  redis.call('SADD', KEYS[3], ARGV[2])
+end
+if ARGV[6] ~= '' then
+  redis.call('ZADD', KEYS[2], ARGV[6], member)
+else
+  redis.call('ZREM', KEYS[2], member)
+end
+if ARGV[8] ~= '' then
+  count(1, 'firing', ARGV[8])
+end
+if tonumber(ARGV[9]) > 0 then
+  count(ARGV[9], 'firing', 'missed')
+end
+return { 'written' }

@@ -1,0 +1,202 @@
+"""Schedules in Redis: one HASH for each API key, as for baselines, and a ZSET of the times at which they are due.
+
+A schedule is one document, with its last firings. Every write names the document that it replaces, and a firing also
+queues its job in the same step (schedule.lua). So each due time is dealt with once, however many APIs look at it.
+"""
+
+import builtins
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dyno.errors import LimitReached, RecordUnreadable, UnknownSchedule
+from dyno.models.api_key import Viewer
+from dyno.models.job_schedule import JobSchedule
+from dyno.settings import Settings
+from dyno.store import jobs, placement
+from dyno.store.pipelining import PipeliningRedis
+from dyno.store.records import parse_stored, to_datetime
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.sweeps import NewJob
+
+_RETRY_S = 60
+
+
+class DueSchedule(NamedTuple):
+    owner: str | None
+    name: str
+    due_ms: int
+
+
+@dataclass(frozen=True)
+class StoredSchedule:
+    """`text`: the document as it is stored, for the write that replaces it."""
+
+    owner: str | None
+    name: str
+    text: str
+
+    @property
+    def document(self) -> JobSchedule:
+        """Raises RecordUnreadable."""
+        return parse_stored(JobSchedule.model_validate_json, self.text, f"the schedule {self.name}")
+
+
+class Schedules:
+    """The viewer's schedules. A viewer that sees all finds its own first, then those of other keys.
+
+    Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
+    """
+
+    def __init__(self, client: PipeliningRedis, settings: Settings, viewer: Viewer) -> None:
+        self._client, self._viewer, self._most = client, viewer, settings.max_schedules
+        self._keys = Keys(settings.namespace)
+        self._script = client.cached_script(SCRIPT_SOURCES[Script.SCHEDULE])
+
+    async def now(self) -> datetime:
+        """The time by Redis' clock, which decides what is due."""
+        with store_errors():
+            return _time(await self._client.time())
+
+    async def due(self) -> tuple[datetime, list[DueSchedule]]:
+        """The time by Redis' clock, and the schedules of all keys that are due, the earliest first."""
+        now = await self.now()
+        with store_errors():
+            found: Any = await self._client.zrange(
+                self._keys.schedules_due, "-inf", _millis(now), byscore=True, withscores=True
+            )
+        due = [(*member.split(":", 1), int(score)) for member, score in found]
+        return now, [DueSchedule(owner or None, name, due_ms) for owner, name, due_ms in due]
+
+    async def put(self, new: JobSchedule) -> tuple[bool, JobSchedule]:
+        """Save the viewer's schedule, or replace the one of this name and keep what it fired and missed.
+
+        Returns whether it is new, and the schedule as it was saved. Raises LimitReached.
+        """
+        while True:
+            before = await self.read(new.owner, new.name)
+            after = new if before is None else _with_past(new, before)
+            outcome, *_ = await self._write(before, after)
+            if outcome == "limit":
+                detail = f"there are {self._most} schedules already, the limit for a key; delete one first"
+                raise LimitReached(detail, "schedules", self._most, None, _RETRY_S)
+            if outcome == "written":
+                return before is None, after
+
+    async def replace(self, before: StoredSchedule, after: JobSchedule, *, outcome: str = "", missed: int = 0) -> bool:
+        """Write what became of a due time, and count it. Returns False, and writes nothing, if another API did."""
+        reply = await self._write(before, after, outcome, missed)
+        return bool(reply[0] == "written")
+
+    async def fire(
+        self, before: StoredSchedule, after: JobSchedule, job: NewJob, of_owner: jobs.Jobs, *, missed: int = 0
+    ) -> bool:
+        """Queue the job of a due time and write the schedule, both or neither. Returns False as `replace` does.
+
+        Raises QueueFull and LimitReached.
+        """
+        kept = None if job.baseline is None else job.baseline.model_dump_json(by_alias=True)
+        record = of_owner.new_record(job.spec, job.warnings, job.fits, baseline=kept)
+        queue = placement.queue_for(job.spec.device, job.spec.framework)
+        arguments = of_owner.submit_args(job.id, job.spec, queue, record)
+        reply = await self._write(before, after, "fired", missed, arguments)
+        jobs.check_accepted(reply, of_owner.max_queued)
+        return bool(reply[0] == "written")
+
+    async def forget(self, due: DueSchedule) -> None:
+        """Take a schedule that was deleted from the due ones."""
+        keys = [self._keys.schedules(due.owner), self._keys.schedules_due, self._keys.schedule_owners]
+        with store_errors():
+            await self._script(keys, [self._keys.namespace, due.owner or "", due.name, "", "", "", self._most, "", 0])
+
+    async def _write(
+        self,
+        before: StoredSchedule | None,
+        after: JobSchedule,
+        outcome: str = "",
+        missed: int = 0,
+        of_job: Sequence[Any] = (),
+    ) -> builtins.list[Any]:
+        owner, text = after.owner or "", "" if before is None else before.text
+        next_ms = _millis(after.next_firings[0]) if after.next_firings else ""
+        keys = [self._keys.schedules(owner), self._keys.schedules_due, self._keys.schedule_owners]
+        args = [self._keys.namespace, owner, after.name, text, after.model_dump_json(by_alias=True), next_ms]
+        with store_errors():
+            reply: Any = await self._script(keys, [*args, self._most, outcome, missed, *of_job])
+        return list(reply)
+
+    async def get(self, name: str) -> JobSchedule:
+        """Raises UnknownSchedule, RecordUnreadable."""
+        return (await self._find(name)).document
+
+    async def delete(self, name: str) -> str | None:
+        """Delete a schedule; its jobs stay. Returns its owner. Raises UnknownSchedule."""
+        found = await self._find(name)
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
+                pipeline.zrem(self._keys.schedules_due, f"{found.owner or ''}:{name}")
+                pipeline.hdel(self._keys.schedules(found.owner), name)
+                _, deleted = await pipeline.execute()
+        if not deleted:
+            raise _unknown(name)
+        return found.owner
+
+    async def list(self) -> builtins.list[JobSchedule]:
+        """All schedules that the viewer sees and that can be read, by name; of one name, its own first."""
+        owners = await self._owners()
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for owner in owners:
+                    pipeline.hgetall(self._keys.schedules(owner))
+                found: builtins.list[dict[str, str]] = await pipeline.execute()
+        stored = [
+            StoredSchedule(owner, *item) for owner, each in zip(owners, found, strict=True) for item in each.items()
+        ]
+        readable: builtins.list[JobSchedule] = []
+        for each in sorted(stored, key=lambda schedule: schedule.name):
+            with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
+                readable.append(each.document)
+        return readable
+
+    async def read(self, owner: str | None, name: str) -> StoredSchedule | None:
+        with store_errors():
+            text: Any = await self._client.hget(self._keys.schedules(owner), name)
+        return None if text is None else StoredSchedule(owner, name, text)
+
+    async def _find(self, name: str) -> StoredSchedule:
+        for owner in await self._owners():
+            if found := await self.read(owner, name):
+                return found
+        raise _unknown(name)
+
+    async def _owners(self) -> builtins.list[str | None]:
+        """Whose schedules the viewer sees, itself first."""
+        own = self._viewer.owner
+        if not self._viewer.sees_all:
+            return [own]
+        with store_errors():
+            every: Any = await self._client.smembers(self._keys.schedule_owners)
+        return [own, *sorted((str(each) or None for each in every if each != (own or "")), key=str)]
+
+
+def _with_past(new: JobSchedule, before: StoredSchedule) -> JobSchedule:
+    try:
+        past = before.document
+    except RecordUnreadable:
+        return new
+    kept = {name: getattr(past, name) for name in ("firings", "missed", "missed_count")}
+    return new.model_copy(update=kept)
+
+
+def _time(reply: tuple[int, int]) -> datetime:
+    return to_datetime(f"{reply[0]}.{reply[1]:06}")
+
+
+def _millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _unknown(name: str) -> UnknownSchedule:
+    return UnknownSchedule(f'there is no schedule "{name[:64]}"')

@@ -11,7 +11,7 @@ from dyno.artifact_store import service_store
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import auth, dependencies, middleware, openapi, problems, result_history
+from service import auth, dependencies, middleware, openapi, problems, result_history, scheduler
 from service.dashboard import pages
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
@@ -27,6 +27,7 @@ from service.routes import (
     jobs,
     keys,
     results,
+    schedules,
     sweeps,
     webhooks,
     workloads,
@@ -50,7 +51,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with opened(settings, registered, files, stopping, traces) as state, result_history.alarm_reruns(state):
+        async with (
+            opened(settings, registered, files, stopping, traces) as state,
+            result_history.alarm_reruns(state),
+            scheduler.firing_schedules(state),
+        ):
             app.state.opened = state
             yield
 
@@ -67,8 +72,8 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
-    of_results = (results, comparisons, baselines, sweeps, history)
-    parts = (jobs, events, artifacts, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health, pages)
+    of_jobs, of_results = (jobs, schedules, events, artifacts), (results, comparisons, baselines, sweeps, history)
+    parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

@@ -82,19 +82,20 @@ async def submit(
 
 def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | ComparisonRequest:
     """The job's spec as a request, with the defaults of this version filled in. Raises InvalidSpec."""
-    first, *others = (
-        replace(validate_job(_rerun_document(each), (), state.workloads), body_sha256=body_sha256)
-        for each in job.spec.arms[:2]
-    )
+    first, *others = (replace(stored_request(each, state), body_sha256=body_sha256) for each in job.spec.arms[:2])
     if isinstance(job.spec, InterleavedSpec):
         return ComparisonRequest(first, others[0], job.spec, body_sha256)
     return first
 
 
-def _rerun_document(spec: Spec) -> dict[str, Any]:
-    """With the default time of keeping results left out, since a limit of the key may be lower by now."""
+def stored_request(spec: Spec, state: State) -> JobRequest:
+    """A stored spec as a request, without the default time of keeping results, as the key's limit may be lower by now.
+
+    Raises InvalidSpec.
+    """
     is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
-    return spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
+    document = spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
+    return validate_job(document, (), state.workloads)
 
 
 def wake_all(state: State, specs: Iterable[Spec]) -> None:

@@ -37,7 +37,8 @@ SERVICE = {
     | {"static_files", "submission", "sweep_requests", "sweep_results", "validation"},
     "openapi": {"auth", "dependencies", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
-    | {"result_history", "static_files", "submission", "sweep_plots", "sweep_requests", "sweep_results", "validation"},
+    | {"result_history", "scheduler", "static_files", "submission", "sweep_plots", "sweep_requests", "sweep_results"}
+    | {"validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {
@@ -47,6 +48,7 @@ BELOW_ROUTES = {
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
     "result_history": {"state", "submission", "validation"},
+    "scheduler": {"auth", "problems", "state", "submission", "validation"},
 }
 # top-level file or command of the service -> the packages that it assembles; other files may import no package
 USERS = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,7 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     assert "dyno_store_up 1.0" in metrics
     assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in metrics
     _with_a_baseline(http)
+    _with_a_schedule(http, client_of("admin", socket))
     assert '"done":true' in http.get(job["urls"]["events"]).text
     talkative = TINY | {"workload": "quantized_inference", "params": {"train_samples": 256}}
     job = http.post("/v1/jobs", json=talkative, headers={"Prefer": "wait=60"}).json()
@@ -131,6 +134,20 @@ def _with_a_baseline(http: httpx.Client) -> None:
     assert judged["baseline"]["outcome"] in ("pass", "inconclusive"), judged
     assert [each["name"] for each in http.get("/v1/baselines").json()["data"]] == ["main"]
     assert http.delete("/v1/baselines/main").status_code == 204
+
+
+def _with_a_schedule(http: httpx.Client, admin: Any) -> None:
+    body = {"cron": "* * * * *", "spec": TINY}
+    assert http.put("/v1/schedules/minutely", json=body).status_code == 201
+    admin.zadd("dyno:schedules:due", {":deleted": 0})
+    document = json.loads(admin.hget("dyno:schedules:", "minutely"))
+    last_minute = datetime.now(UTC).replace(second=0, microsecond=0).isoformat()
+    admin.hset("dyno:schedules:", "minutely", json.dumps(document | {"next_firings": [last_minute]}))
+    admin.zadd("dyno:schedules:due", {":minutely": 1})
+    eventually(lambda: http.get("/v1/schedules/minutely").json()["firings"], what="it fired")
+    assert [each["name"] for each in http.get("/v1/schedules").json()["data"]] == ["minutely"]
+    assert http.delete("/v1/schedules/minutely").status_code == 204
+    assert admin.zcard("dyno:schedules:due") == 0
 
 
 def _with_a_webhook(http: httpx.Client) -> None:

@@ -20,6 +20,7 @@ from service.openapi import components
 
 TAGS = {
     "jobs": "Submit benchmarks, wait for them, read their results",
+    "schedules": "Jobs that Dyno submits at given times",
     "artifacts": "Files of jobs",
     "results": "Metrics of many jobs, for dashboards",
     "comparisons": "Compare results, or two specs run in turns",

@@ -90,6 +90,7 @@ log = logging.getLogger(__name__)
 STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should still get this process' own metrics
 KINDS = get_args(DeviceKind)
 LIMITS = ("max_done", "max_store_bytes")
+FIRINGS = ("fired", "refused", "missed")
 CAUSES = ("handed_back", "infrastructure", "lost")
 _DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)
 _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}}
@@ -168,6 +169,7 @@ def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
         ("dropped", "dyno_jobs_dropped", "Done jobs deleted at a limit", ["limit"], [(each,) for each in LIMITS]),
         ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
+        ("firing", "dyno_schedule_firings", "Due times of schedules", ["outcome"], [(each,) for each in FIRINGS]),
         ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(each,) for each in _DELIVERED]),
         ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(each,) for each in Outcome]),
     ]

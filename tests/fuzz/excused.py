@@ -27,6 +27,8 @@ def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[st
             return not codes & (_OF_ONE_FIELD | _OF_JSON)
         if operation_id == "createSweep":  # the schema says nothing about the spec, nor about the values of the axes
             return problem.get("code") == "invalid-sweep"
+        if operation_id == "putSchedule":  # nor what a cron expression and a time zone are, nor which devices there are
+            return problem.get("code") == "invalid-schedule"
         if operation_id == "putBaseline":  # nor which of a job and a limit go together
             return problem.get("code") == "invalid-baseline"
         if operation_id == "getSweepPlot":

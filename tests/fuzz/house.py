@@ -100,6 +100,7 @@ def _served(log: Path, **values: str) -> Iterator[str]:
             run.kill()
 
 
+SCHEDULE = {"cron": "0 3 * * *", "spec": JOB}
 SWEEP = {"spec": JOB, "grid": {"params.repeats": [1, 2]}}
 
 
@@ -113,6 +114,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
     jobs = [_succeeded(http, JOB | {"webhook": hook}) for _ in range(2)]
     comparison = http.post("/v1/comparisons", json={"jobs": jobs}).raise_for_status().json()["id"]
     http.put("/v1/baselines/main", json={"job": jobs[0]}).raise_for_status()
+    http.put("/v1/schedules/nightly", json=SCHEDULE).raise_for_status()
     delivered = {"job": jobs[0], "status": "delivered"}
     deliveries = eventually(lambda: http.get("/v1/webhook-deliveries", params=delivered).json()["data"])
     spare = {"name": "spare", "scope": "read"}
@@ -122,6 +124,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
         "comparisons": comparison,
         "sweeps": http.post("/v1/sweeps", json=SWEEP).raise_for_status().json()["id"],
         "baselines": "main",
+        "schedules": "nightly",
         "alarms": f"alm_{'0' * 26}",  # an alarm needs a year of results
         "webhook-deliveries": deliveries[0]["id"],
         "workloads": "matmul",
@@ -134,6 +137,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
     bodies = _examples(document)
     bodies["submitJob"] += [absent, JOB | {"webhook": hook}]
     bodies["createComparison"] = [each for each in bodies["createComparison"] if "specs" in each] + [{"jobs": jobs}]
+    bodies["putSchedule"] = [SCHEDULE]
     bodies["putBaseline"] = [{"job": jobs[0]}, {"metric": "throughput", "at_least": 1.0}]
     only = {"putArtifact": held.job_id, "cancelJob": canceled}
     return Known(ids, only, bodies, [*jobs, *only.values()], held.token)

@@ -19,6 +19,7 @@ from tests.service.keys.matrix import QUEUED, Names
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
+SCHEDULE = f"sch_{'owner':0>26}"
 NAME = f"bl_{'owner':0>26}"  # as long as a name that never was
 NEVER = {
     "jobs": "job_",
@@ -27,6 +28,7 @@ NEVER = {
     "sweeps": "swp_",
     "webhook-deliveries": "msg_",
     "baselines": "bl_",
+    "schedules": "sch_",
     "alarms": "alm_",
 }
 
@@ -67,11 +69,14 @@ def make(
     queued = _made(http.post("/v1/jobs", json=QUEUED, headers={"Idempotency-Key": WORD}))
     comparison = _made(http.post("/v1/comparisons", json={"jobs": jobs}))
     http.put(f"/v1/baselines/{NAME}", json={"job": jobs[0]}).raise_for_status()
+    nightly = {"cron": "0 3 * * *", "spec": QUEUED | {"labels": {"whose": WORD}}}
+    http.put(f"/v1/schedules/{SCHEDULE}", json=nightly).raise_for_status()
     many = {"spec": QUEUED, "grid": {"params.n": [64, 65]}}
     sweep = http.post("/v1/sweeps", json=many).raise_for_status().json()
     names = {
         "jobs": jobs[0],
         "baselines": NAME,
+        "schedules": SCHEDULE,
         "artifacts": FILE,
         "comparisons": comparison,
         "sweeps": sweep["id"],

@@ -81,6 +81,7 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
     by_id: dict[str | None, list[Ask]] = {
         "submitJob": [{"json": QUEUED}, {"json": starting}, {"json": QUEUED | {"baseline": names["baselines"]}}],
         "putBaseline": [{"json": {"job": names["jobs"]}}],
+        "putSchedule": [{"json": {"cron": "0 3 * * *", "spec": starting}}],
         "createComparison": [
             {"json": {"jobs": [names["jobs"], names["job"]]}},
             {"json": {"pairs": 2, "specs": [starting, starting]}},

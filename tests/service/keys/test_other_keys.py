@@ -22,7 +22,7 @@ from tests.service.keys.matrix import Ask, Operation, Told, asks, canceled, oper
 
 NOT_THERE = (
     *("job-not-found", "comparison-not-found", "delivery-not-found", "baseline-not-found", "alarm-not-found"),
-    "sweep-not-found",
+    *("sweep-not-found", "schedule-not-found"),
 )
 RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]

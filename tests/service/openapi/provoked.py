@@ -109,6 +109,9 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "invalid-baseline": lambda h: h.http.put("/v1/baselines/main", json={"job": NO_JOB}),
     "invalid-comparison": lambda h: h.http.post("/v1/comparisons", json={"jobs": [NO_JOB]}),
     "invalid-key": lambda h: h.admin.post("/v1/keys", json={"name": "two\nlines", "scope": "all"}),
+    "invalid-schedule": lambda h: h.http.put(
+        "/v1/schedules/nightly", json={"cron": "0 25 * * *", "timezone": "Europe/Zuerich", "spec": TINY}
+    ),
     "invalid-sweep": lambda h: h.http.post(
         "/v1/sweeps", json={"spec": TINY, "grid": {"params.n": [64, 0], "device": ["cpu", "tpu"]}}
     ),
@@ -134,6 +137,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "queue-full": _queue_full,
     "record-unreadable": _record_unreadable,
     "result-not-ready": lambda h: h.http.get(f"/v1/jobs/{h.job()}/result"),
+    "schedule-not-found": lambda h: h.http.get("/v1/schedules/nightly"),
     "scope-missing": lambda h: h.reader.post("/v1/jobs", json=TINY),
     "stale-token": _stale_token,
     "store-unavailable": lambda h: h.away.get(f"/v1/jobs/{NO_JOB}"),

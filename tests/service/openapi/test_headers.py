@@ -32,7 +32,16 @@ def asked(
     """Responses of every route with headers of its own, by method, path and status."""
     found: dict[Row, list[httpx.Response]] = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
-        for ask in (_of_jobs, _of_comparisons, _of_baselines, _of_sweeps, _of_files, _of_lists, _refused):
+        for ask in (
+            _of_jobs,
+            _of_comparisons,
+            _of_baselines,
+            _of_schedules,
+            _of_sweeps,
+            _of_files,
+            _of_lists,
+            _refused,
+        ):
             for path, answer in ask(here):
                 found.setdefault((answer.request.method, path, str(answer.status_code)), []).append(answer)
     return found
@@ -101,6 +110,12 @@ def _of_baselines(here: House) -> Iterator[tuple[str, httpx.Response]]:
     for _ in range(2):
         limit = {"metric": "throughput", "at_least": 1}
         yield "/v1/baselines/{name}", here.http.put("/v1/baselines/headers", json=limit)
+
+
+def _of_schedules(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    for _ in range(2):
+        nightly = {"cron": "0 3 * * *", "spec": SWEEP["spec"]}
+        yield "/v1/schedules/{name}", here.http.put("/v1/schedules/headers", json=nightly)
 
 
 def _of_sweeps(here: House) -> Iterator[tuple[str, httpx.Response]]:

@@ -1,0 +1,223 @@
+"""Schedules: check new ones, and submit the jobs of those that are due.
+
+Each API looks for due schedules every `schedules_every_s`. A firing is a submit by the schedule's key: that key's
+rights and limits count. After an outage, the last due time is made up for if it is at most `LATE_S` old; the others
+are missed, and the schedule's document lists them. The store decides which API fires (dyno/store/schedule.lua).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from itertools import chain, islice, takewhile
+from typing import NamedTuple
+
+import anyio.to_thread
+from pydantic import JsonValue
+
+from dyno import asyncio_tasks, cron, errors
+from dyno.models import job_schedule
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.job import SCHEMA, new_job_id
+from dyno.store.schedules import DueSchedule, Schedules, StoredSchedule
+from dyno.store.sweeps import NewJob
+from service import auth, problems, submission, validation
+from service.state import State
+
+LATE_S = 600
+_MOST_OF_DETAIL = 500  # characters
+_REVOKED = "the key that saved the schedule was revoked"
+_KEY_NEEDED = "the schedule was saved without a key, and every request needs one now"
+
+log = logging.getLogger(__name__)
+
+
+def schedules_of(state: State) -> Schedules:
+    return Schedules(state.client, state.settings, state.jobs.viewer)
+
+
+async def new_schedule(state: State, name: str, asked: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
+    """The schedule, if a submit of its spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
+    now, wrong = await schedules_of(state).now(), list[errors.FieldError]()
+    try:
+        upcoming = await anyio.to_thread.run_sync(_upcoming, asked.cron, asked.timezone, now)
+    except errors.InvalidSchedule as invalid:
+        wrong += invalid.errors
+    try:
+        request = validation.validate_job({**asked.spec, "labels": _labels(asked.spec, name)}, (), state.workloads)
+        await _admitted(state, request)
+    except errors.NoDeviceFits as absent:
+        wrong.append(errors.FieldError("/spec/device", absent.code, absent.detail))
+    except errors.InvalidSpec as invalid:
+        wrong += [errors.FieldError(f"/spec{each.pointer}", each.code, each.detail) for each in invalid.errors]
+    if wrong:
+        raise errors.InvalidSchedule(wrong)
+    return job_schedule.JobSchedule(
+        name=name,
+        cron=asked.cron,
+        timezone=asked.timezone,
+        spec=request.spec,
+        enabled=asked.enabled,
+        next_firings=upcoming if asked.enabled else [],
+        saved_at=now,
+        owner=state.jobs.viewer.owner,
+        schema=SCHEMA,
+    )
+
+
+def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
+    """The labels of the spec, and the one that names the schedule. Raises InvalidSpec."""
+    labels = spec.get("labels", {})
+    if not isinstance(labels, dict):
+        return labels
+    if labels.get(job_schedule.LABEL, name) != name:
+        detail = "this label has the schedule's name; leave it out"
+        raise errors.InvalidSpec([errors.FieldError(f"/labels/{job_schedule.LABEL}", "reserved", detail)])
+    return {**labels, job_schedule.LABEL: name}
+
+
+async def _admitted(state: State, request: validation.JobRequest) -> NewJob:
+    """Raises as `submission.submit` does before it queues a job."""
+    allowed = submission.within_rights(state, request)
+    admission = await submission.admit_request(state, allowed)
+    baseline = await submission.named_baseline(state, allowed.spec)
+    return NewJob(new_job_id(), allowed.spec, admission.warnings, dict(admission.fits), baseline)
+
+
+def _upcoming(expression: str, timezone: str, after: datetime) -> list[datetime]:
+    """Raises InvalidSchedule."""
+    return list(islice(cron.times(expression, timezone, after), job_schedule.NEXT_SHOWN))
+
+
+@asynccontextmanager
+async def firing_schedules(state: State) -> AsyncIterator[None]:
+    """Fire schedules during the block."""
+    task = asyncio.create_task(Scheduler(state).run())
+    try:
+        yield
+    finally:
+        await asyncio_tasks.cancel_and_wait(task)
+
+
+class Scheduler:
+    """Looks for due schedules until it is cancelled."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._schedules = state, schedules_of(state.seen_by(EVERYBODY))
+        self._broken = dict[tuple[str | None, str], int]()  # schedule -> the due time that failed, ms
+        self._is_away = False
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+                self._is_away = False
+            except errors.StoreUnavailable as error:
+                if not self._is_away:
+                    log.warning("schedules wait until Redis is back: %s", error.detail)
+                self._is_away = True
+            except Exception:
+                log.exception("looking for due schedules failed")
+            await asyncio.sleep(self._state.settings.schedules_every_s)
+
+    async def look(self) -> None:
+        """Deal with all schedules that are due. Raises StoreUnavailable."""
+        now, due = await self._schedules.due()
+        for each in due:
+            of = (each.owner, each.name)
+            if self._broken.get(of) == each.due_ms:
+                continue
+            try:
+                await self._deal_with(each, now)
+            except errors.StoreUnavailable:
+                raise
+            except Exception:  # the other schedules count as well
+                self._broken[of] = each.due_ms
+                log.exception("firing the schedule %s of %s failed", each.name, each.owner or "anyone")
+
+    async def _deal_with(self, due: DueSchedule, now: datetime) -> None:
+        stored = await self._schedules.read(due.owner, due.name)
+        if stored is None:
+            await self._schedules.forget(due)
+            return
+        found = stored.document
+        try:
+            state = self._state.seen_by(await self._viewer(due.owner))
+            passed = await anyio.to_thread.run_sync(_passed, found, now)
+            upcoming = await anyio.to_thread.run_sync(_upcoming, found.cron, found.timezone, now)
+        except (problems.NotAuthorized, errors.InvalidSchedule) as ended:  # another version may have other time zones
+            stop = job_schedule.ScheduleStop(code=ended.code, detail=ended.detail, stopped_at=now)
+            await self._schedules.replace(stored, found.model_copy(update={"stopped": stop, "next_firings": []}))
+            return
+        if not passed.newest:
+            return  # it was replaced since `due` was read
+        is_late = now - passed.newest[-1] > timedelta(seconds=LATE_S)
+        fired = 0 if is_late else 1
+        missed = passed.number - fired
+        after = _with_missed(found, passed.newest[: len(passed.newest) - fired], missed)
+        after = after.model_copy(update={"next_firings": upcoming})
+        if is_late:
+            await self._schedules.replace(stored, after, missed=missed)
+        else:
+            firing = job_schedule.Firing(due_at=passed.newest[-1], fired_at=now)
+            await self._fire(state, stored, after, firing, missed)
+
+    async def _fire(
+        self,
+        state: State,
+        before: StoredSchedule,
+        after: job_schedule.JobSchedule,
+        firing: job_schedule.Firing,
+        missed: int,
+    ) -> None:
+        try:
+            job = await _admitted(state, submission.stored_request(after.spec, state))
+            fired = _with_firing(after, firing.model_copy(update={"job": job.id}))
+            if await self._schedules.fire(before, fired, job, state.jobs, missed=missed):
+                submission.wake_all(state, [job.spec])
+        except errors.StoreUnavailable:
+            raise
+        except errors.DynoError as refused:
+            told = firing.model_copy(update={"code": refused.code, "detail": refused.detail[:_MOST_OF_DETAIL]})
+            await self._schedules.replace(before, _with_firing(after, told), outcome="refused", missed=missed)
+
+    async def _viewer(self, owner: str | None) -> Viewer:
+        """As for a request of the schedule's key. Raises NotAuthorized."""
+        key = None if owner is None else await self._state.keys.valid(owner)
+        if key is not None:
+            return auth.Caller(key).viewer
+        if owner is not None:
+            raise problems.NotAuthorized(_REVOKED)
+        if await self._state.gate.closed():
+            raise problems.NotAuthorized(_KEY_NEEDED)
+        return EVERYBODY
+
+
+class _Passed(NamedTuple):
+    """Due times until now: how many, and the newest of them, in order."""
+
+    number: int
+    newest: Sequence[datetime]
+
+
+def _passed(found: job_schedule.JobSchedule, now: datetime) -> _Passed:
+    """Takes 4 µs for each time of `* * * * *`, and 44 µs for each of a daily schedule."""
+    newest = deque[datetime](maxlen=job_schedule.MOST_KEPT + 1)
+    number = 0
+    if found.next_firings and found.next_firings[0] <= now:
+        first = found.next_firings[0]
+        later = takewhile(lambda moment: moment <= now, cron.times(found.cron, found.timezone, first))
+        for number, moment in enumerate(chain([first], later), start=1):  # noqa: B007
+            newest.append(moment)
+    return _Passed(number, list(newest))
+
+
+def _with_missed(found: job_schedule.JobSchedule, newest: Sequence[datetime], count: int) -> job_schedule.JobSchedule:
+    missed = [*reversed(newest), *found.missed][: job_schedule.MOST_KEPT]
+    return found.model_copy(update={"missed": missed, "missed_count": found.missed_count + count})
+
+
+def _with_firing(found: job_schedule.JobSchedule, firing: job_schedule.Firing) -> job_schedule.JobSchedule:
+    return found.model_copy(update={"firings": [firing, *found.firings][: job_schedule.MOST_KEPT]})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dyno.models.comparison import Comparison, UnfinishedComparison
     from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
     from dyno.models.job import Job, Status, Validation
+    from dyno.models.job_schedule import JobSchedule
     from dyno.models.result import Artifact, Metric, Result, ResultRow, RunSamples, Verdict
     from dyno.models.spec import Spec
     from dyno.models.sweep import Sweep, SweepSummary
@@ -31,6 +32,7 @@ _NAMES = {
     "dyno.models.inventory": "AwayDevice Cordon DeviceStatus WorkerRecord WorkloadEntry",
     "dyno.models.job": "Job Status Validation",
     "dyno.models.result": "Artifact Metric Result ResultRow RunSamples Verdict",
+    "dyno.models.job_schedule": "JobSchedule",
     "dyno.models.spec": "Spec",
     "dyno.models.sweep": "Sweep SweepSummary",
     "dyno.models.webhook": "Delivery",
@@ -55,6 +57,7 @@ __all__ = [
     "DynoError",
     "Job",
     "JobNotSucceeded",
+    "JobSchedule",
     "Limits",
     "Me",
     "Metric",

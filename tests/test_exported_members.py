@@ -17,7 +17,7 @@ PUBLIC_NAMES = {
     *("ComparisonNotMade", "DownloadDamaged", "UnfinishedComparison", "Validation", "ResultRow", "WorkloadEntry"),
     *("DeviceStatus", "AwayDevice", "WorkerRecord", "Cordon", "ApiKey", "CreatedKey", "Limits", "Me", "Delivery"),
     "Baseline",
-    *("Sweep", "SweepSummary"),
+    *("JobSchedule", "Sweep", "SweepSummary"),
 }
 # Packages that only a service, a worker or a runner needs.
 NOT_FOR_CLIENTS = {"tensorflow", "keras", "jax", "torch", "numpy", "scipy", "redis", "celery", "fastapi", "uvicorn"}

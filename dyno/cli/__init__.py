@@ -6,6 +6,7 @@ from dyno.cli import (  # noqa: F401 - each adds commands
     history_commands,
     job_commands,
     key_commands,
+    schedule_commands,
     sweep_commands,
     up,
 )

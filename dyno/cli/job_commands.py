@@ -176,6 +176,16 @@ class FailOn(StrEnum):
 
 
 JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
+Workload = Annotated[str, typer.Argument(help="Name from `dyno workloads`.")]
+Params = Annotated[list[str] | None, typer.Option("--param", help="name=value; the value is JSON or text.")]
+Device = Annotated[str, typer.Option("--device", help=_DEVICE)]
+Framework = Annotated[str, typer.Option("--framework", help="tensorflow, jax or torch.")]
+Replicas = Annotated[int, typer.Option("--replicas", help="Copies of the model; the batch is split evenly.")]
+RunCount = Annotated[int, typer.Option("--processes", help="Number of fresh processes to measure in.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of data and weights.")]
+Measures = Annotated[list[str] | None, typer.Option("--measure", help=f"name=value; one of {_MEASURED}.")]
+Labels = Annotated[list[str] | None, typer.Option("--label", help="name=value, to find the job by; may be repeated.")]
+QueueIfAbsent = Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
 
 
@@ -183,16 +193,16 @@ Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdic
 @cli.exit_codes
 def run(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="Name from `dyno workloads`.")],
-    param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or text.")] = None,
-    device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
-    framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
-    replicas: Annotated[int, typer.Option(help="Copies of the model; the batch is split evenly.")] = 1,
-    processes: Annotated[int, typer.Option(help="Number of fresh processes to measure in.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
-    measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="name=value, to find the job by; may be repeated.")] = None,
-    queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
+    workload: Workload,
+    param: Params = None,
+    device: Device = "any",
+    framework: Framework = "tensorflow",
+    replicas: Replicas = 1,
+    processes: RunCount = 5,
+    seed: Seed = 0,
+    measure: Measures = None,
+    label: Labels = None,
+    queue_if_absent: QueueIfAbsent = False,
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON_RUN)] = None,
     require: Require = None,
@@ -203,27 +213,12 @@ def run(
 
     The workload's own params are options too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
     """
-    if workload.startswith("-"):
-        raise typer.BadParameter(f"name the workload first, then {workload} and other options")
     if fail_on and baseline is None:
         raise typer.BadParameter("--fail-on needs --baseline")
+    plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
+    plain["queue_if_absent"] = queue_if_absent
     with retrying_client(url) as client:
-        given = parse_params(param)
-        if context.args:
-            given |= parse_workload_options(client.workload(workload), context.args)
-        spec: dict[str, JsonValue] = {
-            "workload": workload,
-            "params": given,
-            "device": _selector(device),
-            "framework": framework,
-            "replicas": replicas,
-            "seed": seed,
-            "labels": {**parse_pairs(label)},
-            "queue_if_absent": queue_if_absent,
-            "measure": {"processes": processes, **parse_params(measure)},
-        }
-        if baseline is not None:  # a service of an older version refuses the field
-            spec["baseline"] = baseline
+        spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json)
     _print_job_result(result, as_json, require)
@@ -257,6 +252,35 @@ def _reasons(found: Result) -> str:
     codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
     few = ["fewer than five runs"] if len(found.runs) < MIN_PROCESSES else []
     return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked] + few)
+
+
+def job_spec(
+    client: Client,
+    workload: str,
+    words: Sequence[str],
+    param: list[str] | None,
+    device: str,
+    processes: int,
+    measure: list[str] | None,
+    label: list[str] | None,
+    baseline: str | None,
+    **plain: JsonValue,
+) -> dict[str, JsonValue]:
+    """The spec that the options of `dyno run` describe. `words`: the workload's own. Raises BadParameter."""
+    if workload.startswith("-"):
+        raise typer.BadParameter(f"name the workload first, then {workload} and other options")
+    params = parse_params(param)
+    if words:
+        params |= parse_workload_options(client.workload(workload), words)
+    spec: dict[str, JsonValue] = {
+        **plain,
+        "workload": workload,
+        "params": params,
+        "device": _selector(device),
+        "labels": {**parse_pairs(label)},
+        "measure": {"processes": processes, **parse_params(measure)},
+    }
+    return spec if baseline is None else spec | {"baseline": baseline}  # which older versions refuse
 
 
 def _selector(text: str) -> JsonValue:

@@ -7,8 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.measure import Measurement, measure_renderables
@@ -25,6 +26,7 @@ from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Job
+from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Metric, Result, Training
 from dyno.models.sweep import PARAM, Sweep, SweepSummary
 
@@ -351,6 +353,42 @@ def sweeps(console: Console, rows: Iterable[SweepSummary]) -> None:
         return row.id, row.workload, axes, row.status, done, _second(row.created_at)
 
     print_table(console, ("sweep", "workload", "axes", "status", "results", "created"), map(cells, rows))
+
+
+def schedules(console: Console, rows: Iterable[JobSchedule]) -> None:
+    def cells(row: JobSchedule) -> Cells:
+        upcoming = _in_zone(row.next_firings[0], row.timezone) if row.next_firings else _why_not(row)
+        last = row.firings[0] if row.firings else None
+        outcome = None if last is None else last.job or last.code
+        return row.name, row.cron, row.timezone, row.spec.workload, upcoming, outcome, str(row.missed_count)
+
+    print_table(console, ("name", "cron", "time zone", "workload", "next", "last", "missed"), map(cells, rows))
+
+
+def _why_not(row: JobSchedule) -> str:
+    return f"stopped: {row.stopped.detail}" if row.stopped else "disabled"
+
+
+def schedule(console: Console, row: JobSchedule) -> None:
+    """Print a schedule with its next times, its last firings, and the times that it missed."""
+    schedules(console, [row])
+    for moment in row.next_firings[1:]:
+        console.print(f"then: {_in_zone(moment, row.timezone)}", markup=False, highlight=False)
+    if row.firings:
+        fired = [(_in_zone(each.due_at, row.timezone), each.job or each.code, each.detail) for each in row.firings]
+        print_table(console, ("fired for", "job or refusal", "reason"), fired)
+    if row.missed:
+        print_table(
+            console, (f"missed, {row.missed_count} in all",), [(_in_zone(at, row.timezone),) for at in row.missed]
+        )
+
+
+def _in_zone(moment: datetime, timezone: str) -> str:
+    """The time as the schedule's cron expression means it; in UTC if this host doesn't know the zone."""
+    try:
+        return moment.astimezone(ZoneInfo(timezone)).isoformat(" ", "seconds")
+    except (KeyError, ValueError, OSError):
+        return moment.astimezone(UTC).isoformat(" ", "seconds")
 
 
 def artifacts(console: Console, rows: Iterable[Artifact]) -> None:

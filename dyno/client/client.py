@@ -27,6 +27,7 @@ from dyno.models.event import AnyEvent
 from dyno.models.history import Alarm, History
 from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
+from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Result, ResultRow, RunSamples
 from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.sweep import Sweep, SweepSummary
@@ -255,6 +256,28 @@ class Client:
     def delete_baseline(self, name: str) -> None:
         """Delete a baseline. Jobs that name it keep their copies. Raises Refused for an unknown name."""
         self._send(endpoints.delete_baseline(name))
+
+    def save_schedule(
+        self, name: str, cron: str, spec: AnySpec, *, timezone: str = "UTC", enabled: bool = True
+    ) -> JobSchedule:
+        """Save a spec under a name, to be submitted at the times of a cron expression. Replaces an earlier one.
+
+        Raises Refused with every wrong field.
+        """
+        wanted = {"cron": cron, "timezone": timezone, "spec": endpoints.spec_document(spec), "enabled": enabled}
+        return self._send(endpoints.save_schedule(name, json=wanted))
+
+    def schedule(self, name: str) -> JobSchedule:
+        """A schedule, with its next times, what it fired and what it missed. Raises Refused for an unknown name."""
+        return self._send(endpoints.schedule(name))
+
+    def schedules(self) -> list[JobSchedule]:
+        """The schedules of this client's key, by name; an admin gets those of all keys."""
+        return self._send(endpoints.schedules()).data
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule; its jobs stay. Raises Refused for an unknown name."""
+        self._send(endpoints.delete_schedule(name))
 
     def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Sweep:
         """Queue a job for each point. `request` is the body of POST /v1/sweeps: spec, grid or points, base, preset.
@@ -620,6 +643,21 @@ class AsyncClient:
 
     async def delete_baseline(self, name: str) -> None:
         await self._send(endpoints.delete_baseline(name))
+
+    async def save_schedule(
+        self, name: str, cron: str, spec: AnySpec, *, timezone: str = "UTC", enabled: bool = True
+    ) -> JobSchedule:
+        wanted = {"cron": cron, "timezone": timezone, "spec": endpoints.spec_document(spec), "enabled": enabled}
+        return await self._send(endpoints.save_schedule(name, json=wanted))
+
+    async def schedule(self, name: str) -> JobSchedule:
+        return await self._send(endpoints.schedule(name))
+
+    async def schedules(self) -> list[JobSchedule]:
+        return (await self._send(endpoints.schedules())).data
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._send(endpoints.delete_schedule(name))
 
     async def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Sweep:
         return await self._send(endpoints.begin_sweep(request, idempotency_key))

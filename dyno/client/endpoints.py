@@ -20,6 +20,7 @@ from dyno.models.baseline import Baseline, BaselineList
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.history import Alarm, History
 from dyno.models.job import Job, Stored, Validation
+from dyno.models.job_schedule import JobSchedule, ScheduleList
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep, SweepSummary
@@ -131,6 +132,10 @@ save_baseline = Endpoint("PUT", "/v1/baselines/{}", returns(Baseline))
 baseline = Endpoint("GET", "/v1/baselines/{}", returns(Baseline))
 baselines = Endpoint("GET", "/v1/baselines", returns(BaselineList))
 delete_baseline = Endpoint("DELETE", "/v1/baselines/{}", http_transport.check_status)
+save_schedule = Endpoint("PUT", "/v1/schedules/{}", returns(JobSchedule))
+schedule = Endpoint("GET", "/v1/schedules/{}", returns(JobSchedule))
+schedules = Endpoint("GET", "/v1/schedules", returns(ScheduleList))
+delete_schedule = Endpoint("DELETE", "/v1/schedules/{}", http_transport.check_status)
 workloads = Endpoint("GET", "/v1/workloads", returns(inventory.WorkloadList))
 workload = Endpoint("GET", "/v1/workloads/{}", returns(inventory.WorkloadEntry))
 devices = Endpoint("GET", "/v1/devices", returns(inventory.DeviceList))
@@ -148,7 +153,7 @@ ready = Endpoint("GET", "/readyz", http_transport.check_status)
 
 
 def submit(spec: AnySpec, key: str | None) -> http_transport.Request[Job]:
-    return _once(Job, "/v1/jobs", key)(json=_spec_document(spec))
+    return _once(Job, "/v1/jobs", key)(json=spec_document(spec))
 
 
 def rerun(job_id: str, key: str | None) -> http_transport.Request[Job]:
@@ -159,7 +164,7 @@ def begin_comparison(
     first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
 ) -> http_transport.Request[UnfinishedComparison]:
     """The second spec takes the fields that it omits from the first."""
-    specs: list[JsonValue] = [_spec_document(each, exclude_unset=True) for each in (first, second)]
+    specs: list[JsonValue] = [spec_document(each, exclude_unset=True) for each in (first, second)]
     return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
 
 
@@ -184,11 +189,11 @@ def _once(model: type[http_transport.M], path: str, key: str | None) -> Endpoint
 
 def validate(spec: AnySpec) -> http_transport.Request[Validation]:
     return http_transport.Request(
-        "POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=_spec_document(spec)
+        "POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=spec_document(spec)
     )
 
 
-def _spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
+def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
     return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
 
 

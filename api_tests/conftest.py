@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -157,6 +157,10 @@ def long(api: Api) -> Iterator[dict[str, Any]]:
 
 def _offers(http: httpx.Client) -> bool:
     return any(device["state"] == "idle" for device in http.get("/v1/devices").json()["data"])
+
+
+def worker_process(env: dict[str, str], device: str, name: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return _process(env, "workers", "--device", device, "--name", name)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The named sweeps of `sweep_presets.json`: the tables and graphs of the reference articles."""
+"""The named sweeps of `sweep_presets.json`: the tables and graphs of the reference articles.
+
+Those with a TPU run on JAX, the only framework that Dyno runs on TPUs, so that their points differ by the device alone.
+"""
 
 import json
 from collections.abc import Mapping

@@ -11,6 +11,7 @@ from docs.generate import GENERATED, generated
 from dyno.measure.stopping_rule import LOOSEST_REL_CI
 from dyno.models.spec import Measure
 from dyno.settings import Settings
+from dyno.sweep_presets import presets
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -39,6 +40,12 @@ def test_the_page_of_settings_lists_every_setting_and_no_other() -> None:
     names = [name for cell in cells for name in re.findall(r"`DYNO_(\w+)`", cell)]
     assert len(names) == len(set(names))
     assert set(names) == {name.upper() for name in Settings.model_fields} | {"URL", "API_KEY"}
+
+
+def test_the_page_of_articles_names_every_preset_and_no_other() -> None:
+    page = (ROOT / "docs" / "articles.md").read_text()
+    assert set(re.findall(r"--preset ([a-z0-9-]+)", page)) == presets().keys()
+    assert set(re.findall(r"^\| _(.+?)_ \|", page, re.MULTILINE)) == {preset.article for preset in presets().values()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

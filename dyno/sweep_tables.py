@@ -26,7 +26,8 @@ def _cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:
     yield _bounds(metric.repeat.low, metric.repeat.high, metric.unit) if metric and metric.repeat else "–"
     if found.base is not None:
         yield "1, the base" if found.is_base(point) else _ratio(point)
-    yield str(point.verdict or point.status_reason or point.status)
+    state = str(point.verdict or point.status_reason or point.status)
+    yield f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
     yield point.job if len(point.jobs) == 1 else f"{point.job} and {len(point.jobs) - 1} more"
 
 

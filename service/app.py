@@ -11,7 +11,7 @@ from dyno.artifact_store import service_store
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import auth, dependencies, middleware, openapi, problems, result_history, scheduler
+from service import auth, dependencies, middleware, openapi, problems, result_history, scheduler, sweep_stops
 from service.dashboard import pages
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
@@ -55,6 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
             opened(settings, registered, files, stopping, traces) as state,
             result_history.alarm_reruns(state),
             scheduler.firing_schedules(state),
+            sweep_stops.stops(state),
         ):
             app.state.opened = state
             yield

@@ -60,7 +60,7 @@ TimestampOrEpoch = Annotated[
 
 @contextmanager
 def as_parameter_errors() -> Iterator[None]:
-    """Report InvalidSpec as an invalid query parameter: only the cursor is still unchecked inside the block."""
+    """Report InvalidSpec as an invalid query parameter: only the query is still unchecked inside the block."""
     try:
         yield
     except InvalidSpec as invalid:

@@ -33,6 +33,7 @@ from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.models.spec import InterleavedSpec, Spec
+from dyno.models.sweep import LABEL as SWEEP_LABEL
 from dyno.store import jobs, placement
 from dyno.store.baselines import Baselines
 from dyno.store.fleet import DEVICES_FRESH_S
@@ -89,12 +90,14 @@ def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | Comp
 
 
 def stored_request(spec: Spec, state: State) -> JobRequest:
-    """A stored spec as a request, without the default time of keeping results, as the key's limit may be lower by now.
+    """A stored spec as a request, without the label of a sweep, which lists the sweep's own jobs. Also without the
+    default time of keeping results, since a limit of the key may be lower by now.
 
     Raises InvalidSpec.
     """
     is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
     document = spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
+    document["labels"].pop(SWEEP_LABEL, None)
     return validate_job(document, (), state.workloads)
 
 

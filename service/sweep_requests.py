@@ -16,7 +16,7 @@ import json
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -26,6 +26,7 @@ from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.baseline import Baseline
 from dyno.models.job import new_job_id
+from dyno.store import api_keys
 from dyno.store.sweeps import NewJob, Sweeps
 from dyno.sweep_presets import presets
 from dyno.validation_messages import pointer
@@ -36,13 +37,17 @@ from service.state import State
 
 _MERGED = ("params", "measure", "labels")  # fields of a spec that are merged name by name
 _PRECISIONS = ("dtype", "precision")  # the params that an axis `precision` may mean
+_BATCH_SIZES: list[JsonValue] = [2**power for power in range(5, 17)]  # 65536 is the most that a workload takes
 _SHOWN = 3  # points named in the text of one fault
 _canonical = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A request with its preset filled in. `is_grid`: where faults of the points' values are in the body."""
+    """A request with its preset filled in. `is_grid`: where faults of the points' values are in the body.
+
+    `seeks_batch`: the batch sizes were "auto", so those that are refused are left out.
+    """
 
     asked: sweep.SweepRequest
     axes: Mapping[str, list[JsonValue]]
@@ -50,11 +55,14 @@ class SweepPlan:
     bases: Sequence[int | None]
     is_grid: bool
     body_sha256: str
+    seeks_batch: bool = False
 
     def pointer(self, place: int, axis: str, rest: str = "") -> str:
         """The pointer to the value of an axis at a point."""
         if not self.is_grid:
             return pointer(f"/points/{place}", axis) + rest
+        if self.seeks_batch and axis == sweep.BATCH_SIZE:
+            return pointer("/grid", axis) + "/0"
         value = _canonical(self.points[place][axis])
         index = next(index for index, each in enumerate(self.axes[axis]) if _canonical(each) == value)
         return f"{pointer('/grid', axis)}/{index}{rest}"
@@ -79,6 +87,14 @@ class Faults:
             if place not in places:
                 places.append(place)
 
+    def forget(self, place: int) -> str:
+        """Remove the faults of a point. Returns the first one's text."""
+        of_point = [fault for fault, places in self.found.items() if place in places]
+        self.found = {
+            fault: left for fault, places in self.found.items() if (left := [each for each in places if each != place])
+        }
+        return of_point[0].detail
+
     def check(self) -> None:
         """Raises InvalidSweep if there are any."""
         if self.found:
@@ -96,15 +112,16 @@ def plan(document: Mapping[str, Any], faults: Sequence[errors.FieldError], max_j
     """Raises InvalidSweep."""
     given = validation.validate_model(sweep.SweepRequest, document, faults, errors.InvalidSweep)
     asked = _with_preset(given)
+    if asked.stop_hopeless and asked.rounds == 1:
+        detail = "it cancels further rounds: set rounds to 2 or more"
+        raise errors.InvalidSweep([errors.FieldError("/stop_hopeless", "needs-rounds", detail)])
+    seeks_batch = (asked.grid or {}).get(sweep.BATCH_SIZE) == [sweep.AUTO]
+    if seeks_batch:
+        asked = asked.model_copy(update={"grid": {**(asked.grid or {}), sweep.BATCH_SIZE: _BATCH_SIZES}})
     count = len(asked.points) if asked.points else math.prod(map(len, (asked.grid or {}).values()))
     rounds = f" in {asked.rounds} rounds" if asked.rounds > 1 else ""
-    at = "/points" if asked.points else "/grid"
-    if not (asked.points or asked.grid):
-        detail = "nothing varies: the spec sets every axis of the preset"
-        raise errors.InvalidSweep([errors.FieldError(at, "nothing-varies", detail)])
     if count * asked.rounds > max_jobs:
-        detail = f"the sweep has {count} points{rounds}; the limit is {max_jobs} jobs"
-        raise errors.InvalidSweep([errors.FieldError(at, "too-many-jobs", detail)])
+        raise _too_many_jobs(not asked.points, f"{count} points{rounds}", "a sweep", max_jobs)
     points = asked.points or [
         dict(zip(asked.grid or {}, values, strict=True)) for values in itertools.product(*(asked.grid or {}).values())
     ]
@@ -116,7 +133,13 @@ def plan(document: Mapping[str, Any], faults: Sequence[errors.FieldError], max_j
         bases=_bases(asked, points),
         is_grid=asked.grid is not None,
         body_sha256=validation.body_digest(document),
+        seeks_batch=seeks_batch,
     )
+
+
+def _too_many_jobs(is_grid: bool, count: str, of_what: str, most: int) -> errors.InvalidSweep:
+    detail = f"the sweep has {count}; the limit of {of_what} is {most} jobs"
+    return errors.InvalidSweep([errors.FieldError("/grid" if is_grid else "/points", "too-many-jobs", detail)])
 
 
 def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
@@ -129,9 +152,11 @@ def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
         raise errors.InvalidSweep([errors.FieldError("/preset", "unknown-preset", detail)])
     merged = {name: _merged(known.spec.get(name), given.spec.get(name)) for name in _MERGED}
     spec = {**known.spec, **given.spec, **{name: value for name, value in merged.items() if value is not None}}
-    fixed = {name for name in given.spec if name not in _MERGED} | _params_of(given.spec)
+    fixed = {name: value for name, value in given.spec.items() if name not in _MERGED} | _params_of(given.spec)
     points = given.points or (None if given.grid else known.points)
-    grid = {axis: values for axis, values in (known.grid or {}).items() if axis not in fixed} | (given.grid or {})
+    axes = known.grid or {}
+    grid = {axis: values for axis, values in axes.items() if axis not in fixed} | (given.grid or {})
+    grid = grid or {axis: [fixed[axis]] for axis in axes}  # a sweep of one point
     base = given.base
     if base is None and known.base and all(_among(value, grid.get(axis, [])) for axis, value in known.base.items()):
         base = None if points else known.base  # the request may have replaced its axis
@@ -146,9 +171,9 @@ def _merged(known: JsonValue, given: JsonValue) -> JsonValue:
     return known if given is None else given
 
 
-def _params_of(spec: Mapping[str, JsonValue]) -> set[str]:
+def _params_of(spec: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     params = spec.get("params")
-    return {f"{sweep.PARAM}{name}" for name in params} if isinstance(params, dict) else set()
+    return {f"{sweep.PARAM}{name}": value for name, value in params.items()} if isinstance(params, dict) else {}
 
 
 def _among(value: JsonValue, values: Iterable[JsonValue]) -> bool:
@@ -275,6 +300,7 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
         faults = Faults(planned)
         requests = validate(planned, sweep_id, state.workloads, faults)
         admitted = await _admit_all(state, requests, faults)
+        planned, limits = _without_refused_batches(planned, admitted, faults) if planned.seeks_batch else (planned, [])
         faults.check()
     except errors.InvalidSweep:
         if idempotency_key and (earlier := await sweeps.earlier(idempotency_key, planned.body_sha256)):
@@ -283,25 +309,77 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
     new = [
         [
             NewJob(new_job_id(), request.spec, admission.warnings, dict(admission.fits), baseline)
-            for request, admission, baseline in admitted
+            for request, admission, baseline in admitted.values()
         ]
         for _ in range(planned.asked.rounds)
     ]
-    shuffled = random.Random(sweep_id)
-    submitted, replayed = await sweeps.submit(
-        sweep_id,
-        _record(planned, admitted[0][0], new),
-        [job for of_round in new for job in shuffled.sample(of_round, len(of_round))],
-        idempotency_key=idempotency_key,
-        body_sha256=planned.body_sha256,
-        traceparent=state.traces.carried(),
-    )
+    queued = _in_order(planned, new, sweep_id)
+    try:
+        submitted, replayed = await sweeps.submit(
+            sweep_id,
+            _record(planned, next(iter(requests.values())), new, limits),
+            queued,
+            idempotency_key=idempotency_key,
+            body_sha256=planned.body_sha256,
+            traceparent=state.traces.carried(),
+        )
+    except errors.LimitReached as refused:
+        if refused.policy in api_keys.QUEUE_POLICIES and len(queued) > refused.quota:  # then it never fits
+            raise _too_many_jobs(
+                planned.is_grid, f"{len(queued)} jobs", api_keys.QUEUE_POLICIES[refused.policy], refused.quota
+            ) from None
+        raise
     if not replayed:
         submission.wake_all(state, [job.spec for job in new[0]])
     return submitted, replayed
 
 
-def _record(planned: SweepPlan, first: validation.JobRequest, new: Sequence[Sequence[NewJob]]) -> sweep.SweepRecord:
+def _in_order(planned: SweepPlan, new: Sequence[Sequence[NewJob]], sweep_id: str) -> list[NewJob]:
+    """The jobs, round by round, each round in a random order. With batch sizes "auto", the smaller ones come first, so
+    that the first one that doesn't fit spares the larger ones.
+    """
+    shuffled, found = random.Random(sweep_id), list[NewJob]()
+    for of_round in new:
+        places = shuffled.sample(range(len(of_round)), len(of_round))
+        if planned.seeks_batch:
+            places.sort(key=lambda place: sweep.batch_size(planned.points[place]))
+        found += [of_round[place] for place in places]
+    return found
+
+
+def _without_refused_batches(
+    planned: SweepPlan, admitted: Collection[int], faults: Faults
+) -> tuple[SweepPlan, list[sweep.BatchLimit]]:
+    """The plan without the batch sizes that are refused, and what refused them.
+
+    If all sizes at the same values of the other axes are refused, their faults stay.
+    """
+    alike: dict[str, list[int]] = {}
+    rests = [{axis: value for axis, value in each.items() if axis != sweep.BATCH_SIZE} for each in planned.points]
+    for place, rest in enumerate(rests):
+        alike.setdefault(_canonical(rest), []).append(place)
+    limits: list[sweep.BatchLimit] = []
+    for places in alike.values():
+        kept = [place for place in places if place in admitted]
+        refused = {place: faults.forget(place) for place in places if kept and place not in admitted}
+        first = next((place for place in refused if place > kept[-1]), None)
+        size, why = (None, None) if first is None else (sweep.batch_size(planned.points[first]), refused[first])
+        limits.append(sweep.BatchLimit(values=rests[places[0]], refused=size, detail=why))
+    points = [point for place, point in enumerate(planned.points) if place in admitted]
+    axes = {
+        axis: [each for each in values if any(point[axis] == each for point in points)]
+        for axis, values in planned.axes.items()
+    }
+    bases = _bases(planned.asked, points) if points else []
+    return replace(planned, points=points, axes=axes, bases=bases), limits
+
+
+def _record(
+    planned: SweepPlan,
+    first: validation.JobRequest,
+    new: Sequence[Sequence[NewJob]],
+    limits: list[sweep.BatchLimit],
+) -> sweep.SweepRecord:
     asked = planned.asked
     rows = zip(planned.points, zip(*new, strict=True), planned.bases, strict=True)
     return sweep.SweepRecord(
@@ -311,6 +389,8 @@ def _record(planned: SweepPlan, first: validation.JobRequest, new: Sequence[Sequ
         base=asked.base,
         axes=dict(planned.axes),
         rounds=asked.rounds,
+        stop_hopeless=asked.stop_hopeless,
+        batch_limits=limits,
         points=[
             sweep.StoredPoint(values=dict(values), jobs=[job.id for job in jobs], base=base)
             for values, jobs, base in rows
@@ -320,14 +400,14 @@ def _record(planned: SweepPlan, first: validation.JobRequest, new: Sequence[Sequ
 
 async def _admit_all(
     state: State, requests: Mapping[int, validation.JobRequest], faults: Faults
-) -> list[tuple[validation.JobRequest, Admission, Baseline | None]]:
-    """The jobs that can run, in order; adds why the others can't. Raises PriorityNotAllowed."""
-    admitted: list[tuple[validation.JobRequest, Admission, Baseline | None]] = []
+) -> dict[int, tuple[validation.JobRequest, Admission, Baseline | None]]:
+    """The jobs that can run, by place; adds why the others can't. Raises PriorityNotAllowed."""
+    admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
     for place, request in requests.items():
         try:
             allowed = submission.within_rights(state, request)
             admission = await submission.admit_request(state, allowed)
-            admitted.append((allowed, admission, await submission.named_baseline(state, allowed.spec)))
+            admitted[place] = allowed, admission, await submission.named_baseline(state, allowed.spec)
         except errors.InvalidSpec as invalid:
             faults.add(place, invalid.errors)
         except errors.NoDeviceFits as absent:

@@ -112,22 +112,38 @@ def retrying_client(url: str) -> Client:
     return Client(url, away=lambda error: cli.print_line(cli.error_console, f"waiting for the service: {error.detail}"))
 
 
-def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str]) -> T:
-    """Call `ask`, which queues a job, under a new `idempotency_key`.
+def _cancel_message(client: Client, job_id: str) -> str:
+    try:
+        return f"{client.cancel(job_id).id}: cancel requested"
+    except Refused:
+        return f"{job_id}: ended before it could be canceled"
+    except ServerUnreachable as error:
+        return f"{job_id}: not canceled, it goes on: {error.detail}"
 
-    Ctrl-C may come when the service has already queued the job. Then call `ask` again under the same key, which returns
-    the same job, and cancel it.
+
+def submit_once(
+    client: Client,
+    ask: Callable[..., T],
+    id_of: Callable[[T], str],
+    interrupted: Callable[[Client, str], str] = _cancel_message,
+    kind: str = "job",
+) -> T:
+    """Call `ask`, which queues a job or a sweep, under a new `idempotency_key`.
+
+    Ctrl-C may come when the service has already queued it. Then call `ask` again under the same key, which returns the
+    same one, call `interrupted` with its id, and print what that returns.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:
         return under_one_key()
     except KeyboardInterrupt:
         try:
-            cli.print_line(cli.error_console, _cancel_message(client, job_of(under_one_key())))
+            cli.print_line(cli.error_console, interrupted(client, id_of(under_one_key())))
         except Refused:
-            pass  # the service has queued no job
+            pass  # the service has queued nothing
         except ServerUnreachable as error:
-            cli.print_line(cli.error_console, f"a job may have been queued; check with `dyno jobs`: {error.detail}")
+            hint = f"a {kind} may have been queued; check with `dyno {kind}s`"
+            cli.print_line(cli.error_console, f"{hint}: {error.detail}")
         raise
 
 
@@ -151,15 +167,6 @@ def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
     except ServerUnreachable as error:
         hint = f"{job_id} goes on; run `dyno result {job_id}` once the service is back"
         raise ServerUnreachable(f"{error.detail}\n{hint}") from error
-
-
-def _cancel_message(client: Client, job_id: str) -> str:
-    try:
-        return f"{client.cancel(job_id).id}: cancel requested"
-    except Refused:
-        return f"{job_id}: ended before it could be canceled"
-    except ServerUnreachable as error:
-        return f"{job_id}: not canceled, it goes on: {error.detail}"
 
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'

@@ -28,7 +28,7 @@ from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Job
 from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Metric, Result, Training
-from dyno.models.sweep import PARAM, Sweep, SweepSummary
+from dyno.models.sweep import PARAM, Sweep, SweepSummary, in_words
 
 Cells = Sequence[str | None]
 
@@ -343,6 +343,10 @@ def sweep(console: Console, found: Sweep) -> None:
     """Print a row for each point."""
     title = f"{found.workload}: {found.metric}"
     print_table(console, sweep_tables.headings(found), sweep_tables.cells(found), title)
+    for each in found.batch_sizes:
+        at = f" with {in_words(each.values)}" if each.values else ""
+        line = f"batch size{at}: largest that fits {each.largest_that_fits}, fastest {each.fastest}"
+        console.print(f"{line} ({each.limit})" if each.limit else line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"sweep: {found.id}, {found.status}", highlight=False)
 
 

@@ -5,6 +5,7 @@ The jobs of a sweep may take hours, so Ctrl-C doesn't cancel them: it ends the c
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +15,13 @@ from pydantic import JsonValue
 from dyno import sweep_presets
 from dyno.cli import app as cli
 from dyno.cli import job_commands, render
-from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.client import DEFAULT_URL, Client, ServerUnreachable
 from dyno.errors import DynoError
-from dyno.models.job import Status, new_ulid
-from dyno.models.sweep import PARAM, Sweep
+from dyno.models.job import Status
+from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep
 
 _AXES = ("framework", "device", "precision", "replicas")
+_SEARCH = (BATCH_SIZE, [AUTO])
 _BETWEEN_DEVICES = re.compile(r",(?=[a-z])")  # "gpu:0,1" is one device
 _SWEEP = re.compile(r"swp_[0-9A-Z]{26}")
 _PRESETS = "A named sweep: " + ", ".join(sweep_presets.presets()) + "."
@@ -65,8 +67,15 @@ def sweep(
     precision: Annotated[str | None, typer.Option(help=f"The workload's dtype or precision, or {_SEVERAL}")] = None,
     replicas: Annotated[str | None, typer.Option(help=f"Copies of the model, or {_SEVERAL}")] = None,
     base: Annotated[list[str] | None, typer.Option(help=_BASE)] = None,
-    metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Metric to show and compare; by default the sweep's, or else the workload's first."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Jobs of each point, in turns with the other points.")] = None,
+    stop_hopeless: Annotated[
+        bool,
+        typer.Option("--stop-hopeless", help="Cancel further rounds of points less than half as good as the best."),
+    ] = False,
     processes: Annotated[int | None, typer.Option(help="Number of fresh processes to measure each point in.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of data and weights.")] = None,
     measure: Annotated[list[str] | None, typer.Option(help="name=value, as for `dyno run`.")] = None,
@@ -81,7 +90,8 @@ def sweep(
 ) -> None:
     """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
 
-    Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`.
+    Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`. `--batch-size
+    auto` finds the largest batch that fits and the fastest one.
     """
     image = None if plot is None else _image_format(plot)
     words = list(context.args)
@@ -103,10 +113,18 @@ def sweep(
             spec: dict[str, Any] = {name: value for name, value in single.items() if value is not None}
             spec |= {"measure": of_measure} if of_measure else {}
             spec |= {"labels": {**job_commands.parse_pairs(label)}} if label else {}
-            more = {"preset": preset, "metric": metric, "base": parse_base(base) or None, "rounds": rounds}
-            sweep_id = _submit(client, _request(spec, axes, more)).id
-        found = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, as_json)
-        drawn = None if image is None else client.sweep_plot(sweep_id, image)
+            more: dict[str, JsonValue] = {
+                "preset": preset,
+                "metric": metric,
+                "base": parse_base(base) or None,
+                "rounds": rounds,
+            }
+            more["stop_hopeless"] = stop_hopeless or None
+            request = _request(spec, axes, more)
+            submit = partial(client.begin_sweep, request)
+            sweep_id = job_commands.submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
+        found = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, as_json)
+        drawn = None if image is None else client.sweep_plot(sweep_id, image, metric=metric)
     if plot is not None and drawn is not None:
         plot.write_bytes(drawn)
     cli.print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.sweep(cli.console, found))
@@ -140,7 +158,7 @@ def _request(
     spec: dict[str, Any], axes: Mapping[str, list[JsonValue]], more: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """The body of POST /v1/sweeps. An axis with one value is part of the spec, unless there is no other axis."""
-    several = {axis: values for axis, values in axes.items() if len(values) > 1}
+    several = {axis: values for axis, values in axes.items() if len(values) > 1 or (axis, values) == _SEARCH}
     grid = several or ({} if more["preset"] else dict(axes))
     params: dict[str, JsonValue] = {}
     for axis, values in axes.items():
@@ -158,39 +176,19 @@ def _request(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _submit(client: Client, request: Mapping[str, JsonValue]) -> Sweep:
-    """Submit under one idempotency key, so that after Ctrl-C a second request finds what the first may have queued."""
-    key = new_ulid()
-    try:
-        return client.begin_sweep(request, idempotency_key=key)
-    except KeyboardInterrupt:
-        try:
-            _say_how_to_go_on(client.begin_sweep(request, idempotency_key=key).id)
-        except Refused:
-            pass  # no job is queued
-        except ServerUnreachable as error:
-            cli.print_line(cli.error_console, f"jobs may have been queued; check with `dyno sweeps`: {error.detail}")
-        raise
-
-
-def _follow(client: Client, sweep_id: str, as_json: bool) -> Sweep:
+def _follow(client: Client, sweep_id: str, metric: str | None, as_json: bool) -> Sweep:
     try:
         with render.sweep_progress(cli.error_console if as_json else cli.console) as follow:
-            return client.wait_for_sweep(sweep_id, follow)
+            return client.wait_for_sweep(sweep_id, follow, metric=metric)
     except KeyboardInterrupt:
-        _say_how_to_go_on(sweep_id)
+        cli.print_line(cli.error_console, _how_to_go_on(client, sweep_id))
         raise
     except ServerUnreachable as error:
         raise ServerUnreachable(f"{error.detail}\n{sweep_id} goes on; follow it: dyno sweep {sweep_id}") from error
 
 
-def _say_how_to_go_on(sweep_id: str) -> None:
-    for line in (
-        f"{sweep_id} goes on.",
-        f"follow it: dyno sweep {sweep_id}",
-        f"cancel it: dyno sweep {sweep_id} --cancel",
-    ):
-        cli.print_line(cli.error_console, line)
+def _how_to_go_on(client: Client, sweep_id: str) -> str:
+    return f"{sweep_id} goes on.\nfollow it: dyno sweep {sweep_id}\ncancel it: dyno sweep {sweep_id} --cancel"
 
 
 @cli.app.command()

@@ -290,12 +290,13 @@ class Client:
         """A sweep with the results that there are so far. `metric`: what to compare instead of its own metric."""
         return self._send(endpoints.sweep(sweep_id, params=endpoints.given_params(metric=metric)))
 
-    def wait_for_sweep(self, sweep_id: str, progress: OnSweep | None = None) -> Sweep:
+    def wait_for_sweep(self, sweep_id: str, progress: OnSweep | None = None, *, metric: str | None = None) -> Sweep:
         """Poll until all jobs are done, and call `progress` with each state. Retries for a minute while the service is
-        away.
+        away. `metric`: as for `sweep`.
         """
+        asked = endpoints.given_params(metric=metric)
         while True:
-            now = self._send(endpoints.sweep(sweep_id, retry=PATIENT))
+            now = self._send(endpoints.sweep(sweep_id, params=asked, retry=PATIENT))
             if progress:
                 progress(now)
             if now.status != "running":
@@ -665,9 +666,12 @@ class AsyncClient:
     async def sweep(self, sweep_id: str, *, metric: str | None = None) -> Sweep:
         return await self._send(endpoints.sweep(sweep_id, params=endpoints.given_params(metric=metric)))
 
-    async def wait_for_sweep(self, sweep_id: str, progress: OnSweep | None = None) -> Sweep:
+    async def wait_for_sweep(
+        self, sweep_id: str, progress: OnSweep | None = None, *, metric: str | None = None
+    ) -> Sweep:
+        asked = endpoints.given_params(metric=metric)
         while True:
-            now = await self._send(endpoints.sweep(sweep_id, retry=PATIENT))
+            now = await self._send(endpoints.sweep(sweep_id, params=asked, retry=PATIENT))
             if progress:
                 progress(now)
             if now.status != "running":

@@ -23,15 +23,16 @@ Clocks of different hardware aren't adjusted: they are a part of the difference.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
 from dyno.measure import clock_adjustment, ratios, result_metrics, statistics
-from dyno.measure.differences import circumstances, differing, leaves
+from dyno.measure.differences import circumstances, differing, leaves, precision_and_method
 from dyno.measure.warnings import warning
 from dyno.models import comparison
 from dyno.models.job import Job
-from dyno.models.result import Metric, Result, ResultWarning, Verdict
+from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads.contract import MetricSpec, Workload
 
@@ -127,12 +128,27 @@ def changes_work(difference: comparison.Difference, free: Collection[str]) -> bo
     return changes_amount(difference, free)
 
 
+def free_params(metric: str, workload: Workload | None) -> frozenset[str]:
+    """The params that may differ in the same work, as this metric shows it."""
+    return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
+
+
 def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     """Every field that differs and may explain a ratio."""
-    ran = all(entry.result.params for entry in entries)  # results of older versions don't have them
-    works = [_work(entry.spec, entry.result.params if ran else entry.spec.params) for entry in entries]
+    works = _works([entry.spec for entry in entries], [entry.result for entry in entries])
     around = [circumstances(entry.spec, entry.result) for entry in entries]
     return differing([{**work, **each} for work, each in zip(works, around, strict=True)])
+
+
+def work_differences(specs: Sequence[Spec], results: Sequence[ResultSummary]) -> list[comparison.Difference]:
+    """The differences that `changes_work` looks at."""
+    around = [precision_and_method(result) for result in results]
+    return differing([{**work, **each} for work, each in zip(_works(specs, results), around, strict=True)])
+
+
+def _works(specs: Sequence[Spec], results: Sequence[Result | ResultSummary]) -> list[dict[str, Any]]:
+    ran = all(result.params for result in results)  # results of older versions don't have them
+    return [_work(spec, result.params if ran else spec.params) for spec, result in zip(specs, results, strict=True)]
 
 
 def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
@@ -196,17 +212,14 @@ def compare(
     Raises NotComparable and InvalidComparison.
     """
     differ = differences(entries)
-
-    def free(metric: str) -> frozenset[str]:
-        return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
-
+    free = partial(free_params, workload=workload)
     shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
     name = shared.choose(how.metric, "a metric that all results have in the same unit")
     other_work = [each.field for each in differ if changes_work(each, free(name))]
     metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
     of_base = metrics[base]
     adjusted = [
-        _at_clock_of(of_base, metric, same_work=not other_work)
+        at_clock_of(of_base, metric, same_work=not other_work)
         if at_one_clock and _same_hardware(entries[base], entry)
         else metric
         for entry, metric in zip(entries, metrics, strict=True)
@@ -281,7 +294,7 @@ def _same_hardware(first: ComparisonEntry, other: ComparisonEntry) -> bool:
     return first.result.hardware_id is not None and first.result.hardware_id == other.result.hardware_id
 
 
-def _at_clock_of(first: Metric, metric: Metric, *, same_work: bool) -> Metric:
+def at_clock_of(first: Metric, metric: Metric, *, same_work: bool) -> Metric:
     """The metric at the clock of `first`; itself if its elasticity is unknown. The same work has the same elasticity,
     so the one that rests on more results counts.
     """

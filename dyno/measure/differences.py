@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dyno.models.comparison import Difference
-from dyno.models.result import Result
+from dyno.models.result import Result, ResultSummary
 from dyno.models.spec import Spec
 from dyno.validation_messages import pointer
 
@@ -12,16 +12,22 @@ _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
 _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
 
 
-def circumstances(spec: Spec, result: Result) -> dict[str, Any]:
-    """What a figure depends on besides the workload and its params."""
+def precision_and_method(result: Result | ResultSummary) -> dict[str, Any]:
     return {
         "/precision/requested": result.precision.requested if result.precision else None,
         "/precision/observed": result.precision.observed if result.precision else None,
+        "/method_version": result.method_version,
+    }
+
+
+def circumstances(spec: Spec, result: Result) -> dict[str, Any]:
+    """What a figure depends on besides the workload and its params."""
+    return {
+        **precision_and_method(result),
         "/framework": spec.framework,
         "/replicas": spec.replicas,
         "/seed": spec.seed,
         **leaves("/measure", spec.measure.model_dump(mode="json")),
-        "/method_version": result.method_version,
         **{f"/device/{name}": result.device.get(name) for name in _OF_THE_DEVICE},
         "/device/emulated": bool(result.device.get("emulated")),
         "/hardware_id": result.hardware_id,

@@ -441,6 +441,10 @@ class ResultSummary(Stored):
     runs: list[RunClock] = []
     arms: list["ResultSummary"] = []
 
+    def metric(self, name: str) -> Metric | None:
+        """The metric of this name."""
+        return next((each for each in self.metrics if each.name == name), None)
+
 
 VariantName = Literal["first", "second", "control"]
 

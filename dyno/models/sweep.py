@@ -16,6 +16,8 @@ from dyno.models.result import Repeat, Unit, Verdict
 from dyno.models.spec import MetricName, Model
 
 PARAM = "params."
+BATCH_SIZE = f"{PARAM}batch_size"
+AUTO = "auto"  # the one value of the axis of batch sizes that stands for all of them
 MAX_ROUNDS = 20
 LABEL = "sweep"  # the label of every job of a sweep: its value is the sweep's id
 Axis = Annotated[
@@ -30,7 +32,8 @@ class SweepRequest(Model):
 
     Fields beside `preset` add to it or replace what it has: axes of `grid`, fields of `spec`, and each name in the
     spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the workload's
-    param for it) and `params.<name>`.
+    param for it) and `params.<name>`. The values `["auto"]` of `params.batch_size` are doublings from 32 on,
+    up to the size of the data and to what the devices' memory is estimated to hold.
     """
 
     spec: dict[str, JsonValue] = Field({}, description="As for POST /v1/jobs. Axes replace the fields that they name")
@@ -48,6 +51,11 @@ class SweepRequest(Model):
     )
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = Field(
         1, description="Jobs of each point. All points have one job in each round, so that drift affects them alike"
+    )
+    stop_hopeless: bool = Field(
+        False,
+        description="Whether to cancel further rounds of points that are less than half as good as the best one: if "
+        "even the better end of a point's interval is, against the worse end of the best one's",
     )
     preset: PresetName | None = None
 
@@ -76,6 +84,17 @@ class StoredPoint(Stored):
     base: int | None = None
 
 
+class BatchLimit(Stored):
+    """Why a search for batch sizes has no larger ones, at one combination of the other axes' values.
+
+    `refused` is the smallest batch size that was refused, `detail` says why; both null if none was.
+    """
+
+    values: Values
+    refused: int | None = None
+    detail: str | None = None
+
+
 class SweepRecord(Stored):
     """What the store keeps of a sweep. Its jobs hold the rest."""
 
@@ -84,9 +103,24 @@ class SweepRecord(Stored):
     preset: str | None = None
     base: Values | None = None
     rounds: int = 1
+    stop_hopeless: bool = False
+    batch_limits: list[BatchLimit] = []  # of a search for batch sizes
     axes: dict[Axis, list[JsonValue]]
     points: list[StoredPoint]
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
+
+
+class Stop(Stored):
+    """Why no further job of a point runs.
+
+    `hopeless`: even `bound`, the better end of its interval, is less than half as good as `best_bound`, the worse end
+    of that of point `by`. `out_of_memory`: point `by`, which is this one or has a smaller batch, ran out of memory.
+    """
+
+    reason: Literal["hopeless", "out_of_memory"]
+    by: int = Field(description="The place of that point in `points`")
+    bound: float | None = None
+    best_bound: float | None = None
 
 
 class PointMetric(Stored):
@@ -113,16 +147,26 @@ class SweepPoint(Stored):
     jobs: list[str] = Field(description="The jobs of all rounds, in order")
     status: Status | Literal["gone"] = Field(
         description="The job's; `gone` if it was deleted or has expired. With rounds: `running` between the jobs, "
-        "`succeeded` if all have, else what became of the first that hasn't"
+        "`succeeded` if all have, else what became of the first that hasn't. The canceled jobs of a stopped point "
+        "don't count"
     )
     status_reason: str | None = None
     metrics: list[PointMetric] | None = None
     verdict: Verdict | None = Field(None, description="The lowest of the results")
     warnings: list[str] | None = Field(None, description="Codes of the results' warnings")
     device: str | None = Field(None, description="The device that ran the last job, with its host")
+    stopped: Stop | None = None
     base: int | None = Field(None, description="The place in `points` of the point that `ratio` compares with")
     ratio: Ratio | None = Field(
         None, description="Of the sweep's metric, to that of `base`; null without a base and until both have a result"
+    )
+    adjusted_value: float | None = Field(
+        None,
+        description="The value at the clock of the base, which `ratio` uses; null without an adjustment. With rounds, "
+        "the mean over the jobs, each at the clock of the base's job",
+    )
+    same_work: bool | None = Field(
+        None, description="Whether this point and its base do the same work; as `same_work` of a comparison"
     )
 
     def metric(self, name: str | None) -> PointMetric | None:
@@ -145,8 +189,8 @@ SweepStatus = Literal["running", "succeeded", "partial", "canceled"]
 class SweepSummary(Stored):
     """A sweep in a list.
 
-    `running`: a job waits or runs. `succeeded`: every point has a result. `canceled`: the sweep was canceled before.
-    `partial`: all jobs are done, and some have failed, were canceled or are gone.
+    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: the sweep was
+    canceled before. `partial`: all jobs are done, and some have failed, were canceled or are gone.
     """
 
     id: str
@@ -164,6 +208,15 @@ class SweepSummary(Stored):
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
 
 
+class BatchSizes(Stored):
+    """What a search for batch sizes has found so far, at one combination of the other axes' `values`."""
+
+    values: Values
+    largest_that_fits: int | None = Field(description="The largest batch size with a result")
+    fastest: int | None = Field(description="The batch size with the best value of the sweep's metric")
+    limit: str | None = Field(description="Why there are no larger ones")
+
+
 class Sweep(SweepSummary):
     """One request that became many jobs, with the results that there are so far.
 
@@ -176,6 +229,7 @@ class Sweep(SweepSummary):
         description="What `ratio` compares; null while no point has a result to choose it"
     )
     eta_s: float | None = Field(None, description="Estimated seconds until all jobs are done; null if unknown")
+    batch_sizes: list[BatchSizes] = Field([], description='For the batch sizes "auto": the answer')
     points: list[SweepPoint]
 
     def is_base(self, point: SweepPoint) -> bool:
@@ -199,7 +253,7 @@ def sweep_status(job_statuses: Sequence[str], is_canceled: bool) -> SweepStatus:
     found = set(job_statuses)
     if found & {Status.QUEUED, Status.RUNNING}:
         return "running"
-    if found <= {Status.SUCCEEDED}:
+    if found == {Status.SUCCEEDED}:
         return "succeeded"
     return "canceled" if is_canceled or found == {Status.CANCELED} else "partial"
 
@@ -210,6 +264,13 @@ def point_status(jobs: Sequence[str]) -> str:
     if live:
         return Status.QUEUED if len(live) == len(jobs) and set(live) == {Status.QUEUED} else Status.RUNNING
     return next((status for status in jobs if status != Status.SUCCEEDED), Status.SUCCEEDED)
+
+
+def batch_size(values: Mapping[str, JsonValue]) -> int:
+    """The batch size of a point of a search for batch sizes."""
+    found = values[BATCH_SIZE]
+    assert isinstance(found, int), "validated as a param"
+    return found
 
 
 def in_words(values: Mapping[str, JsonValue]) -> str:

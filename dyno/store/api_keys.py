@@ -21,6 +21,7 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
+QUEUE_POLICIES = {"all-queued-jobs": "the queue", "queued-jobs": "this API key"}  # LimitReached.policy, in words
 _MOST_REMEMBERED = 1000  # keys
 _DAY_S = 24 * 3600
 _QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known

@@ -344,11 +344,17 @@ class Keys:
         return self._key("baselines")  # SET: owners of baselines, "" for those saved without a key
 
     def sweep(self, sweep_id: str) -> str:
-        return self._key("sweep", sweep_id)  # HASH: id, owner, sweep (JSON), created_at, cancel_requested_at
+        return self._key(
+            "sweep", sweep_id
+        )  # HASH: id, owner, sweep (JSON), created_at, cancel_requested_at, "stopped <place>"
 
     @property
     def sweeps(self) -> str:
         return self._key("sweeps")  # ZSET: sweep ids by creation, ms; one per owner, too
+
+    @property
+    def sweeps_watched(self) -> str:
+        return self._key("sweeps", "watched")  # SET: sweeps whose points may be stopped, until their jobs are done
 
     def sweeps_of_owner(self, owner: str) -> str:
         return self._key("sweeps", "owner", owner)
@@ -458,8 +464,10 @@ class Script(StrEnum):
     FINISH = "finish"
     REQUEUE = "requeue"
     CANCEL = "cancel"
+    STATUSES = "statuses"
     SUBMIT_SWEEP = "submit_sweep"
     CANCEL_SWEEP = "cancel_sweep"
+    STOP_POINT = "stop_point"
     EXPIRE = "expire"
     DELETE = "delete"
     ADMIT = "admit"
@@ -477,6 +485,7 @@ _WITHIN = {
     Script.SUBMIT_SWEEP: Script.SUBMIT,
     Script.CANCEL_SWEEP: Script.CANCEL,
     Script.SCHEDULE: Script.SUBMIT,
+    Script.STOP_POINT: Script.CANCEL,
 }
 
 

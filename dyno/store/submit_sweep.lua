@@ -2,7 +2,7 @@
 -- Submits all jobs of a sweep and writes its record, in one step: either all of them are queued or none. submit.lua is
 -- the function `submit` here.
 --
--- KEYS[1]  sweep, HASH {id, owner, sweep, created_at, cancel_requested_at}
+-- KEYS[1]  sweep, HASH {id, owner, sweep, created_at, cancel_requested_at, "stopped <place>"}
 -- KEYS[2]  idempotency, HASH {job, body_sha256} as of submit.lua, with the sweep's id as `job`; optional
 -- ARGV[1]  namespace
 -- ARGV[2]  sweep id                 ARGV[3]  owner, or ""
@@ -10,12 +10,13 @@
 -- ARGV[6]  SHA-256 of the request's body   ARGV[7]  TTL of the idempotency key, ms
 -- ARGV[8]  limit on queued jobs of all owners
 -- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
--- ARGV[10] number of jobs
--- ARGV[11]… for each job: the number of arguments for submit.lua, and the arguments
+-- ARGV[10] 1 if its points may be stopped
+-- ARGV[11] number of jobs
+-- ARGV[12]… for each job: the number of arguments for submit.lua, and the arguments
 --
 -- Returns {"submitted" | "replayed", sweep id} or {"key_reused", id} or {"gone", id} or a refusal as submit.lua does
 
-local id, owner, jobs = ARGV[2], ARGV[3], tonumber(ARGV[10])
+local id, owner, jobs = ARGV[2], ARGV[3], tonumber(ARGV[11])
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return { 'submitted', id } -- a retry of a call whose reply was lost
@@ -44,7 +45,7 @@ if owner ~= '' then
   end
 end
 
-local at = 11
+local at = 12
 for _ = 1, jobs do
   local arguments = { NAMESPACE }
   for offset = 1, tonumber(ARGV[at]) do
@@ -60,6 +61,9 @@ end
 redis.call('HSET', KEYS[1], 'id', id, 'sweep', ARGV[4], 'created_at', NOW_S)
 redis.call('ZADD', key('sweeps'), integer(NOW_MS), id)
 redis.call('ZADD', key('sweeps', 'due'), integer(NOW_MS + tonumber(ARGV[5])), id)
+if ARGV[10] == '1' then
+  redis.call('SADD', key('sweeps', 'watched'), id)
+end
 if owner ~= '' then
   redis.call('HSET', KEYS[1], 'owner', owner)
   redis.call('ZADD', key('sweeps', 'owner', owner), integer(NOW_MS), id)

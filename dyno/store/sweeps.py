@@ -4,8 +4,9 @@ A sweep is never submitted in part: one script queues all of its jobs and writes
 API nor a limit leaves some of them behind. It is kept until a daily check finds none of its jobs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,13 +18,14 @@ from dyno.models.api_key import Limits
 from dyno.models.baseline import Baseline
 from dyno.models.job import SpecWarning
 from dyno.models.spec import Spec
-from dyno.models.sweep import SweepRecord
+from dyno.models.sweep import Stop, SweepRecord
 from dyno.settings import Settings
 from dyno.store import api_keys, jobs, placement, records
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, store_errors
 
 CHECK_EVERY_S = 86_400.0
+_STOPPED = "stopped "  # fields of the record, followed by the place of a point
 _AT_ONCE = 20  # sweeps that one call of `drop_empty` checks: 4,000 jobs, 10 ms of Redis
 
 
@@ -40,13 +42,14 @@ class NewJob:
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """`record`: what the request asked for. The jobs hold the rest."""
+    """`record`: what the request asked for. `stopped`: by the place of the point. The jobs hold the rest."""
 
     id: str
     owner: str | None
     created_at: datetime
     cancel_requested_at: datetime | None
     record: SweepRecord
+    stopped: Mapping[int, Stop] = field(default_factory=dict)
 
     @property
     def job_ids(self) -> list[str]:
@@ -60,6 +63,8 @@ class Sweeps:
         self._client, self._jobs, self._namespace = client, jobs, settings.namespace
         self._keys = Keys(settings.namespace)
         self._submit = client.cached_script(SCRIPT_SOURCES[Script.SUBMIT_SWEEP])
+        self._stop = client.cached_script(SCRIPT_SOURCES[Script.STOP_POINT])
+        self._statuses = client.cached_script(SCRIPT_SOURCES[Script.STATUSES])
         self._cancel = client.cached_script(SCRIPT_SOURCES[Script.CANCEL_SWEEP])
 
     async def submit(
@@ -82,7 +87,8 @@ class Sweeps:
             keys.append(self._keys.idempotency(owner, idempotency_key))
         text = record.model_dump_json(by_alias=True)
         args: list[Any] = [self._namespace, sweep_id, owner or "", text, round(CHECK_EVERY_S * 1000)]
-        args += [body_sha256, jobs.IDEMPOTENCY_S * 1000, self._jobs.max_queued, self._jobs.max_queued_per_key, len(new)]
+        args += [body_sha256, jobs.IDEMPOTENCY_S * 1000, self._jobs.max_queued, self._jobs.max_queued_per_key]
+        args += [int(record.stop_hopeless or bool(record.batch_limits)), len(new)]
         for job in new:
             kept = None if job.baseline is None else job.baseline.model_dump_json(by_alias=True)
             more = {"traceparent": traceparent, "baseline": kept}
@@ -129,22 +135,21 @@ class Sweeps:
         return _stored(sweep_id, fields)
 
     async def page(self, cursor: str | None, limit: int) -> records.RecordPage[StoredSweep]:
-        """Newest first. Raises InvalidSpec for an invalid cursor."""
+        """Newest first, without those that can't be read. Raises InvalidSpec for an invalid cursor."""
         viewer = self._jobs.viewer
         index = self._keys.sweeps if viewer.sees_all else self._keys.sweeps_of_owner(viewer.owner or "")
 
         async def read(places: Sequence[records.IndexPosition]) -> list[StoredSweep | None]:
-            found: list[Any] = [await self._client.hgetall(self._keys.sweep(sweep_id)) for _, sweep_id in places]
-            return [_stored(place[1], fields) if fields else None for place, fields in zip(places, found, strict=True)]
+            return await self._read([sweep_id for _, sweep_id in places])
 
         with store_errors():
             return await records.read_page(self._client, records.JobIndex(index, None, None), read, cursor, limit)
 
-    async def statuses(self, sweep: StoredSweep) -> list[str]:
-        """The status of each job, in the order of `job_ids`; "gone" for a job without a record."""
+    async def statuses(self, sweeps: Sequence[StoredSweep]) -> list[list[str]]:
+        """For each sweep the status of its jobs, in the order of `job_ids`; "gone" for a job without a record."""
         with store_errors():
-            sent = [self._client.send("HGET", self._keys.job(job_id), "status") for job_id in sweep.job_ids]
-            return [await each or "gone" for each in sent]
+            sent = [(args, self._statuses.send([], args)) for args in ([self._namespace, *s.job_ids] for s in sweeps)]
+            return [await self._statuses([], args, reply) for args, reply in sent]
 
     async def cancel(self, sweep_id: str) -> StoredSweep:
         """Cancel waiting jobs at once, and ask the workers of running ones to stop.
@@ -158,15 +163,52 @@ class Sweeps:
             raise errors.SweepFinished(f"{sweep_id} can't be canceled: all of its jobs are done")
         return await self.get(sweep_id)
 
+    async def watched(self) -> list[StoredSweep]:
+        """The sweeps whose points may be stopped, of all viewers."""
+        with store_errors():
+            ids: Any = await self._client.smembers(self._keys.sweeps_watched)
+        return [sweep for sweep in await self._read(sorted(ids)) if sweep is not None]
+
+    async def unwatch(self, sweep_id: str) -> None:
+        with store_errors():
+            await self._client.srem(self._keys.sweeps_watched, sweep_id)
+
+    async def stop(self, sweep: StoredSweep, place: int, why: Stop) -> bool:
+        """Cancel the waiting jobs of a point, and record why. Returns False if it was stopped before."""
+        args = [self._namespace, place, why.model_dump_json(), *sweep.record.points[place].jobs]
+        with store_errors():
+            outcome = await self._stop([self._keys.sweep(sweep.id)], args)
+        return bool(outcome == "stopped")
+
+    async def _read(self, sweep_ids: Sequence[str]) -> list[StoredSweep | None]:
+        """None for a sweep that is gone or can't be read."""
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for sweep_id in sweep_ids:
+                    pipeline.hgetall(self._keys.sweep(sweep_id))
+                found: list[dict[str, str]] = await pipeline.execute() if sweep_ids else []
+        return [_readable(sweep_id, fields) for sweep_id, fields in zip(sweep_ids, found, strict=True)]
+
+
+def _readable(sweep_id: str, fields: dict[str, str]) -> StoredSweep | None:
+    with contextlib.suppress(errors.RecordUnreadable):  # logged already
+        return _stored(sweep_id, fields) if "sweep" in fields else None
+    return None
+
 
 def _stored(sweep_id: str, fields: dict[str, str]) -> StoredSweep:
     canceled_at = fields.get("cancel_requested_at")
+    what, stopped = f"the sweep {sweep_id}", dict[int, Stop]()
+    for name, text in fields.items():
+        if name.startswith(_STOPPED):
+            stopped[int(name.removeprefix(_STOPPED))] = records.parse_stored(Stop.model_validate_json, text, what)
     return StoredSweep(
         id=sweep_id,
         owner=fields.get("owner"),
         created_at=records.to_datetime(fields["created_at"]),
         cancel_requested_at=None if canceled_at is None else records.to_datetime(canceled_at),
-        record=records.parse_stored(SweepRecord.model_validate_json, fields["sweep"], f"the sweep {sweep_id}"),
+        record=records.parse_stored(SweepRecord.model_validate_json, fields["sweep"], what),
+        stopped=stopped,
     )
 
 
@@ -189,6 +231,7 @@ def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
             with client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
                 for index in (keys.sweeps, keys.sweeps_due, keys.sweeps_of_owner(fields.get("owner", ""))):
                     pipeline.zrem(index, sweep_id)
+                pipeline.srem(keys.sweeps_watched, sweep_id)
                 pipeline.delete(keys.sweep(sweep_id))
                 pipeline.execute()
             dropped.append(sweep_id)

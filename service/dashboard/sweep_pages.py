@@ -48,7 +48,7 @@ async def _browse(
 ) -> Response:
     found = await sweeps.page(cursor, 20)
     context = {
-        "sweeps": [await sweep_results.read_summary(sweeps, each) for each in found.data],
+        "sweeps": await sweep_results.read_summaries(sweeps, found.data),
         "next_page": found.next_cursor and f"/sweeps?cursor={found.next_cursor}",
         "presets": presets(),
         "workloads": list(state.workloads),
@@ -97,7 +97,7 @@ async def show(
     request: Request, state: StateDep, caller: CallerDep, found: sweep_routes.Found, metric: str = ""
 ) -> Response:
     """The table and the picture of a sweep, with the results that there are so far."""
-    sweep = await sweep_results.read(state, found, metric or None)
+    sweep = await sweep_routes.read_sweep(state, found, metric or None)
     context = {
         "sweep": sweep,
         "headings": sweep_tables.headings(sweep),

@@ -1,6 +1,5 @@
 """Sweeps: submit many jobs by one request, read them with their results as JSON, tables and plots, cancel them."""
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -24,6 +23,7 @@ from service import (
     sweep_results,
     validation,
 )
+from service.state import State
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
 
@@ -64,6 +64,12 @@ Found = Annotated[StoredSweep, Depends(_found)]
 MetricQuery = Annotated[
     str | None, Query(max_length=128, description="Another metric of the results than the sweep's own")
 ]
+
+
+async def read_sweep(state: State, found: StoredSweep, metric: str | None) -> Sweep:
+    """As `sweep_results.read`, for a metric of the query. Raises InvalidRequest."""
+    with dependencies.as_parameter_errors():
+        return await sweep_results.read(state, found, metric)
 
 
 async def _plan(request: Request, state: dependencies.StateDep) -> sweep_requests.SweepPlan:
@@ -122,13 +128,10 @@ async def browse(
     cursor: Annotated[str | None, Query(max_length=200, description="`next_cursor` of the previous page")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> Response:
-    """List sweeps, newest first, without their points."""
+    """List sweeps, newest first, without their points. Those whose records can't be read are left out."""
     with dependencies.as_parameter_errors():
         page = await sweeps.page(cursor, limit)
-    found = []
-    for stored in page.data:
-        found.append(await sweep_results.read_summary(sweeps, stored))
-        await asyncio.sleep(0)
+    found = await sweep_results.read_summaries(sweeps, page.data)
     response = _answer(SweepList(data=found, next_cursor=page.next_cursor, has_more=page.has_more), 200, {})
     dependencies.link_next(request, response, page.next_cursor)
     return response
@@ -147,7 +150,7 @@ async def browse(
 @auth.requires(auth.READ, auth.OWN)
 async def show(found: Found, state: dependencies.StateDep, metric: MetricQuery = None) -> Response:
     """Read a sweep with the results that there are so far. `Retry-After` is set while its status is `running`."""
-    now = await sweep_results.read(state, found, metric)
+    now = await read_sweep(state, found, metric)
     later = {"Retry-After": str(streaming.POLL_AFTER_S)} if now.status == "running" else {}
     return _answer(now, 200, later)
 
@@ -199,7 +202,7 @@ async def table(
     Points without a result have empty cells. Markdown has rounded figures. In CSV, text that a spreadsheet would read
     as a formula begins with a `'`.
     """
-    now = await sweep_results.read(state, found, metric)
+    now = await read_sweep(state, found, metric)
     if format == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{found.id}.csv"'}
         return Response(sweep_results.as_csv(now), 200, headers, "text/csv; charset=utf-8")
@@ -230,7 +233,7 @@ async def plot(
 
     Thick whiskers are the intervals of the runs, thin ones the bounds of the next result.
     """
-    now = await sweep_results.read(state, found, metric)
+    now = await read_sweep(state, found, metric)
     if kind is not None and (fault := sweep_plots.cannot_draw(kind, now)):
         raise problems.InvalidRequest([FieldError("/query/kind", "does-not-fit-axes", fault)])
     image = await anyio.to_thread.run_sync(sweep_plots.draw, now, kind, format, limiter=_DRAWING)

@@ -31,8 +31,8 @@ def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[st
             return problem.get("code") == "invalid-schedule"
         if operation_id == "putBaseline":  # nor which of a job and a limit go together
             return problem.get("code") == "invalid-baseline"
-        if operation_id == "getSweepPlot":
-            return codes == {"does-not-fit-axes"}
+        if operation_id in ("getSweep", "getSweepTable", "getSweepPlot"):  # which metrics and axes a sweep has
+            return codes <= {"unknown-metric", "does-not-fit-axes"}
         return operation_id in _TAKE_CURSORS and codes == {"invalid-cursor"}
     if failure == "AcceptedNegativeData":
         return operation_id == "putArtifact"  # no body is an empty one, and that an empty file

@@ -61,7 +61,10 @@ def work(offered: Device, settings: Settings) -> Iterator[Callable[[], int]]:
         def all_of_it() -> int:
             done = 0
             while claim := leases.claim(offered.full_id, queues_served(offered), worker):
-                rates = [claim.spec.params["n"] * share for share in (0.99, 1.0, 1.01)]
+                rates = [
+                    (claim.spec.params.get("n") or claim.spec.params["batch_size"]) * share
+                    for share in (0.99, 1.0, 1.01)
+                ]
                 found = of_metrics([a_metric(by_run=rates)]).model_copy(update={"job": claim.job_id})
                 assert leases.finish(claim, "succeed", result=found)
                 done += 1
@@ -93,6 +96,34 @@ def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Cal
     assert "<svg" in plot.read_text()
 
 
+def test_a_sweep_that_is_followed_again_shows_another_metric(
+    http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int], tmp_path: Path
+) -> None:
+    plot = tmp_path / "sweep.svg"
+    with begun(http, *TINY) as running:
+        eventually(work, 30, "queued jobs")
+        running.communicate(timeout=60)
+    sweep_id = newest(http)["id"]
+    told = asked("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
+    assert (told.exit_code, "matmul: execution_time" in told.stdout) == (0, True), told.output
+    assert "matmul: execution_time" in plot.read_text()
+    as_json = asked("sweep", sweep_id, "--metric", "execution_time", "--json")
+    assert json.loads(as_json.stdout)["metric"] == "execution_time"
+
+
+def test_a_search_for_batch_sizes_prints_its_answer(
+    http: httpx.Client, offered: Device, work: Callable[[], int]
+) -> None:
+    words = ("sweep", "mnist_cnn", "--batch-size", "auto", "--train-samples", "64", "--metric", "throughput")
+    with begun(http, *words, "--jit-compile", "true,false", "--rounds", "2", "--stop-hopeless") as running:
+        eventually(work, 30, "queued jobs")
+        told, errors = running.communicate(timeout=60)
+    assert running.returncode == 0, errors
+    limit = "(a batch of 128 is larger than the training set; at most 64)"
+    for jit_compile in ("true", "false"):
+        assert f"batch size with jit_compile {jit_compile}: largest that fits 64, fastest 64 {limit}" in told
+
+
 def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(
     http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int]
 ) -> None:
@@ -117,7 +148,8 @@ def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(
 
 
 def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callable[..., Result]) -> None:
-    with begun(http, "sweep", "--preset", "mnist-batches", "--epochs", "1", "--device", "cpu", "--json") as running:
+    words = ("sweep", "--preset", "mnist-batches", "--epochs", "1", "--device", "cpu", "--framework", "tensorflow")
+    with begun(http, *words, "--json") as running:
         found = eventually(lambda: (now := newest(http)).get("preset") and now, 30, "a sweep")
         http.post(found["urls"]["cancel"])
         told, _ = running.communicate(timeout=60)

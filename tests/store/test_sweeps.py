@@ -14,7 +14,7 @@ from dyno.errors import IdempotencyKeyReused, JobExpired, LimitReached, QueueFul
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status, new_job_id
 from dyno.models.spec import Spec
-from dyno.models.sweep import StoredPoint, SweepRecord, new_sweep_id
+from dyno.models.sweep import Stop, StoredPoint, SweepRecord, new_sweep_id
 from dyno.settings import Settings
 from dyno.store.eta import Forecast
 from dyno.store.jobs import Jobs
@@ -57,7 +57,7 @@ async def test_all_jobs_are_queued_in_the_given_order_with_the_sweep(
     assert await sweeps.submit(sweep_id, record, new) == (sweep_id, False)
     stored = await sweeps.get(sweep_id)
     assert (stored.record, stored.owner, stored.cancel_requested_at) == (record, None, None)
-    assert await sweeps.statuses(stored) == ["queued"] * 5
+    assert await sweeps.statuses([stored]) == [["queued"] * 5]
     read = [job for job in await jobs.read_all(stored.job_ids) if job]
     assert [(job.id, job.queue.position) for job in read] == [(job.id, place) for place, job in enumerate(new)]
     assert [claim(f"cpu:{place}@alpha").job_id for place in range(5)] == [job.id for job in new]
@@ -166,7 +166,7 @@ async def test_a_cancel_ends_all_jobs_that_are_not_done(
     await jobs.delete(new[0].id)
     canceled = await sweeps.cancel(sweep_id)
     assert canceled.cancel_requested_at is not None
-    assert await sweeps.statuses(canceled) == ["gone", "running", "canceled", "canceled"]
+    assert await sweeps.statuses([canceled]) == [["gone", "running", "canceled", "canceled"]]
     assert leases.heartbeat(running, None).cancel_requested
     assert await sweeps.cancel(sweep_id) == canceled
     assert leases.finish(running, "stop")
@@ -185,6 +185,31 @@ async def test_a_sweep_whose_jobs_are_done_is_not_canceled(
     assert (await sweeps.get(sweep_id)).cancel_requested_at is None
 
 
+async def test_a_point_is_stopped_once(
+    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    """Its waiting jobs are canceled, and a running one goes on."""
+    record, new = planned(a_spec(), 4)
+    points = [StoredPoint(values={"params.n": place}, jobs=[job.id for job in new[place::2]]) for place in (0, 1)]
+    changed = record.model_copy(update={"points": points, "rounds": 2, "stop_hopeless": True})
+    sweep_id, _ = await sweeps.submit(new_sweep_id(), changed, new)
+    assert [each.id for each in await sweeps.watched()] == [sweep_id]
+    running, why = claim(), Stop(reason="hopeless", by=1, bound=1.0, best_bound=3.0)
+    assert running.job_id == new[0].id
+    stored = await sweeps.get(sweep_id)
+    assert [await sweeps.stop(stored, 0, each) for each in (why, Stop(reason="out_of_memory", by=0))] == [True, False]
+    assert await sweeps.statuses([stored]) == [["running", "canceled", "queued", "queued"]]
+    assert (await sweeps.get(sweep_id)).stopped == {0: why}
+    client.delete(keys.sweep(sweep_id))
+    assert await sweeps.stop(stored, 1, why) is False
+    assert not client.exists(keys.sweep(sweep_id))
+
+
+async def test_a_sweep_that_stops_nothing_is_not_watched(sweeps: Sweeps, a_spec: Callable[..., Spec]) -> None:
+    await sweeps.submit(new_sweep_id(), *planned(a_spec()))
+    assert await sweeps.watched() == []
+
+
 async def test_a_sweep_of_another_owner_is_unknown(
     async_redis: Any, settings: Settings, sweeps: Sweeps, mine: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
@@ -198,6 +223,33 @@ async def test_a_sweep_of_another_owner_is_unknown(
     assert await _listed(mine) == await _listed(sweeps) == [sweep_id]
     assert {job.owner for job in (await jobs.list()).data} == {OWNER}
     assert {job.status for job in (await jobs.list()).data} == {Status.QUEUED}
+
+
+async def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(
+    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    ids = []
+    for _ in range(4):
+        record, new = planned(a_spec())
+        ids.append((await sweeps.submit(new_sweep_id(), record, new))[0])
+    client.hset(keys.sweep(ids[1]), "sweep", "{")
+    client.hdel(keys.sweep(ids[2]), "sweep")
+    assert await _listed(sweeps) == [ids[3], ids[0]]
+
+
+async def test_a_page_of_sweeps_and_their_statuses_cost_few_commands(
+    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis
+) -> None:
+    for _ in range(3):
+        record, new = planned(a_spec(), 50)
+        await sweeps.submit(new_sweep_id(), record, new)
+    await sweeps.statuses((await sweeps.page(None, 50)).data)  # loads the script
+    before = client.info("commandstats")
+    found = await sweeps.statuses((await sweeps.page(None, 50)).data)
+    after = client.info("commandstats")
+    assert [len(each) for each in found] == [50, 50, 50]
+    sent = {name: calls["calls"] - before.get(name, {"calls": 0})["calls"] for name, calls in after.items()}
+    assert (sent["cmdstat_evalsha"], sent["cmdstat_hgetall"]) == (3, 3)
 
 
 async def _listed(sweeps: Sweeps) -> Sequence[str]:

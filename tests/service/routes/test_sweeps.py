@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
 
 import httpx
 import pytest
+import redis
 
 from dyno.devices.device import Device
+from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.result import BasedOn, Metric, Repeat
 from dyno.settings import Settings
+from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import CHECK_EVERY_S, drop_empty
 from dyno.sweep_presets import presets
-from dyno.workloads import registry
-from service import sweep_requests
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
+from tests.waiting import eventually
 
 SPEC = {"workload": "matmul", "params": {"repeats": 10}, "device": "cpu", "expires_in_s": 3600}
+TRAINING = {"workload": "mnist_cnn", "params": {"train_samples": 300}, "device": "cpu", "expires_in_s": 3600}
 SIZES = {"params.n": [64, 128, 256]}
 TWO = {"params.n": [64, 128], "params.mode": ["chain", "dispatch"]}
+DEVICES = {"device": ["cpu", "cpu:0-1"]}
 Post = Callable[..., httpx.Response]
 
 
@@ -48,6 +54,35 @@ def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
 
 
 @pytest.fixture
+def fleet_of_all(client: redis.Redis, settings: Settings, device: Callable[..., Device]) -> Iterator[Device]:
+    """A CPU, a GPU and a TPU with the frameworks that Dyno's workers have on each. Returns the CPU."""
+    every = {"tensorflow": "2.21.0", "jax": "0.10.2", "torch": "2.13.0"}
+    large = {"host": "large", "memory_bytes": 64 * 2**30, "frameworks": every}
+    found = device(**large, id="cpu:0-7", cores=list(range(8)))
+    others = [
+        device(**large, id="gpu:0", kind="gpu", cores=[]),
+        device(**large | {"frameworks": {"jax": "0.10.2"}}, id="tpu:0", kind="tpu", cores=[], units=8),
+    ]
+    records = [
+        WorkerRecord(
+            id=f"worker-{each.id}",
+            host=each.host,
+            pid=1,
+            device=each.full_id,
+            state="idle",
+            version="0",
+            started_at=datetime.now(UTC),
+        )
+        for each in (found, *others)
+    ]
+    for each, record in zip((found, *others), records, strict=True):
+        fleet.publish(client, settings, each, record)
+    yield found
+    for record in records:
+        client.delete(Keys(settings.namespace).worker(record.id))
+
+
+@pytest.fixture
 def begun(post: Post) -> Callable[..., dict[str, Any]]:
     def one(**body: Any) -> dict[str, Any]:
         answer = post(**{"spec": SPEC, "grid": SIZES} | body)
@@ -63,23 +98,31 @@ Work = Callable[..., list[Claim]]
 
 @pytest.fixture
 def work(offered: Device, settings: Settings) -> Iterator[Work]:
-    """Claim up to `most` jobs, and finish each: with rates of `faster` times its n, or, for `failing` ones, without."""
+    """Claim up to `most` jobs, and finish each: with rates of `faster` times its n or batch size, or, for `failing`
+    ones, without.
+    """
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
         def all_of_it(
-            most: int = 100, failing: tuple[int, ...] = (), faster: float = 1.0, **result: Any
+            most: int = 100,
+            failing: tuple[int, ...] = (),
+            reason: str = "nonfinite_loss",
+            faster: float = 1.0,
+            metrics: Callable[[Claim], Sequence[Metric]] | None = None,
+            **result: Any,
         ) -> list[Claim]:
             claims: list[Claim] = []
             worker = WorkerRef(id="w", device=offered.id, host=offered.host)
             while len(claims) < most and (claim := leases.claim(offered.full_id, queues_served(offered), worker)):
                 claims.append(claim)
-                n = claim.spec.params["n"]
+                n = claim.spec.params.get("n") or claim.spec.params["batch_size"]
                 if n in failing:
-                    failure = Failure(failure_class=FailureClass.BENCHMARK, reason="nonfinite_loss", message="no")
-                    leases.finish(claim, "fail", status_reason="nonfinite_loss", failure=failure)
+                    failure = Failure(failure_class=FailureClass.BENCHMARK, reason=reason, message="no")
+                    leases.finish(claim, "fail", status_reason=reason, failure=failure)
                     continue
-                found = of_metrics([a_metric(by_run=[n * faster * share for share in (0.99, 1.0, 1.01)])], **result)
+                rates = [n * faster * share for share in (0.99, 1.0, 1.01)]
+                found = of_metrics(metrics(claim) if metrics else [a_metric(by_run=rates)], **result)
                 assert leases.finish(claim, "succeed", result=found.model_copy(update={"job": claim.job_id}))
             return claims
 
@@ -150,11 +193,16 @@ def test_a_point_without_a_base_is_not_called_one(
         ({"points": [{"params.n": 64}, {"params.n": 64}]}, {("/points/1", "repeated")}),
         ({"grid": {"params.n": list(range(1, 202))}}, {("/grid", "too-many-jobs")}),
         ({"grid": {"params.n": list(range(1, 102))}, "rounds": 2}, {("/grid", "too-many-jobs")}),
+        ({"grid": SIZES, "stop_hopeless": True}, {("/stop_hopeless", "needs-rounds")}),
+        ({"grid": {"params.batch_size": ["auto"]}}, {("/grid/params.batch_size/0", "extra-forbidden")}),
+        (
+            {"spec": TRAINING | {"params": {"train_samples": 20}}, "grid": {"params.batch_size": ["auto"]}},
+            {("/grid/params.batch_size/0", "batch-too-large"), ("/grid/params.batch_size/0", "less-than-equal")},
+        ),
         ({"grid": SIZES, "rounds": 0}, {("/rounds", "greater-than-equal")}),
         ({"grid": SIZES, "base": {"params.n": 65}}, {("/base", "no-base")}),
         ({"grid": SIZES, "metric": "speed"}, {("/metric", "unknown-metric")}),
         ({"preset": "none"}, {("/preset", "unknown-preset")}),
-        ({"preset": "quantized-models", "spec": {"params": {"model": "mnist_cnn"}}}, {("/grid", "nothing-varies")}),
         ({"grid": SIZES, "more": 1}, {("/more", "extra-forbidden")}),
         ({"spec": SPEC | {"workload": "matmull"}, "grid": SIZES}, {("/spec/workload", "unknown-workload")}),
         ({"spec": SPEC | {"labels": {"sweep": "x"}}, "grid": SIZES}, {("/spec/labels/sweep", "reserved")}),
@@ -230,14 +278,26 @@ def test_all_jobs_are_queued_or_none(
     settings: Settings, offered: Device, serve: Callable[..., Any], http: httpx.Client
 ) -> None:
     """`http` keeps the first service, and with it the device, alive."""
-    with serve(create_app(settings.model_copy(update={"max_queued": 2}))) as limited:
+    with serve(create_app(settings.model_copy(update={"max_queued": 3}))) as limited:
+        fits = limited.post("/v1/sweeps", json={"spec": SPEC, "grid": {"params.n": [64, 65]}})
+        assert fits.status_code == 202
         refused = limited.post("/v1/sweeps", json={"spec": SPEC, "grid": SIZES})
         assert (refused.status_code, refused.json()["code"]) == (429, "queue-full")
         assert "the sweep has 3 jobs" in refused.json()["detail"]
-        assert limited.get("/v1/jobs", params={"status": "queued"}).json()["data"] == []
-        fits = limited.post("/v1/sweeps", json={"spec": SPEC, "grid": {"params.n": [64, 65]}})
-        assert fits.status_code == 202
+        assert len(limited.get("/v1/jobs", params={"status": "queued"}).json()["data"]) == 2
         limited.post(fits.json()["urls"]["cancel"])
+
+
+def test_a_sweep_that_never_fits_the_queue_is_refused_for_good(
+    settings: Settings, offered: Device, serve: Callable[..., Any], http: httpx.Client
+) -> None:
+    """`http` keeps the first service, and with it the device, alive."""
+    with serve(create_app(settings.model_copy(update={"max_queued": 3, "key_queue_share": 1.0}))) as limited:
+        refused = limited.post("/v1/sweeps", json={"spec": SPEC, "grid": {"params.n": [64, 65]}, "rounds": 2})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid-sweep")
+    [fault] = refused.json()["errors"]
+    assert (fault["pointer"], fault["code"]) == ("/grid", "too-many-jobs")
+    assert fault["detail"] == "the sweep has 4 jobs; the limit of the queue is 3 jobs"
 
 
 def test_results_come_in_one_by_one(http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work) -> None:
@@ -329,6 +389,112 @@ def test_an_emulated_device_is_not_compared_with_a_real_one(
     assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, "one of the two devices is emulated")
 
 
+def test_totals_of_other_work_are_not_compared(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]})
+    work(metrics=lambda _: [a_metric(), a_metric("execution_time", better="lower")])
+    url, names = found["urls"]["self"], ("throughput", "execution_time")
+    rate, time = (http.get(url, params={"metric": name}).json() for name in names)
+    assert (rate["points"][1]["ratio"]["value"], rate["points"][1]["same_work"]) == (pytest.approx(1), False)
+    ratio = time["points"][1]["ratio"]
+    assert (ratio["value"], ratio["verdict"]) == (None, "INCONCLUSIVE")
+    assert ratio["reason"] == "execution_time depends on the amount of work, which differs"
+
+
+def test_totals_of_the_same_work_are_compared(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(base={"device": "cpu"}, grid=DEVICES)
+    work(metrics=lambda _: [a_metric("execution_time", better="lower")])
+    now = http.get(found["urls"]["self"], params={"metric": "execution_time"}).json()
+    assert (now["points"][1]["ratio"]["value"], now["points"][1]["same_work"]) == (pytest.approx(1), True)
+
+
+def test_a_metric_in_another_unit_is_not_compared(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(base={"device": "cpu"}, grid=DEVICES)
+    work(1)
+    work(metrics=lambda _: [a_metric().model_copy(update={"unit": "samples/s"})])
+    [point] = [point for point in http.get(found["urls"]["self"]).json()["points"] if point["base"] is not None]
+    assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, "throughput has another unit or direction")
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_equal_hardware_is_compared_at_one_clock(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work, rounds: int
+) -> None:
+    """All jobs measure the same rate, but those of the second point at a clock that is 10 % higher."""
+
+    def measured(claim: Claim) -> list[Metric]:
+        clock_hz = 4.4e9 if claim.spec.device.id else 4e9
+        repeat = Repeat(low=90, high=110, based_on=BasedOn(runs=3), clock_hz=clock_hz, elasticity=1.0)
+        return [a_metric().model_copy(update={"repeat": repeat})]
+
+    found = begun(base={"device": "cpu"}, grid=DEVICES, rounds=rounds)
+    work(metrics=measured)
+    base, point = http.get(found["urls"]["self"]).json()["points"]
+    assert (point["ratio"]["value"], point["same_work"]) == (pytest.approx(1 / 1.1), True)
+    assert point["adjusted_value"] == pytest.approx(base["metrics"][0]["value"] / 1.1)
+    assert base["adjusted_value"] is None
+
+
+def test_hopeless_points_have_no_further_rounds(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    """64 is surely less than half of 256; 128 may be half of it."""
+    found = begun(rounds=3, stop_hopeless=True)
+    assert [point["stopped"] for point in found["points"]] == [None] * 3
+    work(3)
+    url = found["urls"]["self"]
+    now = eventually(lambda: (now := http.get(url).json())["counts"].get("canceled") and now, 30, "a stopped point")
+    assert [point["stopped"] and point["stopped"]["reason"] for point in now["points"]] == ["hopeless", None, None]
+    hopeless, metrics = now["points"][0]["stopped"], [point["metrics"][0] for point in now["points"]]
+    assert (hopeless["by"], hopeless["bound"], hopeless["best_bound"]) == (2, metrics[0]["high"], metrics[2]["low"])
+    work()
+    now = http.get(url).json()
+    assert (now["status"], now["counts"]) == ("succeeded", {"total": 9, "succeeded": 7, "canceled": 2})
+    assert [point["status"] for point in now["points"]] == ["succeeded"] * 3
+    rows = http.get(found["urls"]["table"]).json()
+    assert [row["stopped"] for row in rows] == ["hopeless", None, None]
+    assert "stopped: hopeless" in http.get(found["urls"]["table"], params={"format": "md"}).text
+
+
+def test_auto_finds_the_largest_batch_that_fits_and_the_fastest(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(spec=TRAINING, grid={"params.batch_size": ["auto"]})
+    assert found["axes"] == {"params.batch_size": [32, 64, 128, 256]}
+    limit = "a batch of 512 is larger than the training set; at most 300"
+    assert found["batch_sizes"] == [{"values": {}, "largest_that_fits": None, "fastest": None, "limit": limit}]
+    times_s = {32: 2.0, 64: 3.0}
+
+    def measured(claim: Claim) -> list[Metric]:
+        time_s = times_s[claim.spec.params["batch_size"]]
+        return [a_metric("time_per_sample", by_run=[time_s, 1.01 * time_s], better="lower")]
+
+    claims = work(3, failing=(128,), reason="out_of_memory", metrics=measured)
+    assert [claim.spec.params["batch_size"] for claim in claims] == [32, 64, 128]
+    url = found["urls"]["self"]
+    now = eventually(lambda: (now := http.get(url).json())["status"] != "running" and now, 30, "a done sweep")
+    assert (now["status"], work()) == ("succeeded", [])
+    assert now["batch_sizes"] == [
+        {"values": {}, "largest_that_fits": 64, "fastest": 32, "limit": "128 ran out of memory"}
+    ]
+    assert [point["status"] for point in now["points"]] == ["succeeded", "succeeded", "failed", "canceled"]
+    assert [point["stopped"] and point["stopped"]["by"] for point in now["points"]] == [None, None, 2, 2]
+
+
+def test_auto_leaves_out_batches_that_do_not_fit_by_the_estimate(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]]
+) -> None:
+    found = begun(spec={"workload": "resnet50", "device": "cpu"}, grid={"params.batch_size": ["auto"]})
+    [answer] = found["batch_sizes"]
+    assert answer["limit"].startswith("the job needs about ")
+    assert found["axes"]["params.batch_size"][0] == 32
+
+
 def test_the_table_has_a_row_for_each_point(
     http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
 ) -> None:
@@ -355,6 +521,20 @@ def test_the_table_has_a_row_for_each_point(
     assert "FASTER" in markdown[3]
     other = http.get(table, params={"metric": "execution_time"}).json()
     assert [row["value"] for row in other] == [None, None, None]
+
+
+def test_a_metric_that_the_sweep_cannot_have_is_refused(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun()
+    work(1)
+    for url in (found["urls"][name] for name in ("self", "table", "plot")):
+        answer = http.get(url, params={"metric": "speed"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+        [fault] = answer.json()["errors"]
+        assert (fault["pointer"], fault["code"]) == ("/query/metric", "unknown-metric")
+        assert fault["detail"].endswith("choose one of: throughput, execution_time")
+        assert http.get(url, params={"metric": "cold_throughput"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -474,8 +654,17 @@ def test_a_sweep_is_dropped_when_a_check_finds_none_of_its_jobs(
     assert http.get(kept["urls"]["self"]).status_code == 200
 
 
+def test_a_rerun_of_a_job_is_not_in_its_sweep(http: httpx.Client, begun: Callable[..., dict[str, Any]]) -> None:
+    found = begun(spec=SPEC | {"labels": {"team": "x"}})
+    again = http.post(f"/v1/jobs/{found['points'][0]['job']}/rerun").json()
+    assert again["spec"]["labels"] == {"team": "x"}
+    listed = http.get(found["urls"]["jobs"]).json()["data"]
+    assert {job["id"] for job in listed} == {point["job"] for point in found["points"]}
+    http.post(again["urls"]["cancel"])
+
+
 def test_a_preset_may_be_changed(begun: Callable[..., dict[str, Any]]) -> None:
-    spec = {"device": "cpu", "params": {"epochs": 1}, "measure": {"processes": 1}}
+    spec = {"device": "cpu", "framework": "tensorflow", "params": {"epochs": 1}, "measure": {"processes": 1}}
     found = begun(spec=spec, grid=None, preset="mnist-batches")
     assert (found["preset"], found["workload"]) == ("mnist-batches", "mnist_cnn")
     assert found["axes"] == {"params.batch_size": [256, 512, 1024]}
@@ -486,11 +675,19 @@ def test_a_preset_may_be_changed(begun: Callable[..., dict[str, Any]]) -> None:
     assert [point["values"]["params.batch_size"] for point in again["points"]] == [64, 128]
 
 
+def test_a_preset_of_one_axis_may_be_one_point(begun: Callable[..., dict[str, Any]]) -> None:
+    found = begun(spec={"device": "cpu", "framework": "tensorflow"}, grid=None, preset="mnist-devices")
+    assert ([point["values"] for point in found["points"]], found["base"]) == ([{"device": "cpu"}], None)
+
+
 @pytest.mark.parametrize("name", presets())
-def test_every_preset_is_valid(name: str) -> None:
-    planned = sweep_requests.plan({"preset": name}, [], 200)
-    faults = sweep_requests.Faults(planned)
-    requests = sweep_requests.validate(planned, "swp_01M80PT6VM78YWA14Q3XXHDWDJ", registry(), faults)
-    faults.check()
-    assert len(requests) == len(planned.points) > 1
-    assert planned.asked.base == presets()[name].base
+def test_every_preset_runs_on_a_fleet_that_has_its_devices(
+    name: str, http: httpx.Client, post: Post, fleet_of_all: Device
+) -> None:
+    answer = post(preset=name)
+    assert answer.status_code == 202, answer.text
+    found = answer.json()
+    assert found["base"] == presets()[name].base
+    assert len(found["points"]) > 1
+    alone = post(preset=name, spec={"device": fleet_of_all.id})
+    assert alone.status_code == 202, alone.text

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 ROOT = Path(__file__).parent.parent
 README, CLIENT = (ROOT / "README.md").read_text(), (ROOT / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README + CLIENT, re.MULTILINE | re.DOTALL)
-[SHOWN] = re.findall(r"^```python\n.*?^```$\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+[SHOWN] = re.findall(r"^# (\w+ .*FLOP/s .*\n)```$", README, re.MULTILINE)
 WITHIN_S = 100
 PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"

@@ -54,6 +54,9 @@ class HttpMetrics:
         self.connections = prometheus_client.Gauge(
             "dyno_connections", "Open client connections", registry=self._registry, multiprocess_mode="livesum"
         )
+        self.streams = prometheus_client.Gauge(
+            "dyno_streams", "Open streaming responses", registry=self._registry, multiprocess_mode="livesum"
+        )
         self._endings = prometheus_client.Counter(
             "dyno_connections_ended", "Connections that this API process closed", ["why"], registry=self._registry
         )

@@ -7,10 +7,10 @@ the job changes, the time is up, the client disconnects or the service shuts dow
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, TypeVar
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -137,8 +137,15 @@ class TimedStream(StreamingResponse):
             await super().stream_response(sent_in_time)
 
 
-async def _stream_slot(state: dependencies.StateDep, caller: auth.CallerDep) -> AsyncIterator[None]:
-    with state.streams.slot(caller.key):
+@contextlib.contextmanager
+def open_stream(request: Request, state: State, caller: auth.Caller) -> Iterator[None]:
+    """Hold a slot for a stream, and count the stream, while the block runs. Raises what `StreamLimit.slot` raises."""
+    with state.streams.slot(caller.key), request.app.state.meter.streams.track_inprogress():
+        yield
+
+
+async def _stream_slot(request: Request, state: dependencies.StateDep, caller: auth.CallerDep) -> AsyncIterator[None]:
+    with open_stream(request, state, caller):
         yield
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.models.inventory import DeviceStatus, WorkerRecord, WorkerState
+from dyno.models.inventory import DeviceStatus, WorkerRecord
 from dyno.models.job import Stored
 from dyno.settings import Settings
 from dyno.store.placement import profile, queues_served
@@ -170,14 +170,14 @@ def record_keys(keys: Keys, worker_ids: Iterable[str]) -> list[str]:
     return [name for worker_id in worker_ids for name in (keys.worker(worker_id), keys.worker_heartbeat(worker_id))]
 
 
-def device_states(texts: Sequence[str | None]) -> list[tuple[Device, WorkerState]]:
-    """Devices and states from the values of `record_keys`.
+def devices_and_workers(texts: Sequence[str | None]) -> list[tuple[Device, WorkerRecord]]:
+    """Devices and their workers from the values of `record_keys`.
 
     Each device appears once, with its latest heartbeat.
     """
     published = _read_all(texts)
     latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
-    return [(latest[device_id].device, latest[device_id].worker.state) for device_id in sorted(latest)]
+    return [(latest[device_id].device, latest[device_id].worker) for device_id in sorted(latest)]
 
 
 async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_Published]:

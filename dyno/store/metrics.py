@@ -19,10 +19,10 @@ from typing import Any
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.models.inventory import WorkerState
+from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
 from dyno.settings import Settings
-from dyno.store.fleet import device_states, record_keys
+from dyno.store.fleet import devices_and_workers, record_keys
 from dyno.store.redis import BOUNDS_S, Keys, store_errors
 
 MOST_QUEUES = 100  # reported by name: callers may name devices that don't exist, and each name has its own queue
@@ -36,6 +36,8 @@ class StoreMetrics:
     MOST_QUEUES.
 
     `running`: device kind and start of each attempt that runs at `now_s`, in seconds of Redis' clock.
+    `oldest_queued_s`: when the oldest queued job was submitted, by the same clock. `memory_limit_bytes`: 0 without a
+    limit.
     """
 
     now_s: float
@@ -43,12 +45,20 @@ class StoreMetrics:
     jobs: Mapping[str, int]
     queues: Mapping[str, int]
     running: Sequence[tuple[str, float]]
-    devices: Sequence[tuple[Device, WorkerState]]
+    devices: Sequence[tuple[Device, WorkerRecord]]
+    oldest_queued_s: float | None
+    memory_bytes: int
+    memory_limit_bytes: int
 
     def busy_s(self, kind: str) -> float:
         """Seconds for which devices of that kind have been leased until now, including running attempts."""
         running_ms = (int(1000 * (self.now_s - began_s)) for each, began_s in self.running if each == kind)
         return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, each) for each in running_ms)) / 1000
+
+    @property
+    def oldest_wait_s(self) -> float:
+        """The age of the oldest queued job; 0 if no job is queued."""
+        return 0.0 if self.oldest_queued_s is None else max(0.0, self.now_s - self.oldest_queued_s)
 
     def histogram(self, what: str, label: str) -> tuple[list[int], float]:
         """Cumulative counts up to each of BOUNDS_S, then the total; and the sum of the readings in seconds.
@@ -78,6 +88,8 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
         async with client.pipeline(transaction=True) as second:
             second.time()
             second.hgetall(keys.counts)
+            second.info("memory")
+            second.zrange(keys.jobs_with_status(Status.QUEUED), 0, 0, withscores=True)
             for status in Status:
                 second.zcard(keys.jobs_with_status(status))
             for name in named:
@@ -89,6 +101,7 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
             answers: Any = iter(await second.execute())
     seconds, micros = next(answers)
     counts = {tuple(field.split(" ")): int(number) for field, number in next(answers).items()}
+    memory, oldest = next(answers), next(answers)
     jobs = {str(status): int(next(answers)) for status in Status}
     depths = {name: int(next(answers)) for name in named}
     attempts = [next(answers) for _ in running]
@@ -98,7 +111,10 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
         jobs=jobs,
         queues=depths if len(named) == len(queues) else depths | {OTHER: max(0, jobs["queued"] - sum(depths.values()))},
         running=[_begun(device, at) for status, device, at in attempts if status == Status.RUNNING and device and at],
-        devices=device_states(list(answers)),
+        devices=devices_and_workers(list(answers)),
+        oldest_queued_s=oldest[0][1] / 1e3 if oldest else None,
+        memory_bytes=memory["used_memory"],
+        memory_limit_bytes=memory.get("maxmemory", 0),
     )
 
 

@@ -6,7 +6,7 @@ GET /metrics has counters and gauges of the store, and the requests and connecti
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import anyio.to_thread
@@ -106,7 +106,8 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def metrics(state: dependencies.StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
-    scrape = Scrape(request.app.state.meter, await _read_tally(state), state.workloads.keys())
+    found, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
+    scrape = Scrape(request.app.state.meter, found, ready, state.workloads.keys())
     return Response(
         await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     )
@@ -123,19 +124,47 @@ async def _read_tally(state: State) -> StoreMetrics | None:
         return None
 
 
-class Scrape:
-    """The metrics of one response. Only the names in `workloads` become labels."""
+async def _read_readiness(state: State) -> dict[str, bool]:
+    """For each part that `readyz` checks, whether it is ready."""
+    try:
+        async with asyncio.timeout(STORE_WITHIN_S):
+            store_errors: Sequence[object] = await _store_errors(state)
+    except (TimeoutError, redis.RedisError) as error:
+        store_errors = [error]
+    return {"store": not store_errors, "artifact_store": not await _artifact_store_errors(state)}
 
-    def __init__(self, meter: middleware.HttpMetrics, found: StoreMetrics | None, workloads: Collection[str]) -> None:
-        self._meter, self._found, self._workloads = meter, found, workloads
+
+class Scrape:
+    """The metrics of one response. Only the names in `workloads` become labels. `ready`: by part, as in `readyz`."""
+
+    def __init__(
+        self,
+        meter: middleware.HttpMetrics,
+        found: StoreMetrics | None,
+        ready: Mapping[str, bool],
+        workloads: Collection[str],
+    ) -> None:
+        self._meter, self._found, self._ready, self._workloads = meter, found, ready, workloads
 
     def collect(self) -> Iterator[Metric]:
         yield from self._meter.collect()
         yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._found is not None)
+        ready = GaugeMetricFamily("dyno_ready", "Whether this part is ready, as in /readyz", labels=["part"])
+        for part, is_ready in self._ready.items():
+            ready.add_metric([part], is_ready)
+        yield ready
         if self._found is not None:
+            yield from _memory(self._found)
             yield from _standing(self._found)
             yield from _counters(self._found, self._workloads)
             yield from _histograms(self._found, self._workloads)
+
+
+def _memory(found: StoreMetrics) -> Iterator[Metric]:
+    yield GaugeMetricFamily("dyno_store_memory_bytes", "Memory that Redis uses", value=found.memory_bytes)
+    yield GaugeMetricFamily(
+        "dyno_store_memory_limit_bytes", "Redis' maxmemory; 0 without a limit", value=found.memory_limit_bytes
+    )
 
 
 def _standing(found: StoreMetrics) -> Iterator[Metric]:
@@ -147,7 +176,10 @@ def _standing(found: StoreMetrics) -> Iterator[Metric]:
     )
     for queue, depth in found.queues.items():
         depths.add_metric([queue], depth)
-    states = Counter((device.kind, state) for device, state in found.devices)
+    oldest = GaugeMetricFamily(
+        "dyno_oldest_queued_seconds", "Age of the oldest queued job; 0 without one", value=found.oldest_wait_s
+    )
+    states = Counter((device.kind, worker.state) for device, worker in found.devices)
     devices = GaugeMetricFamily(
         "dyno_devices", "Devices of live workers, by the worker's state", labels=["kind", "state"]
     )
@@ -156,9 +188,13 @@ def _standing(found: StoreMetrics) -> Iterator[Metric]:
     busy = GaugeMetricFamily(
         "dyno_device_busy", "Whether the device's worker runs a job or waits for its lock", labels=["device", "kind"]
     )
-    for device, state in found.devices:
-        busy.add_metric([device.full_id, device.kind], state == "busy")
-    yield from (jobs, depths, devices, busy)
+    held = GaugeMetricFamily(
+        "dyno_device_held", "Whether another process uses the device while jobs wait for it", labels=["device", "kind"]
+    )
+    for device, worker in found.devices:
+        busy.add_metric([device.full_id, device.kind], worker.state == "busy")
+        held.add_metric([device.full_id, device.kind], worker.held_by is not None)
+    yield from (jobs, depths, oldest, devices, busy, held)
 
 
 def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:

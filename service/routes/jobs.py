@@ -273,11 +273,13 @@ PIECE_CHARACTERS = 16 * 1024  # sent at once: what the server holds in memory fo
 Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 
-async def _log_slot(state: dependencies.StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
+async def _log_slot(
+    request: Request, state: dependencies.StateDep, caller: CallerDep, follow: Follow = False
+) -> AsyncIterator[None]:
     if not follow:
         yield
         return
-    with state.streams.slot(caller.key):
+    with streaming.open_stream(request, state, caller):
         yield
 
 

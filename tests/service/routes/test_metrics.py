@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,11 +20,15 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from dyno.devices.device import Device
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Holder
 from dyno.settings import Settings
+from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from dyno.workloads import registry
 from service.app import create_app
+from tests.waiting import eventually
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -54,6 +59,63 @@ def test_every_metric_exists_from_the_start(http: httpx.Client, offered: Device)
     assert (build.value, build.labels["version"]) == (1, version("tensordyno"))
 
 
+def test_the_oldest_queued_job_has_an_age_and_redis_a_size(
+    http: httpx.Client, submitted: Callable[..., str], client: redis.Redis
+) -> None:
+    first = submitted()
+    eventually(lambda: values(families(http)["dyno_oldest_queued_seconds"])[()] > 0, what="the job has an age")
+    http.post(f"/v1/jobs/{first}/cancel")
+    found = families(http)
+    assert values(found["dyno_oldest_queued_seconds"]) == {(): 0}
+    assert 1e5 < values(found["dyno_store_memory_bytes"])[()] < 1e10
+    assert values(found["dyno_store_memory_limit_bytes"]) == {(): client.info("memory")["maxmemory"]}
+
+
+def test_a_device_that_another_process_uses_is_held(
+    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
+) -> None:
+    held = device(id="cpu:7", cores=[7])
+    worker = WorkerRecord(
+        id="worker-7",
+        host=held.host,
+        pid=7,
+        device=held.full_id,
+        state="busy",
+        held_by=Holder(device=held.full_id, pid=8),
+        version="0",
+        started_at=datetime.now(UTC),
+    )
+    fleet.publish(client, settings, held, worker)
+    try:
+        found = values(families(http)["dyno_device_held"])
+    finally:
+        fleet.withdraw(client, settings, worker)
+    assert found[held.full_id, "cpu"] == 1
+    assert sum(found.values()) == 1
+
+
+def test_open_streams_are_counted(http: httpx.Client) -> None:
+    def streams() -> float:
+        return values(families(http)["dyno_streams"])[()]
+
+    assert streams() == 0
+    with http.stream("GET", "/v1/events") as opened:
+        assert opened.status_code == 200
+        assert streams() == 1
+    eventually(lambda: streams() == 0, what="the stream has ended")
+
+
+def test_a_part_that_is_not_ready_is_named(serve: Serve, redis_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    with serve(create_app(Settings(redis_url=redis_url, artifact_dir=folder))) as http:
+        before = values(families(http)["dyno_ready"])
+        folder.rmdir()
+        folder.write_text("no folder")
+        after = values(families(http)["dyno_ready"])
+    assert before["artifact_store",] == 1
+    assert after == before | {("artifact_store",): 0}
+
+
 def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         assert values(families(http)["dyno_store_up"]) == {(): 1}
@@ -61,6 +123,7 @@ def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
         server.kill()
         found = families(http)
     assert values(found["dyno_store_up"]) == {(): 0}
+    assert values(found["dyno_ready"])["store",] == 0
     assert "dyno_jobs" not in found
     counted = {
         (sample.labels["route"], sample.labels["status"])

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dyno.measure.warning_codes import CODES, WarningCode
 from dyno.sweep_presets import presets
 from dyno.workloads import registry
@@ -98,12 +100,29 @@ def sweeps() -> str:
     return _table(("preset", "what it shows", "article"), *rows)
 
 
+def alerts() -> str:
+    """The table of alerts in docs/operations.md."""
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "dyno.rules.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    rows = (
+        (
+            f"`{each['alert']}`",
+            each["labels"]["severity"],
+            each.get("for", "at once"),
+            each["annotations"]["description"],
+        )
+        for each in rules
+    )
+    return _table(("alert", "severity", "fires after", "what to do"), *rows)
+
+
 TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
 # Page -> the part of it that is generated, and what generates it.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
     "docs/api.md": (re.compile(r"^\| preset \|.*\n(?:\|.*\n)+", re.MULTILINE), sweeps),
+    "docs/operations.md": (re.compile(r"^\| alert \|.*\n(?:\|.*\n)+", re.MULTILINE), alerts),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }
 

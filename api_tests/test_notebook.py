@@ -52,7 +52,7 @@ def test_the_notebook_draws_the_graphs_of_results(api: Any, url: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     matmul, mnist = ((tmp_path / f"{number}.svg").read_text() for number in (1, 2))
     assert "<!-- GFLOP/s -->" in matmul
-    assert "<!-- TPU (Colab), cold_throughput -->" in matmul
+    assert "<!-- TPU (Colab), cold_throughput, 2018-19 -->" in matmul
     assert "<!-- s per epoch -->" in mnist
     for line in ("n=64", "n=128", "batch_size=64", "batch_size=128"):
         assert line in done.stdout

@@ -46,6 +46,8 @@ TESTED_ELSEWHERE = {
     "docker compose up": "tests/test_deploy.py",
     ".venv/bin/dyno keys create --scope admin --name me": "tests/cli/test_up.py",
     "make test": "this very run",
+    "export DYNO_WORKLOADS_DIR=~/workloads\n.venv/bin/dyno up": "api_tests/test_own_workloads.py",
+    ".venv/bin/dyno run vector_add --n 1000000 --processes 2 --measure max_s=1": "api_tests/test_own_workloads.py",
     "DYNO_TRACES=1 OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 dyno serve": "api_tests/test_traces.py",
     "DYNO_TLS_CERT_FILE=/etc/ssl/dyno/fullchain.pem DYNO_TLS_KEY_FILE=/etc/ssl/dyno/key.pem \\\n"
     "  dyno serve --host 0.0.0.0 --port 8443": "tests/service/server/test_tls.py",

@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     )
     data_dir: PathOrNone = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # download missing data sets from their official addresses
+    workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = None  # more workloads: a file for each
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
     spool_dir: Folder = DATA_DIR / "spool"  # job outcomes that Redis couldn't take; survives a restart of the host
     durability: Durability = "everysec"  # when Redis syncs its file: every second, or before each reply ("always")

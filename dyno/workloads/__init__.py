@@ -1,12 +1,14 @@
 """Workload registry: discovery and param validation.
 
-Every module in this folder is a workload, named after its file. Modules listed in `_NOT_WORKLOADS` or whose name starts
-with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
+Every module in this folder and in DYNO_WORKLOADS_DIR is a workload, named after its file. Modules listed in
+`_NOT_WORKLOADS` or whose name starts with an underscore are skipped. To add a workload, add a file. A broken file stops
+the start.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -16,6 +18,7 @@ from pydantic import ValidationError
 
 from dyno import errors, validation_messages
 from dyno.models.spec import FrameworkName, Spec
+from dyno.settings import load_settings
 from dyno.workloads.contract import Params, ResolvedSpec, Workload
 
 
@@ -49,12 +52,26 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
 __all__ = ["check_replicas", "fill_defaults", "find", "registry", "resolve", "validate_params", "workload"]
 
 _NOT_WORKLOADS = frozenset({"contract", "estimates", "references", "training"})
+_PACKAGE = "dyno_workloads"  # of the files in DYNO_WORKLOADS_DIR
 
 
 @cache
 def registry() -> Mapping[str, Workload]:
     """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
-    return find([Path(__file__).parent], __name__)
+    own = find([Path(__file__).parent], __name__, skipped=_NOT_WORKLOADS)
+    if (folder := load_settings().workloads_dir) is None:
+        return own
+    return MappingProxyType(dict(sorted({**own, **_found_in(folder, own)}.items())))
+
+
+def _found_in(folder: Path, own: Mapping[str, Workload]) -> Mapping[str, Workload]:
+    """The workloads of DYNO_WORKLOADS_DIR. They are modules of a package apart, so none of them hides one of Dyno's."""
+    if not folder.is_dir():
+        raise errors.WorkloadFault(f"DYNO_WORKLOADS_DIR: {folder} is not a folder")
+    package = ModuleType(_PACKAGE)
+    package.__path__ = [str(folder)]
+    sys.modules[_PACKAGE] = package
+    return find([folder], _PACKAGE, taken=own)
 
 
 def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Workload:
@@ -66,12 +83,17 @@ def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Work
         raise errors.UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(known)}') from None
 
 
-def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
-    """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault."""
+def find(
+    folders: Iterable[Path], package: str, *, skipped: Collection[str] = (), taken: Collection[str] = ()
+) -> Mapping[str, Workload]:
+    """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault, also for `taken` names."""
     found: dict[str, Workload] = {}
     faults: list[str] = []
     for name in sorted(module.name for module in pkgutil.iter_modules(str(folder) for folder in folders)):
-        if name in _NOT_WORKLOADS or name.startswith("_"):
+        if name in skipped or name.startswith("_"):
+            continue
+        if name in taken:
+            faults.append(f"{name}.py: Dyno has a workload of this name; rename the file")
             continue
         try:
             found[name] = _load(package, name)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,35 @@ def test_a_missing_part_is_named(folder: Path, part: str, broken: str, complaint
     assert part in source
     (folder / "part.py").write_text(source.replace(part, broken))
     assert complaint in _faults(folder)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of one's own, named by the setting."""
+    monkeypatch.setenv("DYNO_WORKLOADS_DIR", str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dyno_workloads"]:
+        del sys.modules[name]
+
+
+def test_a_file_in_the_named_folder_adds_a_workload(own: Path) -> None:
+    (own / "spin.py").write_text("from dyno_workloads._speed import SPEED\n" + GOOD.format(name="spin"))
+    (own / "_speed.py").write_text("SPEED = 1")
+    found = registry.__wrapped__()
+    assert {"spin", "matmul"} <= found.keys()
+    assert list(found) == sorted(found)
+
+
+def test_a_file_in_the_named_folder_hides_nothing_of_dynos(own: Path) -> None:
+    (own / "matmul.py").write_text(GOOD.format(name="matmul"))
+    (own / "contract.py").touch()
+    with pytest.raises(WorkloadFault) as fault:
+        registry.__wrapped__()
+    assert "matmul.py: Dyno has a workload of this name; rename the file" in fault.value.detail
+    assert "contract.py: define WORKLOAD, a Workload" in fault.value.detail
+
+
+def test_a_named_folder_that_does_not_exist_stops_the_start(own: Path) -> None:
+    own.rmdir()
+    with pytest.raises(WorkloadFault, match=r"DYNO_WORKLOADS_DIR: .* is not a folder"):
+        registry.__wrapped__()

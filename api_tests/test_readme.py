@@ -100,10 +100,10 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: s
 
 
 @pytest.mark.verify
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:
     script = "\n".join(f"{block.text}echo '{_END}'" for block in FOR_CALLERS)
-    environment = {**os.environ, "DYNO": url, "PATH": tools, "COLUMNS": "200"}
+    environment = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools, "COLUMNS": "200"}
     script = script.replace(".venv/bin/dyno", str(Path(sys.executable).parent / "dyno"))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify
 
-.PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs openapi lock clean
+.PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs site openapi lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -77,6 +77,9 @@ fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows
 
 docs: install  # write the parts of README.md and docs/ that the code declares
 	$(BIN)/python -m docs.generate
+
+site: install  # build docs/ as pages for a browser, which the API then serves at /docs/guide
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 openapi: install  # write docs/openapi.json, the reviewed snapshot
 	$(BIN)/python -m service.openapi

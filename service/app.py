@@ -22,6 +22,7 @@ from service.routes import (
     docs,
     events,
     fleet,
+    guide,
     health,
     history,
     jobs,
@@ -74,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_jobs, of_results = (jobs, schedules, events, artifacts), (results, comparisons, baselines, sweeps, history)
-    parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health, pages)
+    parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, guide, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

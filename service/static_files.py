@@ -10,7 +10,14 @@ from starlette.exceptions import HTTPException
 
 from service.dependencies import etag_matches
 
-_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+MEDIA_TYPES = {
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
+    "json": "application/json",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
 
 
 class StaticFile(NamedTuple):
@@ -21,14 +28,16 @@ class StaticFile(NamedTuple):
     etag: str
 
 
+def read_file(file: Traversable) -> StaticFile:
+    """Raises KeyError unless MEDIA_TYPES has the file's suffix."""
+    content = file.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return StaticFile(content, MEDIA_TYPES[file.name.rpartition(".")[2]], etag)
+
+
 def read_files(files: Iterable[Traversable]) -> Mapping[str, StaticFile]:
     """The files by name."""
-    found = {}
-    for each in files:
-        content, kind = each.read_bytes(), each.name.rpartition(".")[2]
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        found[each.name] = StaticFile(content, _MEDIA_TYPES[kind], etag)
-    return found
+    return {each.name: read_file(each) for each in files}
 
 
 def file_response(file: StaticFile | None, if_none_match: str | None) -> Response:

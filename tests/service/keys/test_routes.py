@@ -21,7 +21,8 @@ from tests.service.keys.matrix import Operation, Told, asks, operations, told
 
 RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
 ROWS = sorted(RULES, key=lambda row: (row[1], row[0]))
-UNDOCUMENTED = {("GET", path) for path in ("/openapi.json", "/docs", "/docs/{asset}")}
+_GUIDE = ("/docs/guide", "/docs/guide/{path:path}")
+UNDOCUMENTED = {("GET", path) for path in ("/openapi.json", "/docs", "/docs/{asset}", *_GUIDE)}
 PAGES = route_rules(pages.router.routes).keys()
 
 

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import version
+from collections.abc import Iterable
+from importlib.metadata import Distribution, PathDistribution, distribution, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("dyno", "service", "workers")
@@ -26,6 +28,52 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def client_alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python that finds the wheel and what it needs without extras, and nothing else."""
+    folder = tmp_path_factory.mktemp("needed")
+    [metadata] = installed.glob("*.dist-info")
+    for name in _needed(PathDistribution(metadata)):
+        for top in {
+            file.parts[0] for file in distribution(name).files or () if file.parts[0] not in ("..", "__pycache__")
+        }:
+            there = folder / top
+            if not there.exists():
+                there.symlink_to(distribution(name).locate_file(top))
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    return outside | {"PYTHONPATH": f"{installed}:{folder}", "COLUMNS": "200"}
+
+
+def _needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
+    """The names of all distributions that it requires, directly or not."""
+    found = set[str]()
+    for each in map(Requirement, of.requires or ()):
+        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            found |= {each.name} | _needed(distribution(each.name), each.extras)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--help"], 0, "Usage: dyno"),
+        (["jobs", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
+        (["run", "matmul", "--n", "64", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
+        (["up"], 2, "pip install 'tensordyno[cpu]'"),
+        (["worker"], 2, "pip install 'tensordyno[cpu]'"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+def test_without_extras_the_client_and_the_command_work(
+    client_alone: dict[str, str], tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    command = [sys.executable, "-S", "-P", "-c", DYNO, *words]
+    done = subprocess.run(
+        command, env=client_alone, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
 def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -50,6 +51,7 @@ def run_stack(
     a process, also if the port is taken, `data_dir` isn't writable, or the API would speak TLS (`up` and `demo` call it
     over plain HTTP).
     """
+    _check_installed()
     settings = load_settings()
     _check(settings, port, data_dir)
     allowed = os.sched_getaffinity(0)
@@ -77,6 +79,11 @@ def run_stack(
             yield stack, url
         finally:
             stack.stop()
+
+
+def _check_installed() -> None:
+    if find_spec("fastapi") is None:
+        raise WrongSettings("only the client is installed; pip install 'tensordyno[cpu]' adds the service and a worker")
 
 
 def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
@@ -278,6 +285,7 @@ def up(
 
 
 @app.command()
+@exit_codes
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
@@ -289,6 +297,7 @@ def serve(
 
 
 @app.command()
+@exit_codes
 def worker(
     device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
     emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,
@@ -303,4 +312,5 @@ def worker(
 
 def _become(module: str, args: list[str], env: dict[str, str]) -> NoReturn:
     """Replace this process with a Dyno module, so that signals reach the module directly."""
+    _check_installed()
     os.execve(sys.executable, [sys.executable, "-P", "-m", module, *args], {**os.environ, **env})

@@ -128,7 +128,7 @@ def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tool
         "takes jobs again",
         '"/params/n"',
         '"/params/dtype"',
-        "fraction of peak",
+        "% of peak",
         '"name": "wrong.png"',
         '"name": "model.weights.h5"',
     ):

@@ -193,6 +193,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of data and weights.")]
 Measures = Annotated[list[str] | None, typer.Option("--measure", help=f"name=value; one of {_MEASURED}.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="name=value, to find the job by; may be repeated.")]
 QueueIfAbsent = Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print all metrics, phases, warnings and notes.")]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
 
 
@@ -213,6 +214,7 @@ def run(
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON_RUN)] = None,
     require: Require = None,
+    verbose: Verbose = False,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -228,7 +230,7 @@ def run(
         spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json)
-    _print_job_result(result, as_json, require)
+    _print_job_result(result, as_json, require, verbose)
     if baseline is not None and result.baseline is None:
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):
@@ -237,17 +239,23 @@ def run(
 
 @cli.app.command()
 @cli.exit_codes
-def rerun(job_id: JobId, require: Require = None, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
+def rerun(
+    job_id: JobId,
+    require: Require = None,
+    verbose: Verbose = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
     """Submit a job's spec as a new job, wait for it, print its result. Ctrl-C cancels the new job."""
     with retrying_client(url) as client:
         again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
         found = wait_for_result(client, again.id, as_json)
-    _print_job_result(found, as_json, require)
+    _print_job_result(found, as_json, require, verbose)
 
 
-def _print_job_result(found: Result, as_json: bool, require: Verdict | None) -> None:
+def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool) -> None:
     """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline."""
-    cli.print_result(found.model_dump(mode="json"), as_json, lambda: render.result(cli.console, found))
+    cli.print_result(found.model_dump(mode="json"), as_json, lambda: render.result(cli.console, found, verbose=verbose))
     if require is not None and found.verdict.rank < require.rank:
         raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {_reasons(found)}")
     if found.baseline is not None and found.baseline.outcome == "fail":
@@ -330,11 +338,17 @@ def jobs(
 
 @cli.app.command()
 @cli.exit_codes
-def result(job_id: JobId, require: Require = None, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
+def result(
+    job_id: JobId,
+    require: Require = None,
+    verbose: Verbose = False,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
     """Print the result of a finished job."""
     with Client(url) as client:
         found = client.result(job_id)
-    _print_job_result(found, as_json, require)
+    _print_job_result(found, as_json, require, verbose)
 
 
 @cli.app.command()

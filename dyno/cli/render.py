@@ -21,6 +21,7 @@ from rich.text import Text
 from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
 from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
+from dyno.measure.warning_codes import CODES
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
@@ -122,8 +123,50 @@ def _fraction(job: Job) -> float:
     return (job.progress.fraction if job.progress else None) or 0.0
 
 
-def result(console: Console, answer: Result) -> None:
-    """Print a result: metrics with their intervals, peak, phases, training, verdict and its reasons."""
+_COLOURS = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}
+
+
+def result(console: Console, answer: Result, *, verbose: bool = False) -> None:
+    """Print a result: its headline, the verdict, and what to do if that isn't `trusted`. `verbose`: all of it."""
+    if verbose:
+        return _whole_result(console, answer)
+    console.print(f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})", highlight=False)
+    console.print(_headline(answer), markup=False, highlight=False)
+    if answer.training and answer.training.accuracy is not None:
+        console.print(_accuracy_line(answer.training), markup=False, highlight=False)
+    if answer.baseline:
+        _baseline_outcome(console, answer.baseline)
+    grave = [warning for warning in answer.warnings if warning.severity != "C"]
+    _verdict(console, answer, f": {', '.join(each.code for each in grave)}" if grave else "")
+    for warning in grave[:1]:
+        console.print(f"  {warning.message}", markup=False, highlight=False)
+        if warning.code in CODES:
+            console.print(f"  {' '.join(CODES[warning.code].do.split())}", markup=False, highlight=False)
+    console.print(f"job: {answer.job}, with all figures: dyno result {answer.job} --verbose", highlight=False)
+
+
+def _headline(answer: Result) -> str:
+    """Such as `throughput 435.2 GFLOP/s (±0.9%), next one 425.5 GFLOP/s to 445.3 GFLOP/s, 84.2% of peak`."""
+    metric = next((each for each in answer.metrics if each.by_run), next(iter(answer.metrics), None))
+    if metric is None:
+        return "no metrics"
+    half = f" ({share})" if (share := _half_width(metric)) else ""
+    parts = [f"{metric.name} {format_quantity(metric.value, metric.unit)}{half}"]
+    if metric.repeat:
+        low, high = (format_quantity(bound, metric.unit) for bound in (metric.repeat.low, metric.repeat.high))
+        parts.append(f"next one {low} to {high}")
+    if answer.peak.fraction is not None:
+        parts.append(f"{answer.peak.fraction:.1%} of peak")
+    return ", ".join(parts)
+
+
+def _verdict(console: Console, answer: Result, reasons: str = "") -> None:
+    colour = _COLOURS[answer.verdict]
+    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]{reasons}", highlight=False)
+
+
+def _whole_result(console: Console, answer: Result) -> None:
+    """Metrics with their intervals, peak, phases, training, verdict and its reasons."""
     title = f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})"
     print_table(
         console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title
@@ -139,8 +182,7 @@ def result(console: Console, answer: Result) -> None:
         console.print(f"precision: {answer.precision.in_words}", markup=False, highlight=False)
     if answer.training:
         _training(console, answer.training)
-    colour = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}[answer.verdict]
-    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]", highlight=False)
+    _verdict(console, answer)
     for warning in answer.warnings:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     if answer.unchecked:
@@ -226,11 +268,16 @@ def _ratio(ratio: Ratio) -> str:
 
 def _metric_cells(metric: Metric) -> tuple[str, ...]:
     interval = metric.reason or "–"
-    if metric.low is not None and metric.high is not None and metric.value:
-        half = (metric.high - metric.value) / abs(metric.value)  # the lower half may be truncated at zero
-        low, high = format_quantity(metric.low, metric.unit), format_quantity(metric.high, metric.unit)
-        interval = f"{low} to {high} (±{half:.1%})"
+    if half := _half_width(metric):
+        interval = f"{format_quantity(metric.low, metric.unit)} to {format_quantity(metric.high, metric.unit)} ({half})"
     return metric.name, format_quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)
+
+
+def _half_width(metric: Metric) -> str | None:
+    """The upper half of the interval, as the lower one may be truncated at zero: `±0.9%`."""
+    if metric.low is None or metric.high is None or not metric.value:
+        return None
+    return f"±{(metric.high - metric.value) / abs(metric.value):.1%}"
 
 
 def _repeat_line(answer: Result) -> str | None:
@@ -272,18 +319,20 @@ def _training(console: Console, training: Training) -> None:
         console.print(f"later epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
     data = training.data
     if training.accuracy is not None:
-        interval = ""
-        if training.accuracy_low is not None and training.accuracy_high is not None:
-            interval = f" ({training.accuracy_low:.1%} to {training.accuracy_high:.1%})"
-        console.print(
-            f"accuracy {training.accuracy:.1%}{interval} on {data.test_samples:,} test samples{_wrong(training)}",
-            highlight=False,
-        )
+        console.print(_accuracy_line(training), highlight=False)
     for name, value in training.test.items():
         console.print(f"{name} {value:.4g} on the test set", highlight=False)
     for name, value in training.baselines.items():
         console.print(f"{name} {value:.4g} without training", highlight=False)
     console.print(f"data: {data.name}, {data.kind}", highlight=False)
+
+
+def _accuracy_line(training: Training) -> str:
+    interval = ""
+    if training.accuracy_low is not None and training.accuracy_high is not None:
+        interval = f" ({training.accuracy_low:.1%} to {training.accuracy_high:.1%})"
+    samples = training.data.test_samples
+    return f"accuracy {training.accuracy:.1%}{interval} on {samples:,} test samples{_wrong(training)}"
 
 
 def _wrong(training: Training) -> str:

@@ -26,7 +26,7 @@ from tests.cores import CORE, HERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
-WORDS = ("FLOP/s", "cold_throughput", "fraction of peak", "first epoch", "accuracy", "sample")
+WORDS = ("FLOP/s", "next one", "% of peak", "accuracy", "verdict: ", "--verbose")
 README = (Path(__file__).parents[2] / "README.md").read_text()
 # From the heading of the table to the verdict: what follows depends on the machine.
 [SHOWN] = re.findall(r"^```text\n.*^(┃ metric .*?^verdict:)", README, re.MULTILINE | re.DOTALL)

@@ -4,7 +4,8 @@ Only this module scales units, such as seconds to ms or FLOP/s to TFLOP/s.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
@@ -28,6 +29,12 @@ def format_quantity(value: float | None, unit: str) -> str:
         return f"{value:,.4g} {unit}" if abs(value) < 1e4 else f"{value:,.0f} {unit}"
     factor, unit = scaled_unit(value, unit)
     return f"{value / factor:.4g} {unit}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "matmul"?` if a known name is similar, else nothing."""
+    found = get_close_matches(name, list(known), n=1)
+    return f'; did you mean "{found[0]}"?' if found else ""
 
 
 def format_duration(time_s: float) -> str:

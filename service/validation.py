@@ -19,6 +19,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
+from dyno.formatting import did_you_mean
 from dyno.measure import compare_results
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
@@ -208,7 +209,8 @@ def validate_job(
     spec = _envelope(document, errors)
     params = _params(document, workload, spec, errors)
     if isinstance(name, str) and name and workload is None:
-        errors.append(FieldError("/workload", "unknown-workload", f'no workload "{_shown(name)}"; {_known(workloads)}'))
+        detail = f'no workload "{_shown(name)}"{did_you_mean(name[:64], workloads)}; {_known(workloads)}'
+        errors.append(FieldError("/workload", "unknown-workload", detail))
     if workload is not None and spec is not None and spec.framework not in workload.frameworks:
         able = ", ".join(workload.frameworks)
         errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} supports only {able}"))

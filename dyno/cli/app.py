@@ -1,6 +1,7 @@
 """Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
@@ -15,7 +16,7 @@ from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.settings import WrongSettings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
 error_console = Console(stderr=True)
 USAGE = 2
@@ -58,7 +59,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         except Refused as error:
             has_failed = error.problem.get("code") == _NO_RESULT
             code = CommandExit.FAILED if has_failed else CommandExit.REFUSED
-            _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
+            _fail(as_options(error.detail) + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
         except ConnectionBroken as error:
             _fail(error.detail + _START, CommandExit.UNREACHABLE)
         except ServerUnreachable as error:
@@ -75,6 +76,18 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+_PARAM = re.compile(r"(?<![\w/])/params/(\w+)")
+_MEASURE = re.compile(r"(?<![\w/])/measure/(\w+)")
+_FIELD = re.compile(r"(?<![\w/])/(workload|device|framework|replicas|seed|baseline)(?=:)")
+
+
+def as_options(detail: str) -> str:
+    """The service's sentence about a spec, with the options of `dyno run` in place of its fields."""
+    detail = detail.replace('set "queue_if_absent": true', "add --queue-if-absent")
+    detail = _PARAM.sub(lambda found: "--" + found[1].replace("_", "-"), detail)
+    return _FIELD.sub(r"--\1", _MEASURE.sub(r"--measure \1", detail)).replace("--workload", "the workload")
 
 
 def _fail(detail: str, code: int) -> NoReturn:

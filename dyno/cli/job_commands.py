@@ -6,6 +6,7 @@ While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the
 
 import json
 import re
+import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -22,6 +23,7 @@ from dyno.cli import app as cli
 from dyno.cli import render
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
+from dyno.formatting import did_you_mean
 from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models import inventory, webhook
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
@@ -79,7 +81,8 @@ def parse_workload_options(
         option, equals, text = left.pop(0).partition("=")
         name = option.removeprefix("--").replace("-", "_")
         if not option.startswith("--") or name not in known:
-            raise typer.BadParameter(f"{workload.name} has no {option}; use one of: {_option_names(known)}")
+            meant = did_you_mean(name, known).replace("_", "-")
+            raise typer.BadParameter(f"{workload.name} has no {option}{meant}; use one of: {_option_names(known)}")
         if equals or (left and not left[0].startswith("--")):
             values[name] = (parse or parse_value)(text if equals else left.pop(0), known[name])
         elif known[name].get("type") == "boolean":
@@ -378,6 +381,16 @@ def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Pat
         if not is_artifact_name(row.name):  # the name becomes a local path, and the service may be hostile
             raise DynoError(f"{client.url} lists a file with an invalid name, so nothing is saved: {row.name!r}")
         client.download(job_id, row, folder / row.name)
+
+
+@cli.app.command("open")
+@cli.exit_codes
+def open_page(job_id: JobId, url: cli.Url = DEFAULT_URL) -> None:
+    """Open the job's page in the browser, and print its address."""
+    with Client(url) as client:
+        page = f"{client.url}/jobs/{client.job(job_id).id}"
+    typer.echo(page)
+    webbrowser.open(page)
 
 
 JobIds = Annotated[list[str], typer.Argument(help="Job ids from `dyno jobs`.")]

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from dyno.errors import UnknownWorkload
+from dyno.formatting import did_you_mean
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
 from dyno.workloads.contract import Workload
 from dyno.workloads.training.params import TrainingParams
@@ -29,7 +30,8 @@ async def show(name: str, state: dependencies.StateDep) -> WorkloadEntry:
         return _entry(state.workloads[name])
     except KeyError:
         known = ", ".join(state.workloads)
-        raise UnknownWorkload(f'no workload "{name[:64]}"; workloads: {known}') from None
+        meant = did_you_mean(name[:64], state.workloads)
+        raise UnknownWorkload(f'no workload "{name[:64]}"{meant}; workloads: {known}') from None
 
 
 def _entry(workload: Workload) -> WorkloadEntry:

@@ -151,6 +151,35 @@ def queued(http: httpx.Client) -> dict[str, str]:
     return job
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["matmul", "--n", "0"], "--n: "),
+        (["matmul", "--measure", "max_s=-1"], "--measure max_s: "),
+        (["matmull"], 'the workload: no workload "matmull"; did you mean "matmul"?'),
+        (["matmul", "--repeat", "3"], 'matmul has no --repeat; did you mean "repeats"?'),
+        (["matmul", "--device", "tpu"], "add --queue-if-absent to wait for one"),
+    ],
+)
+def test_a_refusal_names_options_and_what_was_probably_meant(
+    asked: Callable[..., Result], words: list[str], said: str
+) -> None:
+    done = asked("run", *words)
+    assert done.exit_code != 0
+    assert said in " ".join(done.output.replace("│", " ").split())
+
+
+def test_the_page_of_a_job_is_opened(
+    asked: Callable[..., Result], finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    job_id = finished()
+    assert asked("open", job_id).output.strip().endswith(f"/jobs/{job_id}")
+    assert [url.rpartition("/")[2] for url in shown] == [job_id]
+    assert asked("open", "job_01M80PT6VM78YWA14Q3XXHDWDJ").exit_code == 3
+
+
 def test_a_job_is_found_by_its_labels(http: httpx.Client, asked: Callable[..., Result], offered: Device) -> None:
     with ThreadPoolExecutor(1) as background, Client(str(http.base_url)) as client:
         words = ["run", "matmul", "--label", "team=vision", "--label", "night=7=8"]

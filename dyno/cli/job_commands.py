@@ -8,7 +8,7 @@ import json
 import re
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typer.core import TyperCommand
 from dyno.artifact_store import is_artifact_name
 from dyno.cli import app as cli
 from dyno.cli import render
+from dyno.cli.up import temporary_dyno
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.formatting import did_you_mean
@@ -174,6 +175,7 @@ def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
 _QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
+_LOCAL = "Run it in a Dyno that is started for this job alone and keeps nothing; no service is needed."
 _BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
 _FAIL_ON_RUN = "With --baseline: exit with 5 if the job is proven slower (always), or also if it is inconclusive."
 _MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
@@ -218,6 +220,7 @@ def run(
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON_RUN)] = None,
     require: Require = None,
     verbose: Verbose = False,
+    local: Annotated[bool, typer.Option("--local", help=_LOCAL)] = False,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -229,11 +232,14 @@ def run(
         raise typer.BadParameter("--fail-on needs --baseline")
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
-    with retrying_client(url) as client:
+    with (
+        temporary_dyno("cpu" if device == "any" else device) if local else nullcontext(url) as at,
+        retrying_client(at) as client,
+    ):
         spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json)
-    _print_job_result(result, as_json, require, verbose)
+    _print_job_result(result, as_json, require, verbose or local)
     if baseline is not None and result.baseline is None:
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from dyno import errors, preflight
 from dyno.cli import render
-from dyno.cli.app import app, console, exit_codes, expand_home
+from dyno.cli.app import app, console, error_console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.devices import cpu
 from dyno.models.job import Job
@@ -246,6 +246,15 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
                 render.result(console, result)
         console.rule()
         console.print("The demo has stopped its Dyno. `dyno up` starts one that keeps running, on port 8000.")
+
+
+@contextmanager
+def temporary_dyno(device: str) -> Iterator[str]:
+    """The URL of a Dyno with one worker that lasts for the block and keeps nothing. Raises as `run_stack` does."""
+    with run_stack(port=0, data_dir=None, devices=[device], say=lambda said: None) as (stack, url):
+        with Client(url) as client, error_console.status("starting a Dyno for this job"):
+            wait_ready(stack, client, want_devices=1)
+        yield url
 
 
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"

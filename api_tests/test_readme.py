@@ -42,7 +42,7 @@ BLOCKS = [
 TESTED_ELSEWHERE = {
     "make demo": "tests/cli/test_up.py",
     "make install\n.venv/bin/dyno up": "tests/cli/test_up.py",
-    "pip install '.[cpu,demo]'": "tests/test_packaging.py",
+    "pip install '.[cpu]'": "tests/test_packaging.py",
     "docker compose up": "tests/test_deploy.py",
     ".venv/bin/dyno keys create --scope admin --name me": "tests/cli/test_up.py",
     "make test": "this very run",

@@ -130,19 +130,20 @@ def result(console: Console, answer: Result, *, verbose: bool = False) -> None:
     """Print a result: its headline, the verdict, and what to do if that isn't `trusted`. `verbose`: all of it."""
     if verbose:
         return _whole_result(console, answer)
-    console.print(f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})", highlight=False)
-    console.print(_headline(answer), markup=False, highlight=False)
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})")
+    say(_headline(answer))
     if answer.training and answer.training.accuracy is not None:
-        console.print(_accuracy_line(answer.training), markup=False, highlight=False)
+        say(_accuracy_line(answer.training))
     if answer.baseline:
         _baseline_outcome(console, answer.baseline)
     grave = [warning for warning in answer.warnings if warning.severity != "C"]
-    _verdict(console, answer, f": {', '.join(each.code for each in grave)}" if grave else "")
+    _verdict(console, answer, f" ({', '.join(each.code for each in grave)})" if grave else "")
     for warning in grave[:1]:
-        console.print(f"  {warning.message}", markup=False, highlight=False)
+        say(f"  {warning.message}")
         if warning.code in CODES:
-            console.print(f"  {' '.join(CODES[warning.code].do.split())}", markup=False, highlight=False)
-    console.print(f"job: {answer.job}, with all figures: dyno result {answer.job} --verbose", highlight=False)
+            say(f"  {' '.join(CODES[warning.code].do.split())}")
+    say(f"job: {answer.job}, with all figures: dyno result {answer.job} --verbose")
 
 
 def _headline(answer: Result) -> str:
@@ -162,7 +163,7 @@ def _headline(answer: Result) -> str:
 
 def _verdict(console: Console, answer: Result, reasons: str = "") -> None:
     colour = _COLOURS[answer.verdict]
-    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]{reasons}", highlight=False)
+    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]{reasons}", highlight=False, soft_wrap=True)
 
 
 def _whole_result(console: Console, answer: Result) -> None:

@@ -184,7 +184,7 @@ def test_a_result_is_its_headline_verdict_and_what_to_do_about_the_gravest_warni
     light = {"code": "CACHE_RESIDENT", "severity": "C", "message": "It fits.", "evidence": {}}
     read = Result.model_validate(stored | {"warnings": [grave, light], "verdict": "indicative"})
     text = in_terminal(240, lambda console: result(console, read))
-    assert "verdict: indicative: NOISY_NEIGHBOUR\n  Other processes used 9%.\n" in text
+    assert "verdict: indicative (NOISY_NEIGHBOUR)\n  Other processes used 9%.\n" in text
     assert " ".join(CODES["NOISY_NEIGHBOUR"].do.split())[:60] in text
     assert "CACHE_RESIDENT" not in text
     assert f"dyno result {read.job} --verbose" in text

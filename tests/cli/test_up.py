@@ -26,10 +26,10 @@ from tests.cores import CORE, HERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
-WORDS = ("FLOP/s", "next one", "% of peak", "accuracy", "verdict: ", "--verbose")
+WORDS = ("FLOP/s", "% of peak", "accuracy", "verdict: ", "--verbose")
 README = (Path(__file__).parents[2] / "README.md").read_text()
-# From the heading of the table to the verdict: what follows depends on the machine.
-[SHOWN] = re.findall(r"^```text\n.*^(┃ metric .*?^verdict:)", README, re.MULTILINE | re.DOTALL)
+# Up to the verdict: what follows depends on the machine.
+[SHOWN] = re.findall(r"^```text\n(matmul on .*?^verdict:)", README, re.MULTILINE | re.DOTALL)
 
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,9 +41,8 @@ def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.Monk
     cli_up.run_demo(Console(file=printed, width=120), device=HERE)
     for words in WORDS:
         assert words in printed.getvalue(), printed.getvalue()
-    assert set(re.findall(r"[a-z_]{5,}", re.sub(r"\(.*?\)", "", SHOWN))) <= set(
-        re.findall(r"[a-z_]+", printed.getvalue())
-    )
+    without_figures = re.sub(r"\(.*?\)", "", SHOWN.replace("next one", ""))  # of one run there is no prediction
+    assert set(re.findall(r"[a-z_]{4,}", without_figures)) <= set(re.findall(r"[a-z_]+", printed.getvalue()))
 
 
 @pytest.mark.verify

@@ -56,7 +56,7 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
     running.assert_nothing_left()
 
 
-SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "API on", "phase")]
+SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "API on", "verdict")]
 
 
 @pytest.mark.parametrize("moment", ["", "running", *SECOND])

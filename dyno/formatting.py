@@ -32,9 +32,9 @@ def format_quantity(value: float | None, unit: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "matmul"?` if a known name is similar, else nothing."""
+    """` (did you mean "matmul"?)` if a known name is similar, else nothing."""
     found = get_close_matches(name, list(known), n=1)
-    return f'; did you mean "{found[0]}"?' if found else ""
+    return f' (did you mean "{found[0]}"?)' if found else ""
 
 
 def format_duration(time_s: float) -> str:

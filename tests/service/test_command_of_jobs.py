@@ -156,8 +156,8 @@ def queued(http: httpx.Client) -> dict[str, str]:
     [
         (["matmul", "--n", "0"], "--n: "),
         (["matmul", "--measure", "max_s=-1"], "--measure max_s: "),
-        (["matmull"], 'the workload: no workload "matmull"; did you mean "matmul"?'),
-        (["matmul", "--repeat", "3"], 'matmul has no --repeat; did you mean "repeats"?'),
+        (["matmull"], 'the workload: no workload "matmull" (did you mean "matmul"?)'),
+        (["matmul", "--repeat", "3"], 'matmul has no --repeat (did you mean "repeats"?)'),
         (["matmul", "--device", "tpu"], "add --queue-if-absent to wait for one"),
     ],
 )

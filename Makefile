@@ -90,7 +90,7 @@ lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
 	$(LOCK) --extra jax-cuda --extra build pyproject.toml -o requirements/jax-cuda.txt
 	$(LOCK) --extra jax-tpu --extra build pyproject.toml -o requirements/jax-tpu.txt
-	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 clean:  # remove the environment and caches

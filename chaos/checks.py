@@ -27,7 +27,7 @@ DONE: Final = frozenset({SUCCEEDED, FAILED, CANCELED})
 MOST_ATTEMPTS: Final = 2
 # status -> event -> next status; any other transition is a violation. None: no record yet.
 TRANSITIONS: Final[Mapping[str | None, Mapping[str, str]]] = {
-    None: {"submit": QUEUED},
+    None: {"submit": QUEUED, "import": SUCCEEDED},
     QUEUED: {"claim": RUNNING, "pass_over": QUEUED, "cancel": CANCELED},
     RUNNING: {
         **{"heartbeat": RUNNING, "cancel": RUNNING, "requeue": QUEUED, "expire": QUEUED},

@@ -108,6 +108,10 @@ class InvalidSweep(InvalidSpec):
     code = "invalid-sweep"
 
 
+class InvalidImport(InvalidSpec):
+    code = "invalid-import"
+
+
 class InvalidKey(InvalidSpec):
     code = "invalid-key"
 

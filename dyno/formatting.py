@@ -1,4 +1,4 @@
-"""Figures and JSON Schemas as text for people.
+"""Figures, JSON Schemas and cells of spreadsheets as text for people.
 
 Only this module scales units, such as seconds to ms or FLOP/s to TFLOP/s.
 """
@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
+
+from pydantic import JsonValue
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -83,3 +85,22 @@ def _count(schema: Schema) -> str:
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+# Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
+_TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
+
+
+def spreadsheet_cell(value: JsonValue) -> JsonValue:
+    """The value of a CSV cell, with a `'` before text that a spreadsheet would read as a formula."""
+    if isinstance(value, str) and value.startswith(_TEXTS_THAT_RUN) and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

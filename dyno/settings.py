@@ -115,6 +115,7 @@ class Settings(BaseSettings):
         tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # accepted Host names besides loopback's while no key is needed, without a port: "dyno.lan,api"
     max_body_bytes: Annotated[int, Field(ge=1024, le=2**24)] = 64 * 1024  # of a JSON body; files: artifact_max_bytes
+    max_import_bytes: Annotated[int, Field(ge=1024, le=2**28)] = 4 * 2**20  # of a body with results to import
     max_head_bytes: Annotated[int, Field(ge=1024, le=2**20)] = 16 * 1024  # of a request line with its headers
     max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 4000  # at most half of the process's open-file limit
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect

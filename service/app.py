@@ -25,6 +25,7 @@ from service.routes import (
     guide,
     health,
     history,
+    imports,
     jobs,
     keys,
     results,
@@ -74,7 +75,8 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
     )
     app.state.stopping = stopping
-    of_jobs, of_results = (jobs, schedules, events, artifacts), (results, comparisons, baselines, sweeps, history)
+    of_jobs = (jobs, schedules, events, artifacts)
+    of_results = (results, imports, comparisons, baselines, sweeps, history)
     parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, guide, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])

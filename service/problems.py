@@ -163,6 +163,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-baseline": (422, "The baseline is invalid"),
     "invalid-schedule": (422, "The schedule is invalid"),
     "invalid-sweep": (422, "The sweep is invalid"),
+    "invalid-import": (422, "The results can't be imported"),
     "invalid-key": (422, "The settings of the new key are invalid"),
     "does-not-fit": (422, "The job needs more memory than any device has"),
     "exceeds-timeout": (422, "The job would take longer than its timeout"),
@@ -209,7 +210,8 @@ class ProblemError(BaseModel):
     """One wrong field."""
 
     pointer: str = Field(
-        description="JSON pointer (RFC 6901) into the body; `/query/<name>` and `/header/<name>` for parameters."
+        description="JSON pointer (RFC 6901) into the body; `/query/<name>` and `/header/<name>` for parameters. In "
+        "a body of JSON lines, the first step is the number of the line."
     )
     code: str
     detail: str

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from fastapi import Response
-from pydantic import JsonValue
 
 from dyno.models.job import Job
 from dyno.store.documents import RESULT_SHAPE, StoredJob, StoredResult
@@ -63,22 +62,3 @@ def list_response(page: RecordPage[StoredJob]) -> Response:
     cursor = "null" if page.next_cursor is None else f'"{page.next_cursor}"'
     more = "true" if page.has_more else "false"
     return Response(f'{{"data":[{data}],"next_cursor":{cursor},"has_more":{more}}}', media_type=JSON)
-
-
-# Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
-_TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
-
-
-def spreadsheet_cell(value: JsonValue) -> JsonValue:
-    """The value of a CSV cell, with a `'` before text that a spreadsheet would read as a formula."""
-    if isinstance(value, str) and value.startswith(_TEXTS_THAT_RUN) and not _is_number(value):
-        return f"'{value}"
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

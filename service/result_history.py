@@ -217,10 +217,10 @@ class AlarmWatch:
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
-        """Returns the new job; None if its key is revoked. Raises as `submission.submit` does."""
+        """Returns the new job; None if its key is revoked, or if another Dyno ran it. Raises as `submission.submit` does."""
         job = await self._state.jobs.get(job_id)
         viewer = await self._viewer(job.owner)
-        if viewer is None:
+        if viewer is None or job.imported is not None:
             return None
         state = self._state.seen_by(viewer)
         asked = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from dyno import sweep_tables
 from dyno.errors import FieldError, InvalidSpec
+from dyno.formatting import spreadsheet_cell
 from dyno.measure import compare_results, ratios, statistics
 from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
@@ -28,7 +29,6 @@ from dyno.store.documents import StoredJob
 from dyno.store.records import read_result_summaries, read_spec
 from dyno.store.sweeps import StoredSweep, Sweeps
 from dyno.workloads.contract import Workload
-from service.responses import spreadsheet_cell
 from service.state import State
 
 Row = dict[str, JsonValue]

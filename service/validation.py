@@ -32,12 +32,14 @@ from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, Unsupport
 JSON = "application/json"
 
 
-async def read_body(request: Request, settings: Settings, media_type: str = JSON) -> bytes:
-    """The whole body, which must be of `media_type`.
+async def read_body(
+    request: Request, settings: Settings, media_type: str = JSON, max_bytes: int | None = None
+) -> bytes:
+    """The whole body, which must be of `media_type`. `max_bytes`: instead of the limit for JSON.
 
     Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow.
     """
-    max_bytes, within_s = settings.max_body_bytes, settings.body_timeout_s
+    max_bytes, within_s = max_bytes or settings.max_body_bytes, settings.body_timeout_s
     _check_content_type(request, media_type)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
@@ -119,13 +121,13 @@ class _Values:
         return int(number) if number.is_integer() and abs(number) <= _EXACT else number
 
 
-def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
+def parse_json(body: bytes, max_parts: float = MAX_PARTS) -> tuple[dict[str, Any], list[FieldError]]:
     """The object in `body`, and errors of single values: repeated keys, non-finite numbers, lone surrogates.
 
     Raises MalformedBody if `body` isn't a JSON object, or exceeds the limits on size and depth.
     """
     text = _decode(body)
-    _check_size(text)
+    _check_size(text, max_parts)
     values = _Values(text)
     hooks: Any = {"parse_float": values.number, "parse_constant": values.number}
     try:
@@ -147,10 +149,10 @@ def _decode(body: bytes) -> str:
         raise MalformedBody(f"the body is not UTF-8: byte {error.start} can't be decoded") from error
 
 
-def _check_size(text: str) -> None:
+def _check_size(text: str, max_parts: float) -> None:
     """Check the number of parts and the depth, ignoring the contents of strings; stop at the first part too many."""
     opened = text.count("[") + text.count("{")
-    if opened <= MAX_DEPTH and opened + text.count(",") <= MAX_PARTS:
+    if opened <= MAX_DEPTH and opened + text.count(",") <= max_parts:
         return
     parts = deepest = depth = 0
     for token in _TOKEN.finditer(text):
@@ -158,8 +160,8 @@ def _check_size(text: str) -> None:
         parts += character in "[{,"
         depth += (character in "[{") - (character in "]}")
         deepest = max(deepest, depth)
-        if parts > MAX_PARTS:
-            raise MalformedBody(f"the body has more than {MAX_PARTS} brackets, braces and commas")
+        if parts > max_parts:
+            raise MalformedBody(f"the body has more than {max_parts} brackets, braces and commas")
     if deepest > MAX_DEPTH:
         raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
 

@@ -2,6 +2,7 @@
 
 from dyno.cli import (  # noqa: F401 - each adds commands
     doctor,
+    export_commands,
     fleet_commands,
     history_commands,
     job_commands,

@@ -326,6 +326,7 @@ def jobs(
     label: Annotated[str | None, typer.Option(help="name, or name=value.")] = None,
     created_after: Annotated[str | None, typer.Option(help=_TIME)] = None,
     created_before: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    imported: Annotated[bool | None, typer.Option(help="Only imported jobs, or only the others.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 50,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
@@ -340,6 +341,7 @@ def jobs(
             label=label,
             created_after=created_after,
             created_before=created_before,
+            imported=imported,
             limit=limit,
         )
     cli.print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(cli.console, rows))

@@ -6,8 +6,9 @@ Each method sends the request that the function of its name in `dyno.client.endp
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -29,6 +30,7 @@ from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord
 from dyno.models.job import Job, Status, Validation
 from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Result, ResultRow, RunSamples
+from dyno.models.result_export import ImportReport
 from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.sweep import Sweep, SweepSummary
 from dyno.models.webhook import Delivery, DeliveryStatus
@@ -95,12 +97,13 @@ class Client:
         label: str | None = None,
         created_after: Time = None,
         created_before: Time = None,
+        imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[Job]:
         """The newest `limit` jobs (None: all) that match all filters. A label is `name` or `name=value`."""
         filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
         times = {"created_after": created_after, "created_before": created_before}
-        return self._list(endpoints.jobs(**filters, **times), limit)
+        return self._list(endpoints.jobs(imported=imported, **filters, **times), limit)
 
     def wait(self, job_id: str, progress: OnProgress | None = None) -> Job:
         """Long-poll until the job is done, and call `progress` with each new version of the record.
@@ -331,12 +334,61 @@ class Client:
         label: str | None = None,
         created_after: Time = None,
         created_before: Time = None,
+        imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[ResultRow]:
         """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         times = {"from": created_after, "to": created_before}
-        return self._list(endpoints.results(**filters, **times), limit)
+        return self._list(endpoints.results(imported=imported, **filters, **times), limit)
+
+    def result_pages(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        imported: bool | None = None,
+    ) -> Iterator[list[ResultRow]]:
+        """The rows of all jobs that match, as `results` returns them, page by page: any number fits into memory."""
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        times = {"from": created_after, "to": created_before}
+        listing = Listing(endpoints.results(imported=imported, **filters, **times), None)
+        while listing.request:
+            listing.add(self._send(replace(listing.request, retry=PATIENT)))
+            yield listing.items
+            listing.items = []
+
+    def exported_lines(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        imported: bool | None = None,
+    ) -> Iterator[str]:
+        """All results that match, each with its job and its samples as a line of JSON, which another Dyno imports."""
+        filters = {"workload": workload, "device": device, "label": label}
+        times = {"from": created_after, "to": created_before}
+        page = self._send(endpoints.exported(imported=imported, **filters, **times))
+        yield from page.lines
+        while page.following:
+            page = self._send(page.following)
+            yield from page.lines
+
+    def import_lines(self, lines: Iterable[str], *, source: str | None = None) -> Iterator[ImportReport]:
+        """Import lines of JSON, such as those of an open file, and yield the outcome of each request.
+
+        A request has up to 100 lines, which are imported together or not at all. Importing a result again changes
+        nothing. `source` names the Dyno that ran the jobs. Raises Refused with the number of each wrong line.
+        """
+        for request in endpoints.import_requests(lines, source):
+            yield self._send(request)
 
     def history(
         self,
@@ -525,11 +577,12 @@ class AsyncClient:
         label: str | None = None,
         created_after: Time = None,
         created_before: Time = None,
+        imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[Job]:
         filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
         times = {"created_after": created_after, "created_before": created_before}
-        return await self._list(endpoints.jobs(**filters, **times), limit)
+        return await self._list(endpoints.jobs(imported=imported, **filters, **times), limit)
 
     async def wait(self, job_id: str, progress: OnProgress | None = None) -> Job:
         return await self._until_done(await self._send(endpoints.job(job_id, retry=PATIENT)), progress)
@@ -704,11 +757,55 @@ class AsyncClient:
         label: str | None = None,
         created_after: Time = None,
         created_before: Time = None,
+        imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[ResultRow]:
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         times = {"from": created_after, "to": created_before}
-        return await self._list(endpoints.results(**filters, **times), limit)
+        return await self._list(endpoints.results(imported=imported, **filters, **times), limit)
+
+    async def result_pages(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        imported: bool | None = None,
+    ) -> AsyncIterator[list[ResultRow]]:
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        times = {"from": created_after, "to": created_before}
+        listing = Listing(endpoints.results(imported=imported, **filters, **times), None)
+        while listing.request:
+            listing.add(await self._send(replace(listing.request, retry=PATIENT)))
+            yield listing.items
+            listing.items = []
+
+    async def exported_lines(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        label: str | None = None,
+        created_after: Time = None,
+        created_before: Time = None,
+        imported: bool | None = None,
+    ) -> AsyncIterator[str]:
+        filters = {"workload": workload, "device": device, "label": label}
+        times = {"from": created_after, "to": created_before}
+        page = await self._send(endpoints.exported(imported=imported, **filters, **times))
+        for line in page.lines:
+            yield line
+        while page.following:
+            page = await self._send(page.following)
+            for line in page.lines:
+                yield line
+
+    async def import_lines(self, lines: Iterable[str], *, source: str | None = None) -> AsyncIterator[ImportReport]:
+        for request in endpoints.import_requests(lines, source):
+            yield await self._send(request)
 
     async def history(
         self,

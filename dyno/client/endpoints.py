@@ -4,7 +4,7 @@ Ids are quoted, so each stays one segment of a path.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -22,12 +22,16 @@ from dyno.models.history import Alarm, History
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.job_schedule import JobSchedule, ScheduleList
 from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep, SweepSummary
 
 ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
 LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
+EXPORT_S = 60.0  # for each piece of a page of exported results
+EXPORTED_JOBS = 50  # of one page: about 5 MB with all samples
+IMPORT_BYTES = 2**20  # of one request, unless a single line is longer
 PLOT_S = 60.0  # the service draws one plot after the other
 UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
@@ -37,7 +41,7 @@ MAX_PAGE_SIZE = 200  # the API's limit for a page
 
 T = TypeVar("T")
 AnySpec = Spec | Mapping[str, JsonValue]
-Filter = str | datetime | None
+Filter = str | datetime | bool | None
 
 
 def path_segment(name: str) -> str:
@@ -86,10 +90,12 @@ class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field
 
 def _read_rows(response: httpx.Response) -> RowPage:
     """The rows, and the cursor in the Link header."""
-    following = httpx.URL(response.links.get("next", {}).get("url", ""))
-    return RowPage(
-        data=http_transport.read_model(ResultRows, response).root, next_cursor=following.params.get("cursor")
-    )
+    return RowPage(data=http_transport.read_model(ResultRows, response).root, next_cursor=_next_cursor(response))
+
+
+def _next_cursor(response: httpx.Response) -> str | None:
+    cursor: str | None = httpx.URL(response.links.get("next", {}).get("url", "")).params.get("cursor")
+    return cursor
 
 
 def _read_comparison(response: httpx.Response) -> Comparison:
@@ -240,6 +246,56 @@ def results(**filters: Filter) -> http_transport.Request[RowPage]:
     return http_transport.Request("GET", "/v1/results", _read_rows, params=_params(filters))
 
 
+class LinePage(NamedTuple):
+    """Exported results, a line each, and the next page, if there is one."""
+
+    lines: list[str]
+    following: http_transport.Request["LinePage"] | None
+
+
+def exported(**filters: Filter) -> http_transport.Request[LinePage]:
+    """A page of results as JSON lines."""
+
+    def read(response: httpx.Response) -> LinePage:
+        lines = http_transport.read_text(response).split("\n")
+        cursor = _next_cursor(response)
+        following = None if cursor is None else exported(**filters | {"cursor": cursor})
+        return LinePage([line for line in lines if line], following)
+
+    params = _params(filters) | {"format": "jsonl", "limit": str(EXPORTED_JOBS)}
+    retry = http_transport.PATIENT
+    return http_transport.Request("GET", "/v1/results", read, params=params, timeout=EXPORT_S, retry=retry)
+
+
+def import_requests(lines: Iterable[str], source: str | None) -> Iterator[http_transport.Request[ImportReport]]:
+    """The requests that import the lines, as many lines in each as the service takes. Blank lines are left out."""
+    batch, size, first = list[str](), 0, 1
+    for number, line in enumerate(lines, 1):
+        if batch and (len(batch) == MAX_LINES or size + len(line) > IMPORT_BYTES):
+            yield _import(batch, first, source)
+            batch, size = [], 0
+        if not batch:
+            first = number
+            if not line.strip():
+                continue
+        batch.append(line.rstrip("\r\n"))
+        size += len(line)
+    if batch:
+        yield _import(batch, first, source)
+
+
+def _import(lines: Iterable[str], first: int, source: str | None) -> http_transport.Request[ImportReport]:
+    """May be sent again: a second import of a result changes nothing."""
+    return http_transport.Request(
+        *("POST", "/v1/results/import", returns(ImportReport)),
+        params=given_params(first_line=str(first), **{"from": source}),
+        content="\n".join(lines).encode(),
+        headers={"Content-Type": MEDIA_TYPE},
+        timeout=EXPORT_S,
+        retry=http_transport.PATIENT,
+    )
+
+
 def history(**filters: Filter) -> http_transport.Request[History]:
     return http_transport.Request("GET", "/v1/history", returns(History), params=_params(filters))
 
@@ -256,8 +312,13 @@ def given_params(**options: str | None) -> dict[str, str]:
 
 
 def _params(filters: Mapping[str, Filter]) -> dict[str, str]:
-    given = {name: value for name, value in filters.items() if value is not None}
-    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in given.items()}
+    return {name: _text(value) for name, value in filters.items() if value is not None}
+
+
+def _text(value: str | datetime | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 class Listing(Generic[http_transport.M]):

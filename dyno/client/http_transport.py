@@ -150,7 +150,7 @@ class Request(Generic[T_co]):
     read: Callable[[httpx.Response], T_co]  # raises for a problem
     params: Mapping[str, Any] | None = None
     json: Any = None
-    content: BinaryIO | None = None
+    content: BinaryIO | bytes | None = None
     headers: Mapping[str, str] | None = None
     timeout: Any = httpx.USE_CLIENT_DEFAULT
     retry: RetryPolicy = NO_RETRY

@@ -3,6 +3,7 @@
 Ids are ULIDs (https://github.com/ulid/spec), which sort by creation, even within one millisecond.
 """
 
+import hashlib
 import secrets
 import threading
 import time
@@ -52,6 +53,7 @@ class Event(StrEnum):
     """What can happen to a job. Each event is one Lua script, or one outcome of it."""
 
     SUBMIT = "submit"  # submit.lua
+    IMPORT = "import"  # import.lua: the job ran in another Dyno
     CLAIM = "claim"  # claim.lua
     PASS_OVER = "pass_over"  # claim.lua: the worker doesn't know the job's schema, or waits for its own device
     HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
@@ -67,6 +69,7 @@ class Event(StrEnum):
 # (state, event) -> state. The store refuses all other pairs and changes nothing. None: no record yet.
 TRANSITIONS: dict[tuple[Status | None, Event], Status] = {
     (None, Event.SUBMIT): Status.QUEUED,
+    (None, Event.IMPORT): Status.SUCCEEDED,
     (Status.QUEUED, Event.CLAIM): Status.RUNNING,
     (Status.QUEUED, Event.PASS_OVER): Status.QUEUED,
     (Status.QUEUED, Event.CANCEL): Status.CANCELED,
@@ -219,6 +222,14 @@ class BaselineOutcome(Stored):
     differences: list[BaselineDifference] = []
 
 
+class Imported(Stored, serialize_by_alias=True, validate_by_name=True):
+    """Where an imported job ran: in the Dyno `from`, as `job`, its id there. `at` is when it was imported here."""
+
+    source: Annotated[str, Field(alias="from", max_length=200)]
+    at: AwareDatetime
+    job: str
+
+
 class Urls(Stored):
     """Relative links; null if the service doesn't have the feature."""
 
@@ -251,6 +262,7 @@ class Job(Stored):
         None, description="Once the job has succeeded, if its spec names a baseline"
     )
     rerun_of: str | None = None
+    imported: Imported | None = Field(None, description="For a job that ran in another Dyno; null for the others")
     urls: Urls
     owner: str | None = None
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
@@ -279,6 +291,16 @@ FinishEvent = Literal["succeed", "fail", "stop"]
 def new_job_id(now_s: float | None = None) -> str:
     """`job_` and a ULID."""
     return f"job_{new_ulid(now_s)}"
+
+
+def imported_job_id(original: str, owner: str | None) -> str:
+    """The id of an imported job: that of the original, with other random digits.
+
+    It follows from the original's id and the owner, so a second import finds the first one.
+    """
+    digest = hashlib.sha256(f"{owner or ''}\n{original}".encode()).digest()
+    bits = int.from_bytes(digest[: _RANDOM_BITS // 8])
+    return original[:14] + "".join([_PAIRS[(bits >> shift) & 1023] for shift in range(70, -1, -10)])
 
 
 def new_token() -> str:

@@ -497,6 +497,7 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
     "precision": "float32",
     "verdict": "indicative",
     "warnings": "NOISY_NEIGHBOUR INPUT_BOUND",
+    "imported": False,
     "label.commit": "abc",
     "param.n": 512,
 }
@@ -533,6 +534,7 @@ class ResultRow(BaseModel):
     )
     verdict: Verdict
     warnings: str = Field("", description="The codes of the result's warnings, gravest first, separated by a space")
+    imported: bool = Field(False, description="Whether the job ran in another Dyno")
 
 
 class ResultRows(RootModel[list[ResultRow]]):

@@ -270,7 +270,7 @@ local function change(id, event, before, fields, detail, more)
   local done = is_done(after)
   fields.status = after
   if done and before ~= after then
-    fields.finished_at = NOW_S
+    fields.finished_at = fields.finished_at or NOW_S -- an imported job has its own
   end
   local flat = {}
   for name, value in pairs(fields) do
@@ -307,7 +307,10 @@ local function change(id, event, before, fields, detail, more)
     if record[4] then
       note_delivery(id, after, record[4], record[2])
     end
-    count_end(expire_record(id, after), after, fields.failure)
+    local workload = expire_record(id, after)
+    if event ~= 'import' then
+      count_end(workload, after, fields.failure)
+    end
   end
   return version
 end

@@ -16,7 +16,18 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from dyno.models.job import DONE, SCHEMA, BaselineOutcome, Failure, Holder, Job, SpecWarning, Status, WorkerRef
+from dyno.models.job import (
+    DONE,
+    SCHEMA,
+    BaselineOutcome,
+    Failure,
+    Holder,
+    Imported,
+    Job,
+    SpecWarning,
+    Status,
+    WorkerRef,
+)
 from dyno.models.result import Result
 from dyno.models.spec import Spec
 from dyno.store import compression
@@ -136,7 +147,8 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
         f'"started_at":{_time(get("started_at"))},"finished_at":{_time(get("finished_at"))},'
         f'"cancel_requested_at":{_time(get("cancel_requested_at"))},"failure":{_shown(Failure, get("failure"))},'
         f'"baseline":{_shown(BaselineOutcome, get("judged"))},'
-        f'"rerun_of":{_text(get("rerun_of"))},"urls":{{"self":"{url}","result":"{url}/result",'
+        f'"rerun_of":{_text(get("rerun_of"))},"imported":{_shown(Imported, get("imported"))},'
+        f'"urls":{{"self":"{url}","result":"{url}/result",'
         f'"cancel":"{url}/cancel","events":"{url}/events"}},"owner":{_text(get("owner"))},'
         f'"schema":{_SCHEMA},"version":{int(record["version"])}}}',
     )

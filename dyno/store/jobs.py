@@ -48,6 +48,7 @@ class JobQuery:
     created_after: datetime | None = None
     created_before: datetime | None = None
     owner: str | None = None
+    imported: bool | None = None
 
     def filters(self) -> list[str]:
         """Names and values of the filters, for list.lua."""
@@ -56,6 +57,8 @@ class JobQuery:
         for name in ("status", "workload", "owner", "device", "framework", "label"):
             if (value := getattr(self, name)) is not None:
                 texts[name] = value
+        if self.imported is not None:
+            texts["imported"] = "true" if self.imported else "false"
         return [part for pair in texts.items() for part in pair]
 
 
@@ -375,11 +378,13 @@ class Jobs:
         label: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        imported: bool | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> RecordPage[StoredJob]:
         """One page of jobs, newest first. Raises InvalidSpec for an invalid cursor."""
-        wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, self._owner)
+        times = (created_after, created_before)
+        wanted = JobQuery(status, workload, device, framework, label, *times, self._owner, imported)
         with store_errors():
             return await self._listing.page(wanted, limit, cursor)
 

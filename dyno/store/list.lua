@@ -6,8 +6,8 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  most jobs to return           ARGV[3]  most entries of the index to look at; a record counts as eight
 -- ARGV[4]  creation in ms and ARGV[5] id of the job before the page, both "" for the first page
--- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; after and before: times of
---          creation in s, exclusive
+-- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; imported: true or false; after and
+--          before: times of creation in s, exclusive
 --
 -- Returns {jobs, ids of the running jobs if any of these waits, "end" | "more", creation in ms and id of the job
 --      where the next page begins, the index, ids in it whose records are gone}
@@ -20,7 +20,7 @@ local wanted = {}
 for index = 6, #ARGV, 2 do
   wanted[ARGV[index]] = ARGV[index + 1]
 end
-local by_record = wanted.framework or wanted.device
+local by_record = wanted.framework or wanted.device or wanted.imported
 local newest, oldest = '+inf', '-inf'
 if wanted.before then
   newest = integer(math.floor(tonumber(wanted.before) * 1000))
@@ -90,7 +90,7 @@ local function has_device(asked, worker)
 end
 
 local function matches(id)
-  local record = redis.call('HMGET', key('job', id), 'spec', 'worker', 'created_at')
+  local record = redis.call('HMGET', key('job', id), 'spec', 'worker', 'created_at', 'imported')
   local created_s = tonumber(record[3] or '')
   if created_s and wanted.after and created_s <= tonumber(wanted.after) then
     return false
@@ -100,6 +100,9 @@ local function matches(id)
   end
   if not by_record or not record[1] then
     return true
+  end
+  if wanted.imported and (record[4] and 'true' or 'false') ~= wanted.imported then
+    return false
   end
   local spec = cjson.decode(record[1])
   return (not wanted.framework or spec.framework == wanted.framework)

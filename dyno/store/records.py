@@ -78,6 +78,8 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
     fields["progress"] = progress
     if "judged" in record:
         fields["baseline"] = json.loads(record["judged"])
+    if "imported" in record:
+        fields["imported"] = json.loads(record["imported"])
     fields |= {name: to_datetime(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(

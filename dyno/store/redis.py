@@ -455,6 +455,7 @@ class Script(StrEnum):
     """The names of all scripts; the text of each is `SCRIPT_SOURCES[name]`."""
 
     SUBMIT = "submit"
+    IMPORT = "import"
     READ = "read"
     LIST = "list"
     LABEL = "label"

@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from dyno.models.event import EVENT, AnyEvent
 from dyno.models.job import Job
+from dyno.models.result_export import MEDIA_TYPE
 from dyno.models.spec import DEVICE_ID, Spec
 from dyno.models.sweep import SweepRequest
 from dyno.models.webhook import JobDone, payload_of
@@ -181,16 +182,19 @@ def show_examples(document: dict[str, Any]) -> None:
 def _show(operation: dict[str, Any], kept: Examples) -> None:
     operation_id = operation["operationId"]
     if operation_id in kept["requests"]:
-        operation["requestBody"]["content"][_JSON]["examples"] = _named(kept["requests"][operation_id])
+        for media in operation["requestBody"]["content"].values():
+            media["examples"] = _named(kept["requests"][operation_id])
     for status, answers in kept["answers"].get(operation_id, {}).items():
         for media_type, media in operation["responses"][status]["content"].items():
-            of_type = {name: value for name, value in answers.items() if _is_of(media_type, value)}
+            of_type = {name: value for name, value in answers.items() if _is_of(media_type, name, value)}
             if of_type:
                 media["examples"] = _named(of_type)
 
 
-def _is_of(media_type: str, value: object) -> bool:
-    """Whether `value` was recorded as this type: streams and tables are recorded as text."""
+def _is_of(media_type: str, name: str, value: object) -> bool:
+    """Whether `value` was recorded as this type: streams and tables are recorded as text, lines of JSON as `jsonl`."""
+    if (name == "jsonl") != (media_type == MEDIA_TYPE):
+        return False
     return isinstance(value, str) != (media_type == _JSON)
 
 

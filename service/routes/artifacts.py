@@ -1,10 +1,9 @@
-"""Raw samples of jobs, as JSON or CSV, and files of jobs: list, download, and upload by the worker.
+"""Raw samples of jobs, as JSON, CSV or JSON lines, and files of jobs: list, download, and upload by the worker.
 
 An upload is written to disk as it arrives, limited in bytes and in the time without data.
 """
 
 import asyncio
-import csv
 import hashlib
 import io
 import secrets
@@ -19,8 +18,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from dyno import artifact_store, errors
+from dyno import artifact_store, errors, result_tables
 from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
+from dyno.models.result_export import MEDIA_TYPE
 from dyno.store.artifacts import check_token, note_files_async
 from service import auth, middleware, problems
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches, sends
@@ -86,8 +86,7 @@ async def _body_pieces(request: Request) -> AsyncIterator[bytes]:
 
 router = APIRouter(prefix="/v1/jobs/{job_id}")
 
-COLUMNS = ("run", "case", "phase", "index", "time_s", "user_s", "system_s", "executions", "arm")
-_CSV = {"text/csv": {"schema": {"type": "string"}}}
+_TABLES = {"text/csv": {"schema": {"type": "string"}}, MEDIA_TYPE: {"schema": {"type": "string"}}}
 
 
 @router.get(
@@ -97,7 +96,7 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
     summary="Read a job's samples",
     response_model=SampleList,
     responses={
-        200: {"content": _CSV, **sends("Disposition")},
+        200: {"content": _TABLES, **sends("Disposition")},
         **problems.documented(
             *("job-not-found", "result-not-ready", "no-result"),
             *("invalid-request", "record-unreadable", "store-unavailable"),
@@ -106,35 +105,32 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
 )
 @auth.requires(auth.READ, auth.OWN)
 async def samples(
-    job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv"], Query()] = "json"
+    job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv", "jsonl"], Query()] = "json"
 ) -> SampleList | StreamingResponse:
-    """Read all samples in the order in which they were taken; warm-up is separate. Times are seconds per execution."""
+    """Read all samples in the order in which they were taken; warm-up is separate. Times are seconds per execution.
+
+    CSV has a line for each sample, `jsonl` one for each run and case.
+    """
     found = await jobs.samples(job_id)
     if format == "json":
         return SampleList(data=found)
-    headers = {"Content-Disposition": f'attachment; filename="{job_id}-samples.csv"'}
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-samples.{format}"'}
+    if format == "jsonl":
+        lines = (f"{run.model_dump_json()}\n" for run in found)
+        return StreamingResponse(lines, media_type=MEDIA_TYPE, headers=headers)
     return StreamingResponse(csv_pieces(found), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def csv_pieces(runs: Sequence[RunSamples]) -> Iterator[str]:
     """The table, one piece per run: each piece costs a thread switch of 0.1 ms, a line takes 4 µs."""
-    yield _csv_text([COLUMNS])
+    yield _csv_text((), header=True)
     for run in runs:
-        yield _csv_text(_sample_rows(run))
+        yield _csv_text(result_tables.sample_rows(run))
 
 
-def _sample_rows(run: RunSamples) -> Iterator[Sequence[object]]:
-    """The rows of one run. CPU times of warm-up aren't kept, so their cells are empty."""
-    case, arm = run.case or "", run.arm or ""
-    for index, time_s in enumerate(run.warmup):
-        yield run.run, case, "warmup", index, time_s, "", "", "", arm
-    for index, (time_s, (user_s, system_s)) in enumerate(zip(run.samples, run.sample_cpu_s, strict=True)):
-        yield run.run, case, "sample", index, time_s, user_s, system_s, run.executions_per_sample, arm
-
-
-def _csv_text(rows: Iterable[Sequence[object]]) -> str:
+def _csv_text(rows: Iterable[result_tables.Row], *, header: bool = False) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows(rows)  # RFC 4180
+    result_tables.write_csv(text, result_tables.SAMPLE_COLUMNS, rows, header=header)
     return text.getvalue()
 
 

@@ -47,6 +47,7 @@ class JobFilter(BaseModel, extra="forbid"):
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
     created_after: dependencies.Timestamp | None = None
     created_before: dependencies.Timestamp | None = None
+    imported: bool | None = Field(None, description="Only jobs that were imported, or only those that weren't")
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
     limit: Annotated[int, Field(ge=1, le=200)] = DEFAULT_LIMIT
 

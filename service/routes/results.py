@@ -1,6 +1,6 @@
-"""Figures of many jobs as one flat table, for dashboards and spreadsheets."""
+"""Figures of many jobs as one flat table, for dashboards and spreadsheets, and whole results as lines of JSON."""
 
-import csv
+import contextlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +10,22 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, JsonValue
 
+from dyno import result_tables
+from dyno.errors import RecordUnreadable
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, ResultSummary, VariantName
+from dyno.models.result_export import MEDIA_TYPE
 from dyno.models.spec import Spec
+from dyno.store.documents import StoredJob
 from dyno.store.records import read_result_summaries
-from service import auth, dependencies, problems
-from service.responses import spreadsheet_cell
+from dyno.store.result_transfer import exported_lines
+from service import auth, dependencies, problems, streaming
+from service.state import State
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
+_LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.
 _TITLE: dict[str, Any] = {"application/json": {"schema": {"title": "Response Results V1 Results Get"}}}
 
@@ -35,9 +41,10 @@ class ResultFilter(BaseModel, extra="forbid"):
     )
     metric: Annotated[str, Field(max_length=128)] | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
+    imported: bool | None = Field(None, description="Only results that were imported, or only those that weren't")
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="From the `Link` to the next page")
     limit: Annotated[int, Field(ge=1, le=200, description="Jobs in one page")] = 100
-    format: Literal["json", "csv"] = "json"
+    format: Literal["json", "csv", "jsonl"] = "json"
 
 
 @router.get(
@@ -46,7 +53,7 @@ class ResultFilter(BaseModel, extra="forbid"):
     summary="Read metrics of many jobs",
     response_model=list[ResultRow],
     responses={
-        200: {"content": _TITLE | _CSV, **dependencies.sends("Link", "Disposition")},
+        200: {"content": _TITLE | _CSV | _LINES, **dependencies.sends("Link", "Disposition")},
         **problems.documented("invalid-request", "store-unavailable"),
     },
 )
@@ -57,25 +64,36 @@ async def results(state: dependencies.StateDep, request: Request, wanted: Annota
     `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow.
 
     CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
+
+    `jsonl` has a line for each job instead: its record, its whole result and its samples. `metric` doesn't affect it.
+    Another Dyno imports these lines.
     """
+    filters: dict[str, Any] = wanted.model_dump(include={"workload", "device", "label", "imported", "cursor", "limit"})
+    filters |= {"status": Status.SUCCEEDED, "created_after": wanted.since, "created_before": wanted.until}
     with dependencies.as_parameter_errors():
-        page = await state.jobs.list(
-            status=Status.SUCCEEDED,
-            workload=wanted.workload,
-            device=wanted.device,
-            label=wanted.label,
-            created_after=wanted.since,
-            created_before=wanted.until,
-            cursor=wanted.cursor,
-            limit=wanted.limit,
-        )
-    figures = await read_result_summaries(state.client, state.settings, [job.id for job in page.data])
-    found = [
-        row for job, each in zip(page.data, figures, strict=True) if each for row in rows(job, each, wanted.metric)
-    ]
-    response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
+        page = await state.jobs.browse(**filters)
+    if wanted.format == "jsonl":
+        response = _as_lines(state, page.data, f"{request.url.scheme}://{request.url.netloc}")
+    else:
+        found = await _rows(state, page.data, wanted.metric)
+        response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
     dependencies.link_next(request, response, page.next_cursor)
     return response
+
+
+async def _rows(state: State, stored: Sequence[StoredJob], metric: str | None) -> list[dict[str, JsonValue]]:
+    jobs: list[Job] = []
+    for each in stored:
+        with contextlib.suppress(RecordUnreadable):  # logged already
+            jobs.append(each.job())
+    figures = await read_result_summaries(state.client, state.settings, [job.id for job in jobs])
+    return [row for job, each in zip(jobs, figures, strict=True) if each for row in rows(job, each, metric)]
+
+
+def _as_lines(state: State, stored: Sequence[StoredJob], source: str) -> Response:
+    lines = exported_lines(state.client, state.settings, stored, source)
+    headers = {"Content-Disposition": 'attachment; filename="results.jsonl"', "X-Content-Type-Options": "nosniff"}
+    return streaming.TimedStream(lines, headers=headers, media_type=MEDIA_TYPE)
 
 
 def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
@@ -107,6 +125,7 @@ def _of_job(job: Job, spec: Spec, figures: ResultSummary) -> dict[str, Any]:
         "hardware_id": figures.hardware_id,
         "precision": figures.precision and figures.precision.in_words,
         "warnings": " ".join(warning.code for warning in figures.warnings),
+        "imported": job.imported is not None,
         **{f"label.{name}": value for name, value in spec.labels.items()},
         **{f"param.{name}": _flat(value) for name, value in (spec.params | figures.params).items()},
     }
@@ -119,8 +138,6 @@ def _flat(value: JsonValue) -> JsonValue:
 def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:
     more = sorted({name for row in found for name in row} - ResultRow.model_fields.keys())
     text = io.StringIO()
-    lines = csv.DictWriter(text, [*ResultRow.model_fields, *more], lineterminator="\r\n")  # RFC 4180
-    lines.writeheader()
-    lines.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in found)
+    result_tables.write_csv(text, [*ResultRow.model_fields, *more], found)
     headers = {"Content-Disposition": 'attachment; filename="results.csv"', "X-Content-Type-Options": "nosniff"}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

@@ -41,6 +41,11 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
                 operation.pop("security", None)
 
 
+@schemathesis.serializer("application/x-ndjson")
+def lines(context: Any, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
 @schemathesis.hook
 def map_case(context: Any, case: Any) -> Any:
     """Of what is asked for by an id that the schema allows, most is there; where one thing follows from another, all.

@@ -43,6 +43,7 @@ OF_EACH = (
         "POST /v1/jobs": "what is made at random mostly fits no device",
         "POST /v1/comparisons": "nor is it a comparison of two jobs that are there",
         "POST /v1/sweeps": "nor do all of its points fit one",
+        "POST /v1/results/import": "nor is it an exported result",
     }
 )
 

@@ -66,6 +66,7 @@ class Driver:
     async def drive(self, event: Event, claim: Claim) -> None:
         drivers: dict[Event, Callable[[Claim], Awaitable[None]]] = {
             Event.SUBMIT: self.submit,
+            Event.IMPORT: self.import_,
             Event.CLAIM: self.claim,
             Event.PASS_OVER: self.pass_over,
             Event.HEARTBEAT: self.heartbeat,
@@ -85,6 +86,12 @@ class Driver:
         self.client.register_script(SCRIPT_SOURCES[Script.SUBMIT])(
             keys=[self.keys.job(claim.job_id), ""], args=arguments
         )
+
+    async def import_(self, claim: Claim) -> None:
+        times = ["created_ms", "1000", "created_at", "1", "queued_at", "1", "finished_at", "1"]
+        record = ["spec", claim.spec.model_dump_json(), "expires_in_s", "3600", "workload", "matmul", *times]
+        arguments = [self.keys.namespace, "", 1, 1, claim.job_id, new_job_id(), "{}", "", len(record) // 2, *record]
+        self.client.register_script(SCRIPT_SOURCES[Script.IMPORT])(keys=[], args=arguments)
 
     async def claim(self, claim: Claim) -> None:
         self.client.zadd(self.keys.queue("cpu"), {claim.job_id: 0})  # in a queue even where it has no business there

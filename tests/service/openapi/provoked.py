@@ -108,6 +108,9 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "idempotency-key-reused": _idempotency_key_reused,
     "invalid-baseline": lambda h: h.http.put("/v1/baselines/main", json={"job": NO_JOB}),
     "invalid-comparison": lambda h: h.http.post("/v1/comparisons", json={"jobs": [NO_JOB]}),
+    "invalid-import": lambda h: h.http.post(
+        "/v1/results/import", content="{}\n[]", headers={"Content-Type": "application/x-ndjson"}
+    ),
     "invalid-key": lambda h: h.admin.post("/v1/keys", json={"name": "two\nlines", "scope": "all"}),
     "invalid-schedule": lambda h: h.http.put(
         "/v1/schedules/nightly", json={"cron": "0 25 * * *", "timezone": "Europe/Zuerich", "spec": TINY}

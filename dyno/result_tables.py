@@ -1,0 +1,140 @@
+"""Tables of results and samples as CSV and Parquet files of any length.
+
+The columns of a table are known after its last row: jobs have different params and labels. So the rows wait in a
+temporary file, and memory holds a few thousand of them at most. Parquet needs PyArrow, an optional package of 50 MB,
+which is why the service itself writes none.
+"""
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from pydantic import JsonValue
+
+from dyno.errors import DynoError
+from dyno.formatting import spreadsheet_cell
+from dyno.models.result import ResultRow, RunSamples
+
+Row = Mapping[str, JsonValue]
+# Names of columns, and the kinds of their values.
+Columns = Mapping[str, type]
+RESULT_COLUMNS: Final[Columns] = {
+    **dict.fromkeys(ResultRow.model_fields, str),
+    **dict.fromkeys(("value", "low", "high", "repeat_low", "repeat_high"), float),
+    **dict.fromkeys(("time", "finished_at"), datetime),
+    "imported": bool,
+}
+SAMPLE_COLUMNS: Final[Columns] = {
+    **{"run": int, "case": str, "phase": str, "index": int, "time_s": float, "user_s": float, "system_s": float},
+    **{"executions": int, "arm": str},
+}
+_ROWS_AT_ONCE = 5000
+
+
+def sample_rows(run: RunSamples) -> Iterator[Row]:
+    """The rows of one run. CPU times of warm-up aren't kept, so their cells are empty."""
+    of_run: dict[str, JsonValue] = {"run": run.run, "case": run.case, "arm": run.arm}
+    for index, time_s in enumerate(run.warmup):
+        yield of_run | {"phase": "warmup", "index": index, "time_s": time_s}
+    for index, (time_s, (user_s, system_s)) in enumerate(zip(run.samples, run.sample_cpu_s, strict=True)):
+        times = {"time_s": time_s, "user_s": user_s, "system_s": system_s}
+        yield of_run | {"phase": "sample", "index": index, "executions": run.executions_per_sample} | times
+
+
+def write_csv(file: TextIO, columns: Iterable[str], rows: Iterable[Row], *, header: bool = True) -> None:
+    """Write rows as RFC 4180 has them."""
+    lines = csv.DictWriter(file, [*columns], lineterminator="\r\n")
+    if header:
+        lines.writeheader()
+    lines.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+
+
+def save_table(rows: Iterable[Row], columns: Columns, path: Path, format: str) -> int:
+    """Save the rows as a file, `csv` or `parquet`, and return their number. A file of an earlier run is replaced last.
+
+    Columns that only some rows have follow in the order of their names. Raises DynoError without PyArrow.
+    """
+    write = _write_csv_file if format == "csv" else _parquet_writer()
+    new = path.with_name(f".{path.name}.new")
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
+        found, count = _set_aside(rows, waiting)
+        waiting.seek(0)
+        more = {name: _one_kind(found[name]) for name in sorted(found.keys() - columns.keys())}
+        try:
+            write(map(json.loads, waiting), {**columns, **more}, new)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    return count
+
+
+def _set_aside(rows: Iterable[Row], file: TextIO) -> tuple[dict[str, set[type]], int]:
+    """Write the rows to the file. Returns the kinds of values in each column, and the number of rows."""
+    kinds, count = dict[str, set[type]](), 0
+    for row in rows:
+        count += 1
+        file.write(json.dumps(row) + "\n")
+        for name, value in row.items():
+            known = kinds.setdefault(name, set())
+            if value is not None:
+                known.add(_kind(value))
+    return kinds, count
+
+
+def _kind(value: JsonValue) -> type:
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return str  # Parquet has no such integers
+    return type(value)
+
+
+def _one_kind(kinds: set[type]) -> type:
+    if kinds == {int, float}:
+        return float
+    return next(iter(kinds)) if len(kinds) == 1 else str
+
+
+def _write_csv_file(rows: Iterable[Row], columns: Columns, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        write_csv(file, columns, rows)
+
+
+def _parquet_writer() -> Any:
+    """Raises DynoError before any row is read."""
+    try:
+        import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise DynoError("Parquet files need PyArrow: pip install 'tensordyno[parquet]', or export CSV") from error
+    return _write_parquet_file
+
+
+def _write_parquet_file(rows: Iterator[Row], columns: Columns, path: Path) -> None:
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    types = {
+        str: pyarrow.string(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+        datetime: pyarrow.timestamp("us", tz="UTC"),
+    }
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        while some := [_typed(row, columns) for row in islice(rows, _ROWS_AT_ONCE)]:
+            writer.write_table(pyarrow.Table.from_pylist(some, schema))
+
+
+def _typed(row: Row, columns: Columns) -> dict[str, Any]:
+    return {name: _cell(row.get(name), kind) for name, kind in columns.items()}
+
+
+def _cell(value: JsonValue, kind: type) -> Any:
+    if value is None or isinstance(value, kind):
+        return value
+    if kind is datetime:
+        return datetime.fromisoformat(str(value))
+    return float(str(value)) if kind is float else json.dumps(value)

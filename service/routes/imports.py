@@ -1,0 +1,128 @@
+"""Import results that another Dyno exported."""
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import ValidationError
+
+from dyno.errors import FieldError, InvalidImport
+from dyno.logging import audit
+from dyno.models.job import SCHEMA, Status
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ExportedResult, ImportReport
+from dyno.store.redis import JOB_ID
+from dyno.store.result_transfer import NumberedLine, ResultImports
+from dyno.validation_messages import field_errors
+from service import auth, dependencies, problems, validation
+
+router = APIRouter(prefix="/v1/results", tags=["results"])
+
+_CLOCKS_DIFFER_BY = timedelta(minutes=1)
+_WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_BODY: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "Lines of JSON"}}}
+
+
+async def _lines(
+    request: Request,
+    state: dependencies.StateDep,
+    first_line: Annotated[
+        int, Query(ge=1, le=2**53, description="The number of the body's first line, for the pointers of errors")
+    ] = 1,
+    source: Annotated[
+        str | None, Query(alias="from", min_length=1, max_length=200, description="Names the Dyno that ran the jobs")
+    ] = None,
+) -> list[NumberedLine]:
+    body = await validation.read_body(request, state.settings, MEDIA_TYPE, state.settings.max_import_bytes)
+    lines = await anyio.to_thread.run_sync(_read_lines, body, first_line)
+    if source is not None:
+        lines = [line._replace(content=line.content.model_copy(update={"source": source})) for line in lines]
+    return lines
+
+
+@router.post(
+    "/import",
+    operation_id="importResults",
+    summary="Import results of another Dyno",
+    openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    responses=problems.documented(
+        *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "invalid-request"),
+        "store-unavailable",
+    ),
+)
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def create(
+    lines: Annotated[list[NumberedLine], Depends(_lines)], state: dependencies.StateDep, caller: auth.CallerDep
+) -> ImportReport:
+    """Import the lines that `GET /v1/results?format=jsonl` exports, 100 at most: all of them or, if one is wrong, none.
+
+    Each becomes a done job of your key with `imported`. Repeating the request changes nothing. Imported jobs can be
+    listed, compared and deleted; they have no files.
+    """
+    report = await ResultImports(state.client, state.settings, state.jobs).store(lines)
+    if report.imported:
+        audit("results-imported", caller.name, count=report.imported)
+    return report
+
+
+def _read_lines(body: bytes, first_line: int) -> list[NumberedLine]:
+    """Raises InvalidImport with the errors of all lines."""
+    errors, found = list[FieldError](), list[NumberedLine]()
+    texts = [(number, text) for number, text in enumerate(body.split(b"\n"), first_line) if text.strip()]
+    if not 1 <= len(texts) <= MAX_LINES:
+        errors.append(FieldError("", "wrong-number", f"send 1 to {MAX_LINES} lines; the body has {len(texts)}"))
+        raise InvalidImport(errors)
+    for number, text in texts:
+        try:
+            found.append(NumberedLine(number, _read_line(text)))
+        except InvalidImport as invalid:
+            for error in invalid.errors:
+                at = f"/{number}{error.pointer}"
+                errors.append(FieldError(at, error.code, f"line {number}: {error.detail}"))
+    if errors:
+        raise InvalidImport(errors)
+    return found
+
+
+def _read_line(text: bytes) -> ExportedResult:
+    """Raises InvalidImport, with pointers into the line."""
+    try:
+        document, faults = validation.parse_json(text, max_parts=math.inf)
+    except problems.MalformedBody as malformed:
+        detail = malformed.detail.replace("the body", "the line", 1)
+        raise InvalidImport([FieldError("", "malformed-line", detail)]) from malformed
+    if faults:
+        raise InvalidImport(faults)
+    try:
+        line = ExportedResult.model_validate(document)
+    except ValidationError as invalid:
+        raise InvalidImport(validation.one_error_per_field(field_errors(document, invalid))) from invalid
+    if errors := [*_faults(line)]:
+        raise InvalidImport(errors)
+    return line
+
+
+def _faults(line: ExportedResult) -> Iterator[FieldError]:
+    """What the models allow, but no exported result has."""
+    job, now = line.job, datetime.now(UTC)
+    if job.schema_version > SCHEMA:
+        yield FieldError("/job/schema", "too-new", f"schema {job.schema_version} is of a newer version of Dyno")
+    if JOB_ID.fullmatch(job.id) is None:
+        yield FieldError("/job/id", "invalid-id", "invalid job id: `job_` and a ULID")
+    if job.imported is not None and JOB_ID.fullmatch(job.imported.job) is None:
+        yield FieldError("/job/imported/job", "invalid-id", "invalid job id: `job_` and a ULID")
+    if _WORKLOAD.fullmatch(job.spec.workload) is None:
+        yield FieldError("/job/spec/workload", "invalid-name", "invalid name of a workload")
+    if job.status is not Status.SUCCEEDED:
+        yield FieldError("/job/status", "not-succeeded", f"the job is {job.status}; only succeeded ones have results")
+    if job.finished_at is None:
+        yield FieldError("/job/finished_at", "missing", "a job that succeeded has the time of its end")
+    for name in ("created_at", "queued_at", "started_at", "finished_at"):
+        time: datetime | None = getattr(job, name)
+        if time is not None and not 0 <= time.timestamp() <= (now + _CLOCKS_DIFFER_BY).timestamp():
+            yield FieldError(f"/job/{name}", "out-of-range", "the time is in the future, or before 1970")
+    if line.result.job != job.id:
+        yield FieldError("/result/job", "other-job", f"the result is of another job than {job.id}")

@@ -1,0 +1,155 @@
+"""Results exported as JSON lines by one service and imported into another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE
+from dyno.settings import Settings
+from service.app import create_app
+from service.openapi.components import recorded_examples
+
+Finished = Callable[..., str]
+LINES = {"Content-Type": MEDIA_TYPE}
+
+
+@pytest.fixture(scope="module")
+def there(settings: Settings, serve: Any) -> Iterator[httpx.Client]:
+    """Another Dyno."""
+    other = settings.model_copy(update={"namespace": f"{settings.namespace}-there", "max_import_bytes": 200_000})
+    with serve(create_app(other)) as http:
+        yield http
+
+
+def exported(http: httpx.Client, label: str, **more: Any) -> list[str]:
+    answer = http.get("/v1/results", params={"label": f"test={label}", "format": "jsonl", **more}).raise_for_status()
+    assert answer.headers["content-type"].startswith(MEDIA_TYPE)
+    return answer.text.splitlines()
+
+
+def imported(http: httpx.Client, lines: list[str], **params: Any) -> httpx.Response:
+    return http.post("/v1/results/import", content="\n".join(lines).encode(), params=params, headers=LINES)
+
+
+def labelled(name: str) -> dict[str, Any]:
+    return {"labels": {"test": name}}
+
+
+def test_results_move_to_another_dyno(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+    originals = [finished(spec=labelled("moved")) for _ in range(3)]
+    lines = exported(http, "moved")
+    assert [json.loads(line)["job"]["id"] for line in lines] == originals[::-1]
+    report = imported(there, lines).raise_for_status().json()
+    assert (report["imported"], report["already"]) == (3, 0)
+    assert [(line["line"], line["original"]) for line in report["lines"]] == [*enumerate(originals[::-1], 1)]
+    jobs = there.get("/v1/jobs", params={"imported": True}).json()["data"]
+    assert [job["imported"]["job"] for job in jobs] == originals[::-1]
+    assert {job["imported"]["from"] for job in jobs} == {str(http.base_url)}
+    before = http.get(f"/v1/jobs/{originals[0]}").json()
+    assert {name: jobs[-1][name] for name in ("spec", "worker", "created_at", "finished_at", "status", "done")} == {
+        name: before[name] for name in ("spec", "worker", "created_at", "finished_at", "status", "done")
+    }
+    result = there.get(jobs[-1]["urls"]["result"]).json()
+    assert result == http.get(before["urls"]["result"]).json() | {"job": jobs[-1]["id"]}
+    rows = there.get("/v1/results", params={"label": "test=moved", "imported": True}).json()
+    assert len(rows) == 3
+    assert all(row["imported"] for row in rows)
+    assert there.get("/v1/results", params={"label": "test=moved", "imported": False}).json() == []
+    assert not any(row["imported"] for row in http.get("/v1/results", params={"label": "test=moved"}).json())
+    comparison = there.post("/v1/comparisons", json={"jobs": [job["id"] for job in jobs]})
+    assert comparison.status_code == 201
+    [series] = there.get("/v1/history", params={"label": "test=moved"}).json()["series"]
+    assert len(series["points"]) == 3
+    counts = [line for line in there.get("/metrics").text.splitlines() if line.startswith("dyno_jobs_submitted")]
+    assert not [line for line in counts if not line.endswith(" 0.0")]
+    events = there.get(f"/v1/jobs/{jobs[0]['id']}/events").text
+    assert '"event":"import"' in events
+    assert there.delete(f"/v1/jobs/{jobs[0]['id']}").status_code == 204
+
+
+def test_a_second_import_changes_nothing(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+    original = finished(spec=labelled("again"))
+    lines = exported(http, "again")
+    first, again = (imported(there, lines).json() for _ in range(2))
+    assert first["lines"][0] | {"new": False} == again["lines"][0]
+    assert (again["imported"], again["already"]) == (0, 1)
+    back = imported(http, exported(there, "again")).json()
+    assert back["lines"] == [{"line": 1, "original": original, "job": original, "new": False}]
+
+
+def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
+    http: httpx.Client, there: httpx.Client, finished: Finished
+) -> None:
+    for _ in range(2):
+        finished(spec=labelled("wrong"))
+    good = exported(http, "wrong")
+    job = json.loads(good[0])
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    wrong = {
+        "not JSON": ("{", "", "malformed-line"),
+        "no object": ("[]", "", "malformed-line"),
+        "twice": ('{"job": 1, "job": 2}', "/job", "duplicate-key"),
+        "no number": (good[0].replace('"attempt":1', '"attempt":NaN'), "/job/attempt", "not-finite"),
+        "empty": ("{}", "/job", "missing"),
+        "no status": (changed(job, "job", status="done"), "/job/status", "enum"),
+        "not done": (changed(job, "job", status="running", finished_at=None), "/job/status", "not-succeeded"),
+        "no id": (changed(job, "job", id="job_1"), "/job/id", "invalid-id"),
+        "too new": (changed(job, "job", schema=99), "/job/schema", "too-new"),
+        "future": (changed(job, "job", created_at=tomorrow), "/job/created_at", "out-of-range"),
+        "other job": (changed(job, "result", job=f"job_{0:026}"), "/result/job", "other-job"),
+        "verdict": (changed(job, "result", verdict="good"), "/result/verdict", "enum"),
+        "workload": (changed(job, "job", spec=job["job"]["spec"] | {"workload": "a:b"}), "/job/spec/workload", None),
+    }
+    for name, (line, pointer, code) in wrong.items():
+        answer = imported(there, [good[1], "", line], first_line=41)
+        assert answer.status_code == 422, name
+        problem = answer.json()
+        assert problem["code"] == "invalid-import"
+        error = problem["errors"][0]
+        assert error["pointer"] == f"/43{pointer}", name
+        assert error["detail"].startswith("line 43: ")
+        assert code in (None, error["code"]), name
+    assert exported(there, "wrong") == []
+    assert imported(there, good).json()["imported"] == 2
+
+
+def changed(line: dict[str, Any], part: str, **fields: Any) -> str:
+    return json.dumps(line | {part: line[part] | fields})
+
+
+def test_a_request_has_limits(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+    finished(spec=labelled("limits"))
+    [line] = exported(http, "limits")
+    many = imported(there, ["{}"] * (MAX_LINES + 1))
+    assert (many.status_code, many.json()["errors"][0]["code"]) == (422, "wrong-number")
+    assert imported(there, []).status_code == 422
+    large = imported(there, [line] * (200_000 // len(line) + 1))
+    assert (large.status_code, large.json()["code"]) == (413, "body-too-large")
+    form = there.post("/v1/results/import", json=json.loads(line))
+    assert (form.status_code, form.json()["code"]) == (415, "unsupported-media-type")
+
+
+def test_the_name_of_the_other_dyno_can_be_given(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+    finished(spec=labelled("named"))
+    [line] = imported(there, exported(http, "named"), **{"from": "laptop"}).json()["lines"]
+    assert there.get(f"/v1/jobs/{line['job']}").json()["imported"]["from"] == "laptop"
+
+
+def test_the_example_of_the_document_is_accepted(there: httpx.Client) -> None:
+    assert imported(there, [recorded_examples()["requests"]["importResults"]["line"]]).json()["imported"] == 1
+
+
+def test_exported_pages_follow_their_links(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(spec=labelled("pages")) for _ in range(5)]
+    answer = http.get("/v1/results", params={"label": "test=pages", "format": "jsonl", "limit": 2})
+    seen = [json.loads(line)["job"]["id"] for line in answer.text.splitlines()]
+    while "next" in answer.links:
+        answer = http.get(answer.links["next"]["url"])
+        seen += [json.loads(line)["job"]["id"] for line in answer.text.splitlines()]
+    assert seen == jobs[::-1]

@@ -34,7 +34,7 @@ SAMPLE_COLUMNS: Final[Columns] = {
     **{"run": int, "case": str, "phase": str, "index": int, "time_s": float, "user_s": float, "system_s": float},
     **{"executions": int, "arm": str},
 }
-_ROWS_AT_ONCE = 5000
+_ROWS_AT_ONCE = 2000
 
 
 def sample_rows(run: RunSamples) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """The settings of Dyno: one class, each field read from the environment as DYNO_<NAME>."""
 
 import base64
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -59,6 +60,21 @@ def _split_at_commas(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _pairs(value: object) -> object:
+    """The names and values of a JSON object: settings have to be hashable. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('write a JSON object, such as {"gpu:0": 2.5}')
+    return tuple(found.items())
+
+
+Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Prices = Annotated[tuple[tuple[str, Price], ...], NoDecode, BeforeValidator(_pairs)]
 RetryDelays = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, BeforeValidator(_split_at_commas)]
 
 
@@ -160,6 +176,9 @@ class Settings(BaseSettings):
     )  # each varied by up to a tenth; together about a day
     webhook_timeout_s: Seconds = 15.0  # for one attempt, from the name lookup to the response
     webhook_every_s: Seconds = 1.0  # how often an API looks for due deliveries
+
+    # advice
+    prices: Prices = ()  # of a device-hour: {"gpu:0@host": 2.5, "gpu:1": 2, "NVIDIA H200": 3.9}
 
     # the history
     alarms_every_s: SecondsOrZero = 600.0  # how often one API looks for new alarms, and reruns their jobs; 0: never

@@ -16,6 +16,7 @@ from service.dashboard import pages
 from service.hot_routes import HotRoutes
 from service.multiprocess import metrics_folder
 from service.routes import (
+    advice,
     artifacts,
     baselines,
     comparisons,
@@ -76,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_jobs = (jobs, schedules, events, artifacts)
-    of_results = (results, imports, comparisons, baselines, sweeps, history)
+    of_results = (results, imports, comparisons, baselines, sweeps, history, advice)
     parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, guide, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])

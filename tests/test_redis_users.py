@@ -121,7 +121,9 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     _with_a_webhook(http)
     _with_a_sweep(http, {})
     again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
+    exported = http.get("/v1/results", params={"format": "jsonl", "limit": 1}).text
     assert http.delete(again["urls"]["self"]).status_code == 204
+    _with_an_import(http, exported)
     _with_a_key(http, socket)
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
@@ -148,6 +150,17 @@ def _with_a_schedule(http: httpx.Client, admin: Any) -> None:
     assert [each["name"] for each in http.get("/v1/schedules").json()["data"]] == ["minutely"]
     assert http.delete("/v1/schedules/minutely").status_code == 204
     assert admin.zcard("dyno:schedules:due") == 0
+
+
+def _with_an_import(http: httpx.Client, exported: str) -> None:
+    lines = {"content": exported.encode(), "headers": {"Content-Type": "application/x-ndjson"}}
+    report = http.post("/v1/results/import", **lines).raise_for_status().json()
+    assert report["imported"] == 1
+    job = http.get(f"/v1/jobs/{report['lines'][0]['job']}").json()
+    assert job["imported"]["job"] == report["lines"][0]["original"]
+    assert http.get(f"{job['urls']['self']}/samples").json()["data"]
+    assert http.get("/v1/advice", params={"workload": "matmul"}).status_code == 200
+    assert http.delete(job["urls"]["self"]).status_code == 204
 
 
 def _with_a_webhook(http: httpx.Client) -> None:

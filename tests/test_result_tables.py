@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,18 @@ def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path: Path) -> 
     assert save_table(rows, {"b": int}, tmp_path / "x.csv", "csv") == 3
     with (tmp_path / "x.csv").open(newline="") as file:
         assert [*csv.reader(file)] == [["b", "a", "z"], ["1", "", ""], ["2", "", "x"], ["", "[1]", ""]]
+
+
+def test_memory_holds_few_of_many_rows(tmp_path: Path) -> None:
+    count, size = 20_000, 200
+    rows: Iterator[Row] = ({"a": number, f"param.{number % 50}": "x" * size} for number in range(count))
+    tracemalloc.start()
+    try:
+        assert save_table(rows, {"a": int}, tmp_path / "x.csv", "csv") == count
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < count * size / 4
 
 
 def test_a_failure_leaves_the_earlier_file(tmp_path: Path) -> None:

@@ -108,3 +108,20 @@ def test_no_process_starts_with_a_wrong_setting_and_each_prints_one_line(argumen
     assert done.returncode == 2
     assert done.stderr.startswith("dyno: DYNO_LEASE_S: Input should be a valid number")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_prices_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNO_PRICES", '{"gpu:0@host": 2.5, "NVIDIA H200": 3}')
+    assert dict(load_settings().prices) == {"gpu:0@host": 2.5, "NVIDIA H200": 3.0}
+    assert isinstance(hash(load_settings()), int)
+    monkeypatch.setenv("DYNO_PRICES", "")
+    assert load_settings().prices == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{", "[]", "2.5", '{"gpu:0": 0}', '{"gpu:0": -1}', '{"gpu:0": "much"}', '{"a": NaN}']
+)
+def test_a_wrong_price_prevents_the_start(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("DYNO_PRICES", wrong)
+    with pytest.raises(WrongSettings, match="DYNO_PRICES"):
+        load_settings()

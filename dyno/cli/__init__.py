@@ -1,6 +1,7 @@
 """The `dyno` command. Its exit codes are in `dyno/cli/app.py`."""
 
 from dyno.cli import (  # noqa: F401 - each adds commands
+    advice_command,
     doctor,
     export_commands,
     fleet_commands,

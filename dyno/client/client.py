@@ -21,6 +21,7 @@ from dyno.client.endpoints import DEFAULT_LIMIT, AnySpec, Listing, ListPage
 from dyno.client.exceptions import ConnectionBroken, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.client.http_transport import CONNECT_RETRIES, PATIENT, M, OnRetry, Request, Retries, http_errors
 from dyno.client.streams import EventFollower, check_done, checked_file
+from dyno.models.advice import Advice
 from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me, Scope
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison
@@ -403,6 +404,20 @@ class Client:
         """The newest results that match as series over time, with their changes and alarms."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         return self._send(endpoints.history(**filters, **{"from": created_after, "to": created_before}))
+
+    def advice(
+        self,
+        workload: str,
+        params: Mapping[str, JsonValue] | None = None,
+        *,
+        framework: str = "tensorflow",
+        metric: str | None = None,
+    ) -> Advice:
+        """Rank the devices that are up for a workload, by their results of this spec. `metric` is a rate.
+
+        Raises Refused for wrong params, and if the workload has no such rate.
+        """
+        return self._send(endpoints.advice(workload, params or {}, framework, metric))
 
     def acknowledge(self, alarm: Alarm) -> Alarm:
         """Acknowledge an alarm of a history; repeating it changes nothing."""
@@ -819,6 +834,16 @@ class AsyncClient:
     ) -> History:
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         return await self._send(endpoints.history(**filters, **{"from": created_after, "to": created_before}))
+
+    async def advice(
+        self,
+        workload: str,
+        params: Mapping[str, JsonValue] | None = None,
+        *,
+        framework: str = "tensorflow",
+        metric: str | None = None,
+    ) -> Advice:
+        return await self._send(endpoints.advice(workload, params or {}, framework, metric))
 
     async def acknowledge(self, alarm: Alarm) -> Alarm:
         return await self._send(endpoints.acknowledge(alarm))

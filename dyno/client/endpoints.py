@@ -3,6 +3,7 @@
 Ids are quoted, so each stays one segment of a path.
 """
 
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pydantic import Field, JsonValue, RootModel
 
 from dyno.client import exceptions, http_transport
 from dyno.models import api_key, inventory, webhook
+from dyno.models.advice import Advice
 from dyno.models.baseline import Baseline, BaselineList
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.history import Alarm, History
@@ -294,6 +296,13 @@ def _import(lines: Iterable[str], first: int, source: str | None) -> http_transp
         timeout=EXPORT_S,
         retry=http_transport.PATIENT,
     )
+
+
+def advice(
+    workload: str, params: Mapping[str, JsonValue], framework: str, metric: str | None
+) -> http_transport.Request[Advice]:
+    asked = given_params(workload=workload, params=json.dumps(params), framework=framework, metric=metric)
+    return http_transport.Request("GET", "/v1/advice", returns(Advice), params=asked)
 
 
 def history(**filters: Filter) -> http_transport.Request[History]:

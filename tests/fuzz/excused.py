@@ -31,6 +31,8 @@ def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[st
             return problem.get("code") == "invalid-schedule"
         if operation_id == "putBaseline":  # nor which of a job and a limit go together
             return problem.get("code") == "invalid-baseline"
+        if operation_id == "getAdvice":  # nor which workloads, params and rates there are
+            return problem.get("code") == "invalid-request"
         if operation_id == "importResults":  # nor what an exported line holds
             return problem.get("code") == "invalid-import"
         if operation_id in ("getSweep", "getSweepTable", "getSweepPlot"):  # which metrics and axes a sweep has

@@ -21,6 +21,7 @@ IN_TURN = ("--phases", "stateful", "--max-examples", "20")
 # What succeeds in none of a run's requests, and why.
 _NOT_TWICE = {"DELETE /v1/jobs/{job_id}": "what it knows to be there is not to go"}
 _ONCE = {"POST /v1/sweeps/{sweep_id}/cancel": "the jobs of the sweep that it knows end too soon"}
+_NO_ADVICE = {"GET /v1/advice": "what is made at random is no workload that there is"}
 _NO_ALARM = {"POST /v1/history/alarms/{alarm_id}/acknowledge": "too few results for an alarm"}
 AT_EDGES = (
     _NOT_TWICE
@@ -38,6 +39,7 @@ AT_EDGES = (
 OF_EACH = (
     _NOT_TWICE
     | _ONCE
+    | _NO_ADVICE
     | _NO_ALARM
     | {
         "POST /v1/jobs": "what is made at random mostly fits no device",
@@ -53,7 +55,7 @@ OF_EACH = (
     [
         pytest.param(False, EDGES, AT_EDGES, id="without-keys-at-the-edges"),
         pytest.param(True, EACH, OF_EACH, id="an-admin-each-operation", marks=pytest.mark.verify),
-        pytest.param(True, IN_TURN, _ONCE, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
+        pytest.param(True, IN_TURN, _ONCE | _NO_ADVICE, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
     ],
 )
 def test_every_answer_is_one_that_the_document_tells_of(

@@ -15,7 +15,7 @@ from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.redis import Keys
-from tests.service.keys.matrix import QUEUED, Names
+from tests.service.keys.matrix import IMPORT, QUEUED, Names
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
@@ -73,6 +73,7 @@ def make(
     http.put(f"/v1/schedules/{SCHEDULE}", json=nightly).raise_for_status()
     many = {"spec": QUEUED, "grid": {"params.n": [64, 65]}}
     sweep = http.post("/v1/sweeps", json=many).raise_for_status().json()
+    [imported] = http.post("/v1/results/import", **IMPORT).raise_for_status().json()["lines"]
     names = {
         "jobs": jobs[0],
         "baselines": NAME,
@@ -87,7 +88,9 @@ def make(
         "cursor": http.get("/v1/jobs", params={"limit": 1}).json()["next_cursor"],
         "idempotency-key": WORD,
     }
-    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison, sweep["id"], *_jobs_of(sweep))}
+    ulids = {
+        each.partition("_")[2] for each in (*jobs, imported["job"], queued, comparison, sweep["id"], *_jobs_of(sweep))
+    }
     secret = http.get("/v1/webhook-secret").json()["secret"]
     return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
 

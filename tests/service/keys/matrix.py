@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from service.openapi.components import recorded_examples
+
 WITHIN_S = 30  # timeout for a stream that should end
-LINES = "application/x-ndjson"
+IMPORT: dict[str, Any] = {  # the owner has imported it before
+    "content": recorded_examples()["requests"]["importResults"]["line"],
+    "headers": {"Content-Type": "application/x-ndjson"},
+}
+QUERIES = {"getAdvice": {"workload": "matmul", "params": '{"n": 64}'}}  # of jobs that the owner has
 QUEUED = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 _PLACE = re.compile(r"([\w-]+)/{\w+}")
 _CODE_OF_PAGE = re.compile(r"[45]\d\d <code>([a-z-]+)</code>")
@@ -65,7 +71,9 @@ def asks(operation: Operation, names: Names) -> list[Ask]:
     Raises KeyError for a path or a body of an unknown kind: add its requests here.
     """
     url = _PLACE.sub(lambda found: f"{found[1]}/{names[found[1]]}", operation.path)
-    plain = {"method": operation.method, "url": url}
+    plain: Ask = {"method": operation.method, "url": url}
+    if operation.id in QUERIES:
+        plain["params"] = QUERIES[operation.id]
     bodies = _bodies(operation.id, names) if operation.takes_body else [{}]
     whole = [plain | body for body in bodies]
     if ("query", "last_event_id") in operation.parameters:  # a stream from now on is endless
@@ -88,7 +96,7 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
             {"json": {"pairs": 2, "specs": [starting, starting]}},
         ],
         "createSweep": [{"json": {"spec": starting, "grid": {"params.epochs": [1, 2]}}}],
-        "importResults": [{"content": json.dumps({"job": {"id": names["jobs"]}}), "headers": {"Content-Type": LINES}}],
+        "importResults": [IMPORT],
         "createKey": [{"json": {"name": "made", "scope": "read"}}],
         "putArtifact": [{"content": b"0"}],
     }

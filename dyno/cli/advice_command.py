@@ -1,0 +1,94 @@
+"""`dyno advise`: which device to choose for a workload."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from dyno.cli import app as cli
+from dyno.cli.job_commands import parse_params, parse_workload_options
+from dyno.cli.render import print_table
+from dyno.client import DEFAULT_URL, Client
+from dyno.formatting import format_quantity
+from dyno.models.advice import Advice, AdviceFigure, AdviceRanking, AdviceRow, Crossover
+
+_BY = {"per_s": "per second", "per_joule": "per joule", "per_currency": "per unit of currency"}
+
+
+@cli.app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@cli.exit_codes
+def advise(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="Name from `dyno workloads`.")],
+    param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or text.")] = None,
+    framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
+    metric: Annotated[str | None, typer.Option(help="A rate, such as throughput; the workload's first.")] = None,
+    url: cli.Url = DEFAULT_URL,
+    as_json: cli.AsJson = False,
+) -> None:
+    """Rank the devices that are up for a workload, by the results of it. It runs nothing.
+
+    The workload's own params are options too, as for `dyno run`: --batch-size 32.
+    """
+    with Client(url) as client:
+        given = parse_params(param)
+        if context.args:
+            given |= parse_workload_options(client.workload(workload), context.args)
+        found = client.advice(workload, given, framework=framework, metric=metric)
+    cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found))
+
+
+def _show(found: Advice) -> None:
+    if found.rows:
+        headings = ("device", *_BY.values(), "before the first sample", "job", "age", "verdict")
+        print_table(cli.console, headings, [_cells(row) for row in found.rows])
+    for line in _lines(found):
+        cli.print_line(cli.console, line)
+
+
+def _cells(row: AdviceRow) -> tuple[str, ...]:
+    figures = (row.per_s, row.per_joule, row.per_currency, row.fixed_s)
+    return row.device, *map(_figure, figures), row.job, f"{row.age_s / 86400:.1f} days", row.verdict
+
+
+def _figure(figure: AdviceFigure | None) -> str:
+    if figure is None:
+        return "–"
+    value = format_quantity(figure.value, figure.unit)
+    if figure.low is None or figure.high is None:
+        return value
+    return f"{value} ({format_quantity(figure.low, figure.unit)} to {format_quantity(figure.high, figure.unit)})"
+
+
+def _lines(found: Advice) -> Iterator[str]:
+    for ranking in found.rankings:
+        yield _best(ranking)
+    for each in found.crossovers:
+        yield _crossover(each)
+    for missing in found.not_ranked:
+        yield f"{missing.device}: {missing.reason}" + (f"; run: {missing.run}" if missing.run else "")
+    if found.has_more:
+        yield f"Only the newest {found.results_read} results of {found.workload} were looked at."
+
+
+def _best(ranking: AdviceRanking) -> str:
+    first, rest = ranking.best[0], len(ranking.devices) - len(ranking.best)
+    said = f"Most {_BY[ranking.by]}: {first}"
+    if len(ranking.best) > 1:
+        return f"{said}, which can't be told apart from {', '.join(ranking.best[1:])}"
+    if rest == 0:
+        return f"{said}, the only device with a figure"
+    second = ranking.devices[1]
+    assert second.ratio is not None
+    ratio = second.ratio
+    interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3g} to {ratio.high:.3g})"
+    return f"{said}; {second.device} does {ratio.value:.3g}{interval} times as much"
+
+
+def _crossover(each: Crossover) -> str:
+    if each.amount == 0:
+        return f"{each.faster} is done before {each.slower} with any amount of data: {each.reason}"
+    if each.amount is None:
+        return f"From which amount on {each.faster} is done before {each.slower} isn't known: {each.reason}"
+    bounds = "" if each.low is None or each.high is None else f" ({each.low:,.0f} to {each.high:,.0f})"
+    return f"From {each.amount:,.0f}{bounds} {each.unit} on, {each.faster} is done before {each.slower}"

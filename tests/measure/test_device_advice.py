@@ -1,0 +1,127 @@
+"""Rankings of devices by results with known figures."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dyno.measure.device_advice import DeviceResult, RankedDevices, ranked
+from dyno.models.inventory import DeviceStatus
+from dyno.models.result import Energy, Metric, Phases, Precision, RunSummary
+from dyno.workloads.mnist_cnn import WORKLOAD
+from tests.comparisons import a_metric, an_entry, times
+
+NOW = datetime.now(UTC)
+RATES = [1000.0, 1010.0, 990.0, 1005.0, 995.0]
+
+
+def a_rate(by_run: list[float]) -> Metric:
+    return a_metric(by_run=by_run).model_copy(update={"unit": "samples/s"})
+
+
+def a_run(fixed_s: float | None) -> RunSummary:
+    phases = Phases(build_s=0.1, compile_s=fixed_s and fixed_s - 0.3, first_execution_s=fixed_s and 0.2, steady_s=9.0)
+    counts: dict[str, Any] = {"samples": 20, "executions_per_sample": 1, "warmup_samples": 3, "pid": 1, "median": 1.0}
+    ended: dict[str, Any] = {"steady": True, "stopped_because": "target", "started_at_s": 0.0}
+    return RunSummary(process_start="forked", phases=phases, **counts, **ended)
+
+
+def on(
+    device: str, by_run: list[float], fixed_s: list[float] | None = None, price: float | None = None, **result: Any
+) -> DeviceResult:
+    runs = [a_run(seconds) for seconds in fixed_s or []]
+    spec = {"workload": "mnist_cnn", "params": {"batch_size": 128}}
+    entry = an_entry(metrics=[a_rate(by_run)], spec=spec, runs=runs, **result)
+    status = DeviceStatus(
+        **{"id": device, "kind": "cpu", "model": "Test", "host": "h", "memory_bytes": 1, "state": "idle"},
+        **{"queue_length": 0, "worker": "w", "last_heartbeat": NOW},
+    )
+    return DeviceResult(status, entry.job, entry.result, price)
+
+
+def advised(*chosen: DeviceResult, metric: str = "throughput") -> RankedDevices:
+    return ranked(chosen, WORKLOAD.params, metric, NOW + timedelta(seconds=60))
+
+
+def test_devices_are_ranked_by_their_rate_with_the_ratio_of_a_comparison() -> None:
+    found = advised(on("cpu:0", times(0.5, RATES)), on("cpu:1", RATES))
+    assert [row.device for row in found.rows] == ["cpu:1@h", "cpu:0@h"]
+    assert found.rows[0].age_s == pytest.approx(60, abs=10)
+    [ranking] = found.rankings
+    assert (ranking.by, ranking.best) == ("per_s", ["cpu:1@h"])
+    ratio = ranking.devices[1].ratio
+    assert ratio is not None
+    assert (ratio.verdict, ratio.value) == ("SLOWER", pytest.approx(0.5))
+    assert ratio.low is not None
+    assert ratio.low < 0.5
+
+
+def test_devices_that_cannot_be_told_apart_are_both_the_best() -> None:
+    found = advised(on("cpu:0", [1000.0, 900.0, 1100.0]), on("cpu:1", [1010.0, 890.0, 1120.0]), on("cpu:2", [1.0, 1.1]))
+    assert found.rankings[0].best == ["cpu:1@h", "cpu:0@h"]
+
+
+def test_a_price_and_energy_can_change_the_order() -> None:
+    frugal, hungry = (Energy(joules=1.0, joules_per_sample=each) for each in (0.01, 0.1))
+    slow = on("cpu:0", times(0.5, RATES), price=0.1, energy=frugal)
+    found = advised(slow, on("gpu:0", RATES, price=2.0, energy=hungry), on("cpu:1", times(0.1, RATES)))
+    assert [(ranking.by, ranking.best) for ranking in found.rankings] == [
+        ("per_s", ["gpu:0@h"]),
+        ("per_joule", ["cpu:0@h", "gpu:0@h"]),
+        ("per_currency", ["cpu:0@h"]),
+    ]
+    row = found.rows[1]
+    assert row.per_currency is not None
+    assert row.per_joule is not None
+    assert (row.per_currency.unit, row.per_currency.value) == ("samples", pytest.approx(500 * 3600 / 0.1))
+    assert row.per_currency.low == pytest.approx((row.per_s.low or 0) * 36000)
+    assert (row.per_joule.unit, row.per_joule.value, row.per_joule.low) == ("samples/J", 100, None)
+    assert row.per_joule.reason
+    assert (found.rows[2].per_currency, found.rows[2].per_joule) == (None, None)
+    of_energy = found.rankings[1].devices[1].ratio
+    assert of_energy is not None
+    assert (of_energy.verdict, of_energy.value) == ("INCONCLUSIVE", pytest.approx(0.1))
+
+
+def test_results_of_other_work_are_named_and_not_ranked() -> None:
+    tf32 = Precision(requested="float32", observed="tf32")
+    found = advised(on("cpu:0", RATES), on("gpu:0", times(9, RATES), precision=tf32), on("cpu:1", RATES))
+    assert {row.device for row in found.rows} == {"cpu:0@h", "cpu:1@h"}
+    [other] = found.not_ranked
+    assert other.device == "gpu:0@h"
+    assert "/precision/observed" in other.reason
+    found = advised(on("cpu:0", RATES), on("cpu:1", RATES), on("cpu:2", RATES, method_version="0"))
+    assert [each.device for each in found.not_ranked] == ["cpu:2@h"]
+
+
+def test_the_crossover_is_where_both_need_the_same_time() -> None:
+    slow_start = on("gpu:0", times(10, RATES), fixed_s=[11.0, 11.2, 10.8, 11.1, 10.9])
+    quick_start = on("cpu:0", RATES, fixed_s=[2.0, 2.1, 1.9, 2.05, 1.95])
+    [found] = advised(quick_start, slow_start).crossovers
+    assert (found.faster, found.slower, found.unit) == ("gpu:0@h", "cpu:0@h", "samples")
+    assert found.amount == pytest.approx(9.0 / (1 / 1000 - 1 / 10_000), rel=0.01)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.9 * found.amount < found.low < found.amount < found.high < 1.1 * found.amount
+
+
+def test_without_a_longer_start_the_faster_device_always_wins() -> None:
+    [found] = advised(on("a", RATES, [2.0, 2.1]), on("b", times(2, RATES), [1.0, 1.1])).crossovers
+    assert (found.faster, found.amount) == ("b@h", 0.0)
+
+
+def test_a_crossover_that_is_not_known_has_a_reason() -> None:
+    alike = advised(
+        on("a", [1000.0, 900.0, 1100.0], [2.0, 2.1, 2.2]), on("b", [1010.0, 890.0, 1120.0], [5.0, 5.1, 5.2])
+    )
+    assert (alike.crossovers[0].amount, alike.crossovers[0].low) == (None, None)
+    assert "told apart" in str(alike.crossovers[0].reason)
+    unknown = advised(on("a", RATES, [2.0, 2.1]), on("b", times(2, RATES)))
+    assert (unknown.crossovers[0].amount, unknown.rows[0].fixed_s) == (None, None)
+    assert "two runs" in str(unknown.crossovers[0].reason)
+
+
+def test_nothing_is_ranked_without_results() -> None:
+    assert advised() == RankedDevices([], [], [], [], [])

@@ -7,9 +7,8 @@ no information depends on colour alone.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
 from xml.etree import ElementTree
 
@@ -18,10 +17,12 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity, ratio_in_words
+from dyno.measure.accuracy_metric import with_accuracy
 from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons
+from dyno.workloads.contract import Workload
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
 
@@ -267,8 +268,12 @@ async def compare_results_of(asked: CompareResults, state: State) -> Comparison:
     """The comparison, which isn't stored."""
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
-    compared = partial(compare, asked, entries, workload, datetime.now(UTC), base=asked.base_index)
-    return await anyio.to_thread.run_sync(compared)  # in a thread: the first comparison imports SciPy
+    return await anyio.to_thread.run_sync(_compared, asked, entries, workload)  # in a thread: it imports SciPy
+
+
+def _compared(asked: CompareResults, entries: Sequence[ComparisonEntry], workload: Workload | None) -> Comparison:
+    with_accuracies = [replace(entry, result=with_accuracy(entry.result)) for entry in entries]
+    return compare(asked, with_accuracies, workload, datetime.now(UTC), base=asked.base_index)
 
 
 async def _found(

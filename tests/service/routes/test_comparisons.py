@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from dyno.cli import app as command
 from dyno.client import Client
 from dyno.models.comparison import Comparative
+from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.problems import MEDIA_TYPE
@@ -248,3 +249,19 @@ def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, fin
     told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
     assert told.exit_code == 3
     assert "no metric to compare" in told.output
+
+
+def test_trainings_are_compared_by_their_accuracy_over_seeds(http: httpx.Client, finished: Finished) -> None:
+    def trained(accuracies: list[float]) -> str:
+        trials = [Trial(seed=seed, epochs=1, loss=0.1, accuracy=each) for seed, each in enumerate(accuracies)]
+        data = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
+        epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
+        return finished(training=Training(epochs=epochs, seed=0, data=data, accuracy=accuracies[0], trials=trials))
+
+    jobs = [trained([0.830, 0.831, 0.829]), trained([0.845, 0.846, 0.844])]
+    body = {"jobs": jobs, "metric": "test_accuracy", "margin": 0.001}
+    found = http.post("/v1/comparisons", json=body).raise_for_status().json()
+    assert (found["metric"], found["unit"]) == ("test_accuracy", "1")
+    assert found["results"][1]["ratio"]["verdict"] == "FASTER"
+    assert found["results"][1]["ratio"]["low"] > 1.01
+    assert http.post("/v1/comparisons", json={"jobs": jobs}).json()["metric"] == "throughput"

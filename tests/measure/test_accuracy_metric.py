@@ -1,0 +1,65 @@
+"""Accuracies of trainings, compared over their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from dyno.measure.accuracy_metric import with_accuracy
+from dyno.measure.compare_results import ComparisonEntry, compare
+from dyno.models.comparison import CompareHow, Comparison
+from dyno.models.result import DataOrigin, Epoch, Training, Trial
+from dyno.workloads.mnist_cnn import WORKLOAD
+from tests.comparisons import an_entry
+from tests.results import a_result
+
+DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
+
+
+def trained(accuracies: Sequence[float]) -> ComparisonEntry:
+    """A result of that many trials."""
+    trials = [Trial(seed=seed, epochs=1, loss=0.1, accuracy=each) for seed, each in enumerate(accuracies)]
+    epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
+    known = Training(epochs=epochs, seed=0, data=DATA, accuracy=accuracies[0], trials=trials if len(trials) > 1 else [])
+    entry = an_entry(training=known, spec={"workload": "mnist_cnn"})
+    return replace(entry, result=with_accuracy(entry.result))
+
+
+def compared(*entries: ComparisonEntry, margin: float = 0.02) -> Comparison:
+    how = CompareHow(metric="test_accuracy", margin=margin)
+    return compare(how, entries, WORKLOAD.params, datetime.now(UTC))
+
+
+def test_a_difference_beyond_the_seeds_is_real() -> None:
+    better, worse = [0.845, 0.846, 0.844, 0.8455, 0.8445], [0.830, 0.831, 0.829, 0.8305, 0.8295]
+    found = compared(trained(worse), trained(better), margin=0.001).results
+    assert (found[0].value, found[0].runs) == (pytest.approx(0.83), 5)
+    ratio = found[1].ratio
+    assert ratio is not None
+    assert (ratio.verdict, ratio.value) == ("FASTER", pytest.approx(0.845 / 0.83))
+    assert ratio.low is not None
+    assert 1.01 < ratio.low < ratio.value  # type: ignore[operator]
+    assert found[1].low == pytest.approx(0.845 - 0.00098, abs=1e-4)
+
+
+def test_a_difference_within_the_seeds_is_not() -> None:
+    found = compared(trained([0.80, 0.86, 0.83]), trained([0.82, 0.87, 0.845])).results[1].ratio
+    assert found is not None
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.more_runs is not None
+
+
+def test_one_trial_gives_no_interval() -> None:
+    compared_ones = compared(trained([0.83]), trained([0.845]))
+    found = compared_ones.results[1]
+    assert found.ratio is not None
+    assert (found.low, found.ratio.verdict) == (None, "INCONCLUSIVE")
+    assert "two runs on each side" in str(found.ratio.reason)
+
+
+def test_a_result_without_an_accuracy_stays_as_it_is() -> None:
+    result = a_result("job_1")
+    assert with_accuracy(result) is result

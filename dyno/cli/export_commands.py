@@ -97,7 +97,7 @@ _FROM = "Names the Dyno that ran the jobs; by default its URL when it exported t
 @cli.app.command("import")
 @cli.exit_codes
 def import_results(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A file of `dyno export`.")],
+    file: Annotated[Path, typer.Argument(callback=cli.expand_home, help="A file of `dyno export`.")],
     source: Annotated[str | None, typer.Option("--from", help=_FROM)] = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,

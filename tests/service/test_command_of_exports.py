@@ -115,6 +115,12 @@ def test_a_wrong_line_is_named_by_its_number_in_the_file(
     assert len(json.loads(there("jobs", "--label", three, "--json").stdout)) == 2
 
 
+def test_a_file_that_is_not_there_is_named(there: Asked, tmp_path: Path) -> None:
+    told = there("import", tmp_path / "none.jsonl")
+    assert told.exit_code == 1
+    assert "none.jsonl" in told.stderr
+
+
 def test_samples_of_a_job_are_exported(
     asked: Asked, claimed: Callable[[], tuple[Leases, Claim]], tmp_path: Path, http: httpx.Client
 ) -> None:

@@ -320,6 +320,8 @@ def _training(console: Console, training: Training) -> None:
         times = ", ".join(format_quantity(epoch.time_s, "s") for epoch in steady)
         console.print(f"later epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
     data = training.data
+    if (reached := _to_accuracy(training)) is not None:
+        console.print(reached, highlight=False)
     if training.accuracy is not None:
         console.print(_accuracy_line(training), highlight=False)
     for name, value in training.test.items():
@@ -337,10 +339,23 @@ def _accuracy_line(training: Training) -> str:
     return f"accuracy {training.accuracy:.1%}{interval} on {samples:,} test samples{_wrong(training)}"
 
 
+def _to_accuracy(training: Training) -> str | None:
+    """What the trials needed to reach the target, if there is one."""
+    if training.target_accuracy is None:
+        return None
+    needed = [
+        "not reached"
+        if trial.epochs_to_accuracy is None
+        else f"{format_quantity(trial.time_to_accuracy_s, 's')} in {trial.epochs_to_accuracy} epochs"
+        for trial in training.trials
+    ]
+    return f"to an accuracy of {training.target_accuracy:g}: {', '.join(needed)}"
+
+
 def _wrong(training: Training) -> str:
     """The number of wrong samples, per trial if there are several."""
     by_trial = [str(trial.wrong) for trial in training.trials if trial.wrong is not None]
-    if by_trial:
+    if len(by_trial) > 1:
         return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"
     return "" if training.wrong is None else f", {training.wrong} wrong"
 

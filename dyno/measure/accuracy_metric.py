@@ -1,32 +1,65 @@
-"""The accuracy of a training on its test set, as a metric that results can be compared by.
+"""The accuracy of a training on its test set, and the time to an accuracy, as metrics that results can be compared by.
 
-It has one figure for each trial, a full training with its own seed. So the interval of a comparison is over the seeds:
-it says whether further seeds would show the difference. One trial gives no interval.
+They have one figure for each trial, a full training with its own seed. So the interval of a comparison is over the
+seeds: it says whether further seeds would show the difference. One trial gives no interval.
+
+The names of `time_to_accuracy_0.98` and `epochs_to_accuracy_0.98` contain the target, so different targets aren't
+compared. A trial that didn't reach it is censored: its time is longer than the training. A mean of the others would be
+too short, so then the metric has no value.
 """
 
+from collections.abc import Sequence
+
 from dyno.measure.statistics import mean_interval
-from dyno.models.result import Metric, Result
+from dyno.models.result import Metric, Result, Training, Trial
 
 NAME = "test_accuracy"
 
 
 def with_accuracy(result: Result) -> Result:
-    """The result with `test_accuracy` as its last metric, if it has an accuracy."""
+    """The result with these metrics behind its own, where it has the figures."""
     training = result.training
-    if training is None or training.accuracy is None or any(metric.name == NAME for metric in result.metrics):
+    if training is None or any(metric.name == NAME for metric in result.metrics):
         return result
-    of_trials = [trial.accuracy for trial in training.trials if trial.accuracy is not None] or [training.accuracy]
+    found = []
+    if training.accuracy is not None:
+        of_trials = [trial.accuracy for trial in training.trials if trial.accuracy is not None] or [training.accuracy]
+        accuracy = _metric(NAME, "1", of_trials, training)
+        high = None if accuracy.high is None else min(1.0, accuracy.high)
+        found.append(accuracy.model_copy(update={"better": "higher", "high": high}))
+    if training.target_accuracy is not None:
+        target, trials = f"{training.target_accuracy:g}", training.trials
+        seconds = [trial.time_to_accuracy_s for trial in trials]
+        epochs = [None if trial.epochs_to_accuracy is None else float(trial.epochs_to_accuracy) for trial in trials]
+        found.append(_until(f"time_to_accuracy_{target}", "s", seconds, training))
+        found.append(_until(f"epochs_to_accuracy_{target}", "epochs", epochs, training))
+    return result.model_copy(update={"metrics": [*result.metrics, *found]})
+
+
+def _until(name: str, unit: str, of_trials: Sequence[float | None], training: Training) -> Metric:
+    reached = [figure for figure in of_trials if figure is not None]
+    if len(reached) == len(of_trials):
+        return _metric(name, unit, reached, training)
+    missed, target = _missed(training.trials), training.target_accuracy
+    reason = f"{missed} of {len(of_trials)} trials didn't reach an accuracy of {target:g}; a mean would leave them out"
+    return Metric(name=name, unit=unit, value=None, better="lower", runs=len(of_trials), samples=0, reason=reason)
+
+
+def _missed(trials: Sequence[Trial]) -> int:
+    return sum(trial.epochs_to_accuracy is None for trial in trials)
+
+
+def _metric(name: str, unit: str, of_trials: Sequence[float], training: Training) -> Metric:
     interval = mean_interval(of_trials)
-    metric = Metric(
-        name=NAME,
-        unit="1",
+    return Metric(
+        name=name,
+        unit=unit,
         value=interval.value,
         low=None if interval.low is None else max(0.0, interval.low),
-        high=None if interval.high is None else min(1.0, interval.high),
-        better="higher",
+        high=interval.high,
+        better="lower",
         runs=len(of_trials),
         samples=len(of_trials) * training.data.test_samples,
         reason=None if interval.low is not None else "one trial gives no interval over seeds: set `trials`",
-        by_run=of_trials,
+        by_run=[*of_trials],
     )
-    return result.model_copy(update={"metrics": [*result.metrics, metric]})

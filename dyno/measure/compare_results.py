@@ -36,7 +36,7 @@ from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Ver
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads.contract import MetricSpec, Workload
 
-_TOTALS = ("s", "bytes")  # units of metrics that grow with the amount of work, except for times per unit of work
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the work, except for times per unit or to an accuracy
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def shared_metrics(
 
 
 def _is_total(name: str, unit: str) -> bool:
-    return unit in _TOTALS and not name.startswith("time_per_")
+    return unit in _TOTALS and not name.startswith(("time_per_", "time_to_"))
 
 
 def changes_amount(difference: comparison.Difference, free: Collection[str]) -> bool:

@@ -270,6 +270,7 @@ class Epoch(Stored):
     `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch,
     for the first one from the start of compilation; null as in a run, and in results of older versions. `cpu_s` is the
     process's processor time in the epoch, except for the steps before it that count as part of the first.
+    `test_accuracy`: on the test set after the epoch, if the spec has a `target_accuracy`.
     """
 
     index: int
@@ -283,6 +284,7 @@ class Epoch(Stored):
     learning_rate: float | None = None
     core_shares: CoreShares | None = None
     cpu_s: float | None = None
+    test_accuracy: float | None = None
 
 
 class CallbackEvent(Stored):
@@ -297,6 +299,10 @@ class Trial(Stored):
     """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
 
     `highest_loss`: of any epoch. `start_loss`: see `Training`. Results of older versions have neither.
+
+    `epochs_to_accuracy` is the number of epochs until the test accuracy was first at the spec's `target_accuracy` or
+    above, and `time_to_accuracy_s` is their time, without validation and tests. Both are null if the trial didn't reach
+    it.
     """
 
     seed: int
@@ -306,6 +312,8 @@ class Trial(Stored):
     highest_loss: float | None = None
     accuracy: float | None = None
     wrong: int | None = None
+    epochs_to_accuracy: int | None = None
+    time_to_accuracy_s: float | None = None
 
 
 class DataOrigin(Stored):
@@ -329,6 +337,8 @@ class Training(Stored):
     All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines` the same
     figures for methods without training.
 
+    With a `target_accuracy`, `trials` also lists a single trial.
+
     `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
     the batch has fewer than 32 samples, with another job's weights, and in results of older versions. `sensors`: from
     compilation to the evaluation.
@@ -348,6 +358,7 @@ class Training(Stored):
     test: dict[str, float] = {}
     baselines: dict[str, float] = {}
     sensors: Sensors | None = None
+    target_accuracy: float | None = None
 
 
 class Artifact(Stored):

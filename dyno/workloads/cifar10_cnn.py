@@ -22,7 +22,7 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5
 _AIRPLANE = 3  # index of the first airplane in the test set
 
 
-class Cifar10CnnParams(images.ImageParams):
+class Cifar10CnnParams(images.ClassifierParams):
     batch_size: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference with 8 replicas"
     )

@@ -54,7 +54,7 @@ def digits(
 DIGITS = digits()
 
 
-class MnistCnnParams(images.ImageParams):
+class MnistCnnParams(images.ClassifierParams):
     batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     filters: list[images.Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=images.FILTERS)

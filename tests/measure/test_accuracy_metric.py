@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from dyno.errors import InvalidComparison
 from dyno.measure.accuracy_metric import with_accuracy
-from dyno.measure.compare_results import ComparisonEntry, compare
+from dyno.measure.compare_results import ComparisonEntry, compare, metric_named
 from dyno.models.comparison import CompareHow, Comparison
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.mnist_cnn import WORKLOAD
@@ -58,6 +59,46 @@ def test_one_trial_gives_no_interval() -> None:
     assert found.ratio is not None
     assert (found.low, found.ratio.verdict) == (None, "INCONCLUSIVE")
     assert "two runs on each side" in str(found.ratio.reason)
+
+
+def reaching(seconds: Sequence[float | None], target: float = 0.98, batch_size: int = 128) -> ComparisonEntry:
+    """A result whose trials took that many seconds to the target; None: not reached."""
+    trials = [
+        Trial(seed=0, epochs=5, loss=0.1, time_to_accuracy_s=each, epochs_to_accuracy=None if each is None else 3)
+        for each in seconds
+    ]
+    epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
+    known = Training(epochs=epochs, seed=0, data=DATA, trials=trials, target_accuracy=target)
+    spec = {"workload": "mnist_cnn", "params": {"batch_size": batch_size}}
+    entry = an_entry(training=known, spec=spec)
+    return replace(entry, result=with_accuracy(entry.result))
+
+
+def test_times_to_an_accuracy_are_compared_over_the_seeds_even_with_other_batches() -> None:
+    slow, fast = reaching([20.0, 21.0, 19.0]), reaching([10.0, 10.5, 9.5], batch_size=1024)
+    how = CompareHow(metric="time_to_accuracy_0.98")
+    ratio = compare(how, [slow, fast], WORKLOAD.params, datetime.now(UTC)).results[1].ratio
+    assert ratio is not None
+    assert (ratio.verdict, ratio.value) == ("FASTER", pytest.approx(2.0))
+    assert ratio.low is not None
+
+
+def test_a_trial_that_did_not_reach_it_is_never_averaged_away() -> None:
+    entry = reaching([10.0, None, 9.5])
+    metric = metric_named(entry.result, "time_to_accuracy_0.98")
+    assert metric is not None
+    assert (metric.value, metric.by_run) == (None, [])
+    assert str(metric.reason).startswith("1 of 3 trials didn't reach an accuracy of 0.98")
+    how = CompareHow(metric="time_to_accuracy_0.98")
+    found = compare(how, [entry, reaching([20.0, 21.0])], WORKLOAD.params, datetime.now(UTC)).results[1].ratio
+    assert found is not None
+    assert (found.verdict, found.value) == ("INCONCLUSIVE", None)
+
+
+def test_different_targets_are_not_compared() -> None:
+    how = CompareHow(metric="time_to_accuracy_0.98")
+    with pytest.raises(InvalidComparison):
+        compare(how, [reaching([10.0, 11.0]), reaching([5.0, 6.0], 0.9)], WORKLOAD.params, datetime.now(UTC))
 
 
 def test_a_result_without_an_accuracy_stays_as_it_is() -> None:

@@ -26,10 +26,17 @@ class Callbacks:
     """Call `after` for each epoch and `finish` at the end. `events` lists the callbacks that acted."""
 
     def __init__(
-        self, params: TrainingParams, context: BuildContext, model: Any, trainer: Trainer, validation: Dataset | None
+        self,
+        params: TrainingParams,
+        context: BuildContext,
+        model: Any,
+        trainer: Trainer,
+        validation: Dataset | None,
+        test: Dataset | None = None,
     ) -> None:
+        """`test`: samples to test on after each epoch; no callback sees the result."""
         self._params, self._context, self._model, self._trainer = params, context, model, trainer
-        self._validation = validation
+        self._validation, self._test = validation, test
         self.events: list[CallbackEvent] = []
         self.best_epoch: int | None = None
         self._best_loss = float("inf")
@@ -44,9 +51,9 @@ class Callbacks:
         return bool(getattr(self._model, "stop_training", False))
 
     def after(self, epoch: Epoch) -> Epoch:
-        """Validate the epoch, run the callbacks and return the completed epoch."""
+        """Test and validate the epoch, run the callbacks and return the completed epoch."""
         rate = self._rate()
-        epoch = epoch.model_copy(update={"learning_rate": rate})
+        epoch = epoch.model_copy(update={"learning_rate": rate, "test_accuracy": self._test_accuracy()})
         if self._validation is None:
             return epoch
         began_s = time.perf_counter()
@@ -62,6 +69,14 @@ class Callbacks:
                 "validation_s": time.perf_counter() - began_s,
             }
         )
+
+    def _test_accuracy(self) -> float | None:
+        if self._test is None:
+            return None
+        self._trainer.sync()
+        found = evaluate(self._context.framework.keras, self._model, self._trainer, self._test)
+        self._trainer.refresh()
+        return found.get("accuracy")
 
     def finish(self) -> None:
         """Update the Keras model; restore the best weights if the params request it."""

@@ -160,6 +160,16 @@ class ImageParams(TrainingParams):
         return min(self.test_samples or self.available[1], self.available[1])
 
 
+class ClassifierParams(ImageParams):
+    """Params of trainings that can be tested after each epoch."""
+
+    untimed: ClassVar[frozenset[str]] = ImageParams.untimed | {"target_accuracy"}
+
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Test each epoch, and report the time until the test accuracy is this high"
+    )
+
+
 def check_recognise(recognise: int | None, data: image_sets.Images) -> None:
     """Raises RunFailed if the test set has no such image: only the worker knows the data that it found."""
     if recognise is not None and recognise >= len(data.test_labels):
@@ -266,11 +276,14 @@ class Network:
             data = self.load(Settings(data_dir=context.data_dir), params.data)
             data = data.limited(params.train_samples, params.test_samples)
             check_recognise(params.recognise, data)
-            one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
+            classes = np.eye(len(data.classes), dtype=np.float32)
+        target = getattr(params, "target_accuracy", None)
         keras = context.framework.keras
         return Plan(
             make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile, params.optimizer),
-            train=Dataset(data.train_images, one_hot),
+            train=Dataset(data.train_images, classes[data.train_labels]),
+            test=None if target is None else Dataset(data.test_images, classes[data.test_labels]),
+            target_accuracy=target,
             data=data.origin,
             params=data.params,
             flops_per_sample=self.flops_per_sample,

@@ -14,6 +14,7 @@ operations.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,9 +44,13 @@ def trial_seed(seed: int, trial: int) -> int:
 
 
 def trial_result(
-    seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any], start_loss: float | None = None
+    seed: int,
+    epochs: Sequence[Epoch],
+    judged: Mapping[str, Any],
+    start_loss: float | None = None,
+    target: float | None = None,
 ) -> Trial:
-    """`judged`: the trial's `TrainingOutcome.training`."""
+    """`judged`: the trial's `TrainingOutcome.training`. `target`: the accuracy to reach."""
     return Trial(
         seed=seed,
         epochs=len(epochs),
@@ -54,7 +59,17 @@ def trial_result(
         highest_loss=max(epoch.loss for epoch in epochs),
         accuracy=judged.get("accuracy"),
         wrong=judged.get("wrong"),
+        **_to_accuracy(epochs, target),
     )
+
+
+def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any]:
+    """The epochs up to the first with the target; empty without a target, and if none has it."""
+    for count, epoch in enumerate(epochs, 1):
+        if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
+            time_s = math.fsum(each.time_s for each in epochs[:count])
+            return {"epochs_to_accuracy": count, "time_to_accuracy_s": time_s}
+    return {}
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
@@ -243,8 +258,9 @@ class TrainingOutcome:
 class Plan:
     """`make(jit_compile)` returns a new compiled Keras model with new weights; `judge` evaluates a trained model.
 
-    `judge` may write files to `context.artifacts`. With `steps_per_epoch` None an epoch uses every sample once. Without
-    `validation`, the `validation_share` of `train` is held out, drawn by the seed.
+    `judge` may write files to `context.artifacts`. With `target_accuracy`, every epoch is tested on `test`. With
+    `steps_per_epoch` None an epoch uses every sample once. Without `validation`, the `validation_share` of `train` is
+    held out, drawn by the seed.
     """
 
     make: Callable[[JitCompile], Any]
@@ -252,6 +268,8 @@ class Plan:
     data: DataOrigin
     judge: Callable[[Any, Trainer], TrainingOutcome]
     validation: Dataset | None = None
+    test: Dataset | None = None
+    target_accuracy: float | None = None
     steps_per_epoch: int | None = None
     amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
@@ -314,7 +332,8 @@ class ModelTraining:
         self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         self._timed = StepCounter.of(self._model)
-        first = trial_result(self._context.seed, epochs, outcome.training, self._losses.start)
+        target = self._plan.target_accuracy
+        first = trial_result(self._context.seed, epochs, outcome.training, self._losses.start, target)
         self._training = Training(
             epochs=epochs,
             start_loss=self._losses.start,
@@ -322,7 +341,8 @@ class ModelTraining:
             data=self._plan.data,
             callbacks=callbacks.events,
             best_epoch=callbacks.best_epoch,
-            trials=[first, *further] if further else [],
+            trials=[first, *further] if further or target is not None else [],
+            target_accuracy=target,
             **(outcome.training | mean_over_trials([first, *further])),
         )
         return self._training
@@ -418,7 +438,7 @@ class ModelTraining:
         spent_s: float = 0.0,
         noise: HostNoise | None = None,
     ) -> tuple[list[Epoch], Callbacks]:
-        callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
+        callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation, plan.test)
         steps = _steps_per_epoch(plan, trainer.batch_size)
         tail = plan.steps_per_epoch is None and len(plan.train) % trainer.batch_size >= trainer.replicas
         epochs = Epochs(
@@ -435,7 +455,8 @@ class ModelTraining:
         losses, began_s = self._new_losses(), time.perf_counter()
         losses.add(finite(trainer.steps(1), f"in the first step of trial {index + 1}"), 1)
         epochs, _ = self._train(plan, model, trainer, trial=index, done=1, spent_s=time.perf_counter() - began_s)
-        found = trial_result(seed, epochs, plan.judge(model, trainer).training, losses.start)
+        judged = plan.judge(model, trainer).training
+        found = trial_result(seed, epochs, judged, losses.start, plan.target_accuracy)
         del model, trainer
         gc.collect()  # graphs contain reference cycles and keep the data on the device
         return found

@@ -31,7 +31,8 @@ class Schedule:
 
     def in_all(self, params: TrainingParams) -> float:
         """Samples of all trainings of a job. Evaluated samples count as the share of a training step that they take."""
-        of_epochs = params.epochs * (self.trained + _FORWARD * self.validated)
+        each_tested = self.tested if getattr(params, "target_accuracy", None) is not None else 0
+        of_epochs = params.epochs * (self.trained + _FORWARD * (self.validated + each_tested))
         return params.trials * (of_epochs + _FORWARD * self.tested)
 
 

@@ -194,6 +194,50 @@ def test_a_trial_equals_a_job_with_its_seed(context: Context) -> None:
     assert second.loss != pytest.approx(first.loss, rel=1e-3)
 
 
+def _of_digits(context: BuildContext, **params: Any) -> Training:
+    mnist = workload("mnist_cnn")
+    asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 512, "test_samples": 128}
+    context.framework.seed(context.seed)
+    training = mnist.build(validate_params(mnist, asked | params), context)
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.5, 0.25)
+    assert found is not None
+    return found
+
+
+def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(context: Context) -> None:
+    training = _of_digits(context(), epochs=4, trials=2, target_accuracy=0.4)
+    assert training.target_accuracy == 0.4
+    first, second = training.trials
+    tested = [epoch.test_accuracy for epoch in training.epochs]
+    assert None not in tested
+    assert tested[-1] == pytest.approx(first.accuracy)
+    count = next(number for number, accuracy in enumerate(tested, 1) if (accuracy or 0.0) >= 0.4)
+    assert first.epochs_to_accuracy == count
+    assert first.time_to_accuracy_s == pytest.approx(sum(epoch.time_s for epoch in training.epochs[:count]))
+    assert first.time_to_accuracy_s >= 0.75  # compiling and the first execution count
+    assert second.epochs_to_accuracy in (1, 2, 3, 4)
+
+
+def test_an_accuracy_that_is_not_reached_has_no_time(context: Context) -> None:
+    training = _of_digits(context(), epochs=1, target_accuracy=1.0)
+    [trial] = training.trials
+    assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
+    assert training.epochs[0].test_accuracy is not None
+
+
+def test_without_a_target_epochs_are_not_tested(context: Context) -> None:
+    training = _of_digits(context(), epochs=1)
+    assert (training.trials, training.target_accuracy) == ([], None)
+    assert training.epochs[0].test_accuracy is None
+
+
+def test_testing_each_epoch_does_not_change_the_training(context: Context) -> None:
+    tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 0.9}, {}))
+    assert [epoch.loss for epoch in tested.epochs] == pytest.approx([epoch.loss for epoch in plain.epochs], rel=1e-3)
+
+
 @pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
 def test_fields_that_use_the_validation_loss_need_a_validation(name: str) -> None:
     value = True if name == "best_weights" else 2

@@ -217,7 +217,7 @@ class AlarmWatch:
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
-        """Returns the new job; None if its key is revoked, or if another Dyno ran it. Raises as `submission.submit` does."""
+        """The new job; None if its key is revoked or another Dyno ran it. Raises as `submission.submit` does."""
         job = await self._state.jobs.get(job_id)
         viewer = await self._viewer(job.owner)
         if viewer is None or job.imported is not None:

@@ -23,7 +23,7 @@ from dyno.models.comparison import Comparative, CompareHow
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job
 from dyno.models.result import Metric, Phases, Result
-from dyno.workloads.contract import Params
+from dyno.workloads.contract import Workload
 
 _HOUR_S = 3600.0
 _HOW = CompareHow()  # the default margin and confidence
@@ -54,31 +54,34 @@ def is_rate(metric: Metric) -> bool:
 
 
 def _comparable(
-    found: Sequence[DeviceResult], params: type[Params]
+    found: Sequence[DeviceResult], workload: Workload, metric: str
 ) -> tuple[list[DeviceResult], list[advice.NotRanked]]:
     """The results of the same work as most of them, and why the others aren't ranked."""
     groups = defaultdict[tuple[Any, ...], list[DeviceResult]](list)
     for each in sorted(found, key=lambda one: one.job.created_at, reverse=True):
         for first, *_ in list(groups.values()):
-            if not _other_work(first, each, params):
+            if not _other_work(first, each, workload, metric):
                 groups[(first.name,)].append(each)
                 break
         else:
             groups[(each.name,)].append(each)
     most = max(groups.values(), key=len, default=[])
     return most, [
-        _of_other_work(most[0], each, params) for group in groups.values() if group is not most for each in group
+        _of_other_work(most[0], each, workload, metric)
+        for group in groups.values()
+        if group is not most
+        for each in group
     ]
 
 
-def _other_work(first: DeviceResult, other: DeviceResult, params: type[Params]) -> list[str]:
+def _other_work(first: DeviceResult, other: DeviceResult, workload: Workload, metric: str) -> list[str]:
     entries = [compare_results.ComparisonEntry(each.job, each.result) for each in (first, other)]
-    free = params.how | params.untimed
+    free = workload.params.how | workload.untimed_for(metric)
     return [each.field for each in compare_results.differences(entries) if compare_results.changes_work(each, free)]
 
 
-def _of_other_work(first: DeviceResult, each: DeviceResult, params: type[Params]) -> advice.NotRanked:
-    fields = ", ".join(_other_work(first, each, params))
+def _of_other_work(first: DeviceResult, each: DeviceResult, workload: Workload, metric: str) -> advice.NotRanked:
+    fields = ", ".join(_other_work(first, each, workload, metric))
     reason = f"{each.job.id} isn't comparable with {first.job.id}: they differ in {fields}"
     return advice.NotRanked(device=each.name, reason=reason)
 
@@ -94,9 +97,9 @@ class RankedDevices:
     notes: list[str]
 
 
-def ranked(chosen: Sequence[DeviceResult], params: type[Params], metric: str, now: datetime) -> RankedDevices:
-    """Rank the devices by results that have the metric; `params` are those of the workload."""
-    found, not_ranked = _comparable(chosen, params)
+def ranked(chosen: Sequence[DeviceResult], workload: Workload, metric: str, now: datetime) -> RankedDevices:
+    """Rank the devices by results that have the metric."""
+    found, not_ranked = _comparable(chosen, workload, metric)
     by_name = {each.name: each for each in found}
     figures = _figures(found, metric)
     order = _order(figures["per_s"])
@@ -115,7 +118,7 @@ _Figures = Mapping[advice.Criterion, dict[str, Metric]]  # by device; empty for 
 def _figures(found: Sequence[DeviceResult], metric: str) -> _Figures:
     figures: _Figures = {"per_s": {}, "per_joule": {}, "per_currency": {}}
     for each in found:
-        rate = compare_results.metric_named(each.result, metric)
+        rate = each.result.metric(metric)
         assert rate is not None, "the results were chosen by it"
         figures["per_s"][each.name] = rate
         if (of_energy := _per_joule(each.result, rate)) is not None:

@@ -59,7 +59,7 @@ class _Asked:
             filled = fill_defaults(spec, validate_params(workload, spec.params, spec.replicas, spec.framework))
         except InvalidSpec:  # of another version
             return False
-        free = workload.params.how | workload.params.untimed
+        free = workload.params.how | workload.untimed_for(self.metric)
         return not any(
             compare_results.changes_amount(each, free) for each in compare_results.spec_differences([own, filled])
         )
@@ -93,8 +93,9 @@ async def show(state: dependencies.StateDep, wanted: Annotated[AdviceFilter, Que
             not_ranked.append(found)
         else:
             chosen.append(found)
-    params = asked.resolved.workload.params
-    ranked = await anyio.to_thread.run_sync(device_advice.ranked, chosen, params, asked.metric, datetime.now(UTC))
+    ranked = await anyio.to_thread.run_sync(  # in a thread: it imports SciPy
+        device_advice.ranked, chosen, asked.resolved.workload, asked.metric, datetime.now(UTC)
+    )
     return Advice(
         workload=wanted.workload,
         params=asked.resolved.spec.params,
@@ -149,8 +150,7 @@ async def _candidates(state: State, asked: _Asked) -> tuple[_Candidates, int, bo
         figures = await read_result_summaries(state.client, state.settings, [job.id for job in same])
         for job, each in zip(same, figures, strict=True):
             if each is not None and job.worker is not None:
-                device = f"{job.worker.device.partition('@')[0]}@{job.worker.host}"
-                found.setdefault(device, []).append((job, each))
+                found.setdefault(job.worker.full_device, []).append((job, each))
         if cursor is None:
             break
     return found, read, cursor is not None

@@ -10,7 +10,7 @@ import pytest
 
 from dyno.errors import InvalidComparison
 from dyno.measure.accuracy_metric import with_accuracy
-from dyno.measure.compare_results import ComparisonEntry, compare, metric_named
+from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareHow, Comparison
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads.mnist_cnn import WORKLOAD
@@ -31,7 +31,7 @@ def trained(accuracies: Sequence[float]) -> ComparisonEntry:
 
 def compared(*entries: ComparisonEntry, margin: float = 0.02) -> Comparison:
     how = CompareHow(metric="test_accuracy", margin=margin)
-    return compare(how, entries, WORKLOAD.params, datetime.now(UTC))
+    return compare(how, entries, WORKLOAD, datetime.now(UTC))
 
 
 def test_a_difference_beyond_the_seeds_is_real() -> None:
@@ -77,7 +77,7 @@ def reaching(seconds: Sequence[float | None], target: float = 0.98, batch_size: 
 def test_times_to_an_accuracy_are_compared_over_the_seeds_even_with_other_batches() -> None:
     slow, fast = reaching([20.0, 21.0, 19.0]), reaching([10.0, 10.5, 9.5], batch_size=1024)
     how = CompareHow(metric="time_to_accuracy_0.98")
-    ratio = compare(how, [slow, fast], WORKLOAD.params, datetime.now(UTC)).results[1].ratio
+    ratio = compare(how, [slow, fast], WORKLOAD, datetime.now(UTC)).results[1].ratio
     assert ratio is not None
     assert (ratio.verdict, ratio.value) == ("FASTER", pytest.approx(2.0))
     assert ratio.low is not None
@@ -85,12 +85,12 @@ def test_times_to_an_accuracy_are_compared_over_the_seeds_even_with_other_batche
 
 def test_a_trial_that_did_not_reach_it_is_never_averaged_away() -> None:
     entry = reaching([10.0, None, 9.5])
-    metric = metric_named(entry.result, "time_to_accuracy_0.98")
+    metric = entry.result.metric("time_to_accuracy_0.98")
     assert metric is not None
     assert (metric.value, metric.by_run) == (None, [])
     assert str(metric.reason).startswith("1 of 3 trials didn't reach an accuracy of 0.98")
     how = CompareHow(metric="time_to_accuracy_0.98")
-    found = compare(how, [entry, reaching([20.0, 21.0])], WORKLOAD.params, datetime.now(UTC)).results[1].ratio
+    found = compare(how, [entry, reaching([20.0, 21.0])], WORKLOAD, datetime.now(UTC)).results[1].ratio
     assert found is not None
     assert (found.verdict, found.value) == ("INCONCLUSIVE", None)
 
@@ -98,7 +98,7 @@ def test_a_trial_that_did_not_reach_it_is_never_averaged_away() -> None:
 def test_different_targets_are_not_compared() -> None:
     how = CompareHow(metric="time_to_accuracy_0.98")
     with pytest.raises(InvalidComparison):
-        compare(how, [reaching([10.0, 11.0]), reaching([5.0, 6.0], 0.9)], WORKLOAD.params, datetime.now(UTC))
+        compare(how, [reaching([10.0, 11.0]), reaching([5.0, 6.0], 0.9)], WORKLOAD, datetime.now(UTC))
 
 
 def test_a_result_without_an_accuracy_stays_as_it_is() -> None:

@@ -42,7 +42,7 @@ def on(
 
 
 def advised(*chosen: DeviceResult, metric: str = "throughput") -> RankedDevices:
-    return ranked(chosen, WORKLOAD.params, metric, datetime.now(UTC) + timedelta(seconds=60))
+    return ranked(chosen, WORKLOAD, metric, datetime.now(UTC) + timedelta(seconds=60))
 
 
 def test_devices_are_ranked_by_their_rate_with_the_ratio_of_a_comparison() -> None:

@@ -125,3 +125,20 @@ async def test_a_look_reads_only_the_series_with_new_results(
     for _ in range(2):
         await watch.look("matmul")
     assert looked == [3]
+
+
+async def test_jobs_of_another_dyno_are_not_rerun(
+    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]]
+) -> None:
+    jobs = results(150, STEP)
+    exported = {"limit": len(jobs), "format": "jsonl"}
+    lines = http.get("/v1/results", params=exported).raise_for_status().content
+    for job in jobs:
+        http.delete(f"/v1/jobs/{job}").raise_for_status()
+    headers = {"Content-Type": "application/x-ndjson"}
+    report = http.post("/v1/results/import", content=lines, headers=headers).raise_for_status().json()
+    assert report["imported"] == len(jobs)
+    await watch.look("matmul")
+    [alarm] = http.get("/v1/history", params={"limit": len(jobs)}).json()["alarms"]
+    assert (alarm["state"], alarm["rerun"]) == ("new", None)
+    assert reruns(http, 150) == []

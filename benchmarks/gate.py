@@ -29,6 +29,13 @@ Taken = Mapping[str, Sequence[Result]]
 
 def main(jobs: int = JOBS) -> None:
     taken: dict[str, list[Result]] = {code: [] for code in REPEATS}
+    try:
+        _measure(jobs, taken)
+    finally:
+        write("gate", "How often is a gate wrong?", lines(taken))
+
+
+def _measure(jobs: int, taken: dict[str, list[Result]]) -> None:
     with own_dyno() as client:
         saved = client.run(spec(REPEATS["the same"]))
         client.save_baseline(NAME, saved.job, metric=METRIC, margin=MARGIN)
@@ -36,7 +43,6 @@ def main(jobs: int = JOBS) -> None:
             for code in list(REPEATS)[:: 1 if number % 2 == 0 else -1]:
                 taken[code].append(_gated(client, code))
                 print(f"{number + 1} of {jobs}, {code}: {outcome(taken[code][-1]).outcome}", flush=True)
-    write("gate", "How often is a gate wrong?", lines(taken))
 
 
 def spec(repeats: int, **fields: JsonValue) -> Spec:

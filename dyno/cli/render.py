@@ -23,13 +23,14 @@ from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
 from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
 from dyno.measure.warning_codes import CODES
+from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Job
 from dyno.models.job_schedule import JobSchedule
-from dyno.models.result import Artifact, Metric, Result, Training
+from dyno.models.result import Artifact, Metric, Result, Training, Verdict
 from dyno.models.sweep import PARAM, Sweep, SweepSummary, in_words
 
 Cells = Sequence[str | None]
@@ -127,9 +128,9 @@ def _fraction(job: Job) -> float:
 _COLOURS = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}
 
 
-def result(console: Console, answer: Result, *, verbose: bool = False) -> None:
-    """Print a result: its headline, the verdict, and what to do if that isn't `trusted`. `verbose`: all of it."""
-    if verbose:
+def result(console: Console, answer: Result, more: str | None = None) -> None:
+    """Print a result. `more`: the command that prints all of it; then only the headline, the verdict and what to do."""
+    if more is None:
         return _whole_result(console, answer)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     say(f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})")
@@ -138,13 +139,20 @@ def result(console: Console, answer: Result, *, verbose: bool = False) -> None:
         say(_accuracy_line(answer.training))
     if answer.baseline:
         _baseline_outcome(console, answer.baseline)
-    grave = [warning for warning in answer.warnings if warning.severity != "C"]
-    _verdict(console, answer, f" ({', '.join(each.code for each in grave)})" if grave else "")
-    for warning in grave[:1]:
+    why = "" if answer.verdict is Verdict.TRUSTED else reasons(answer)
+    _verdict(console, answer, f" ({why})" if why else "")
+    for warning in [each for each in answer.warnings if each.severity != "C"][:1]:
         say(f"  {warning.message}")
         if warning.code in CODES:
             say(f"  {' '.join(CODES[warning.code].do.split())}")
-    say(f"job: {answer.job}, with all figures: dyno result {answer.job} --verbose")
+    say(f"job: {answer.job}" + (f", with all figures: {more}" if more else ""))
+
+
+def reasons(answer: Result) -> str:
+    """Why the verdict isn't higher."""
+    codes = [raised.code for raised in answer.warnings if raised.severity in "AB"]
+    few = ["fewer than five runs"] if len(answer.runs) < MIN_PROCESSES else []
+    return ", ".join(codes + [f"{code} unchecked" for code in answer.unchecked] + few)
 
 
 def _headline(answer: Result) -> str:

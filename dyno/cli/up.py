@@ -224,7 +224,7 @@ MNIST: dict[str, JsonValue] = {
 }
 
 
-def _show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
+def show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
     """Show the job, or raise if a process died: the demo doesn't restart processes, so its job would wait forever."""
     if (part := stack.dead()) is not None:
         raise errors.ServerUnavailable(f"{part.name} has ended")
@@ -242,19 +242,26 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
                 console.rule(f"POST {url}/v1/jobs  {spec['workload']}")
                 console.print_json(data=spec)
                 with render.live_progress(console) as show:
-                    result = client.run(spec, partial(_show_while_alive, stack, show))
-                render.result(console, result)
+                    result = client.run(spec, partial(show_while_alive, stack, show))
+                render.result(console, result, "")
         console.rule()
         console.print("The demo has stopped its Dyno. `dyno up` starts one that keeps running, on port 8000.")
 
 
 @contextmanager
-def temporary_dyno(device: str) -> Iterator[str]:
-    """The URL of a Dyno with one worker that lasts for the block and keeps nothing. Raises as `run_stack` does."""
-    with run_stack(port=0, data_dir=None, devices=[device], say=lambda said: None) as (stack, url):
+def temporary_dyno(device: str) -> Iterator[tuple[Stack, str]]:
+    """The processes and the URL of a Dyno with one worker that lasts for the block and keeps nothing.
+
+    device: an id or a kind; "any" is the CPU. Raises WrongSettings if DYNO_REDIS_URL names a Redis, whose jobs the
+    worker would take, and as `run_stack` does.
+    """
+    if load_settings().redis_url:
+        raise WrongSettings("unset DYNO_REDIS_URL: a Dyno for one job has a server of its own")
+    devices = ["cpu" if device == "any" else device]
+    with run_stack(port=0, data_dir=None, devices=devices, say=lambda said: None) as (stack, url):
         with Client(url) as client, error_console.status("starting a Dyno for this job"):
             wait_ready(stack, client, want_devices=1)
-        yield url
+        yield stack, url
 
 
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"

@@ -20,7 +20,7 @@ IN_WORDS = {
     Comparative.FASTER: "better than the base",
     Comparative.SLOWER: "worse than the base",
     Comparative.SAME: "the same as the base, within the margin",
-    Comparative.INCONCLUSIVE: "these runs don't tell",
+    Comparative.INCONCLUSIVE: "more runs are needed",
 }
 
 
@@ -40,12 +40,12 @@ async def show(
     comparison = await compare_results_of(asked, state)
     names = result_names(comparison)
     links = {each: urlencode([*(("job", one) for one in job), ("base", each)]) for each in job}
+    drawn = [row.ratio and pictures.ratio(row.ratio, comparison.margin) for row in comparison.results]
     context = {
         "comparison": comparison,
-        "rows": list(zip(comparison.results, names, strict=True)),
-        "base_name": names[comparison.base],
+        "rows": list(zip(comparison.results, names, drawn, strict=True)),
+        "names": names,
         "picture": pictures.compared(comparison, names),
-        "ratios": [row.ratio and pictures.ratio(row.ratio, comparison.margin) for row in comparison.results],
         "in_words": IN_WORDS,
         "links": links,
     }

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from dyno.errors import InvalidKey
 from dyno.models.api_key import NewKey
 from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
-from service.dashboard.forms import as_spec, read_form
+from service.dashboard.forms import read_form
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.dependencies import StateDep
 from service.routes import fleet as fleet_routes
@@ -60,14 +60,12 @@ async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Re
     given = await read_form(request, state.settings)
     created = refused = None
     try:
-        asked = validate_model(NewKey, as_spec(given), [], InvalidKey)
+        asked = validate_model(NewKey, given, [], InvalidKey)
         created = await key_routes.create(asked, state, caller, Response())
     except InvalidKey as invalid:
         refused = "; ".join(f"{error.pointer.strip('/')}: {error.detail}" for error in invalid.errors)
     context = {"keys": await state.keys.list(), "created": created, "refused": refused}
-    response = page(request, caller, "keys.html", context, 422 if refused else 201)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return page(request, caller, "keys.html", context, 422 if refused else 201)
 
 
 @router.post("/keys/{key_id}/revoke")

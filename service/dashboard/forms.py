@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
+from dyno.errors import FieldError, InvalidSpec
 from dyno.settings import Settings
 from service import validation
 from service.problems import MalformedBody
@@ -28,14 +29,17 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
 
 
 def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The spec that the fields describe."""
+    """The spec that the fields describe. Raises InvalidSpec for a field that is below one with a value."""
     document: dict[str, Any] = {}
     for path, text in fields.items():
         *parents, name = path.split(".")
         at = document
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[name] = _labels(text) if path == "labels" else _value(text.strip())
+            if not isinstance(at, dict):
+                wrong = FieldError("/" + path.replace(".", "/"), "conflict", f"{parent} has a value already")
+                raise InvalidSpec([wrong])
+        at[name] = _labels(text) if path == "labels" else as_value(text.strip())
     return document
 
 
@@ -45,8 +49,9 @@ def _labels(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
 
 
-def _value(text: str) -> Any:
+def as_value(text: str) -> Any:
+    """A text that is JSON as its value, else the text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

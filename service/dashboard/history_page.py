@@ -15,6 +15,7 @@ from service.dependencies import StateDep
 
 router = APIRouter(prefix="/history", include_in_schema=False, route_class=PageRoute)
 
+FILTERS = ("workload", "device", "label", "metric", "cursor")
 MOST_SERIES = 24  # of a page, those with the newest results
 
 
@@ -57,7 +58,7 @@ async def acknowledge(
     alarm_id: Annotated[str, Path(max_length=100)], request: Request, state: StateDep, caller: CallerDep
 ) -> Response:
     """Acknowledge an alarm of the history that the query selects."""
-    known: dict[str, Any] = dict(request.query_params)
+    known: dict[str, Any] = {name: value for name, value in request.query_params.items() if name in FILTERS}
     found = await result_history.read_history(state, **{"metric": None, **known})
     alarm = await result_history.acknowledge(state, alarm_id, found)
     audit("alarm-acknowledged", caller.name, alarm=alarm.id)

@@ -14,7 +14,7 @@ from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import read_log
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.dashboard import pictures
-from service.dashboard.rendering import PageRoute, page, see_other, selector_text, unusual_params
+from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
 from service.dependencies import JobId, StateDep
 from service.routes import jobs as job_routes
 from service.state import State
@@ -34,11 +34,15 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
         "job": job,
         "log": (await read_log(state.client, state.settings, job_id, 0, state.jobs.viewer)).text[-LOG_CHARACTERS:],
         "unusual": partial(unusual_params, state.workloads),
-        "commands": commands(job, str(request.base_url).rstrip("/")),
+        "commands": commands(job, str(request.base_url).rstrip("/"), caller.key is not None),
+        "unreadable": None,
         "result": None,
     }
     if job.status is Status.SUCCEEDED:
-        context |= await _of_result(state, job_id)
+        try:
+            context |= await _of_result(state, job_id)
+        except (NoResult, RecordUnreadable) as error:
+            context["unreadable"] = error.detail
     return page(request, caller, "job.html", context)
 
 
@@ -73,17 +77,16 @@ async def _samples(state: State, job_id: str) -> list[RunSamples]:
     return [run for run in found if run.case == found[0].case and run.arm in (None, "first")]
 
 
-def commands(job: Job, url: str) -> dict[str, str]:
+def commands(job: Job, url: str, needs_key: bool) -> dict[str, str]:
     """What repeats the job, by the name of the tool."""
-    spec = job.spec
+    spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
+    again = {"dyno": f"dyno rerun {job.id} --url {url}"}
     if isinstance(spec, InterleavedSpec):
-        return {"curl": f"curl -sS -X POST {url}/v1/jobs/{job.id}/rerun", "dyno": f"dyno rerun {job.id}"}
-    document = {"workload": spec.workload, "params": spec.params, "framework": spec.framework}
-    document |= {"device": selector_text(spec.device), "measure": spec.measure.model_dump(mode="json")}
-    text = json.dumps(document)
-    curl = f"curl -sS {url}/v1/jobs -H 'Content-Type: application/json' -d {shlex.quote(text)}"
+        return {"curl": f"curl -sS -X POST {url}/v1/jobs/{job.id}/rerun{key}", **again}
+    document = {"workload": spec.workload, **spec.model_dump(mode="json", exclude_defaults=True, exclude={"webhook"})}
+    curl = f"curl -sS {url}/v1/jobs{key} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(document))}"
     python = f'import dyno\n\nwith dyno.Client("{url}") as client:\n    print(client.run({document!r}).metrics[0])'
-    return {"curl": curl, "dyno": f"dyno rerun {job.id} --url {url}", "Python": python}
+    return {"curl": curl, **again, "Python": python}
 
 
 @router.post("/cancel")

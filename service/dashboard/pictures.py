@@ -235,16 +235,16 @@ def ratio(of: Ratio, margin: float) -> Markup | None:
     """A ratio with its interval on a logarithmic axis; the band holds ratios that count as the same."""
     if of.value is None or of.value <= 0:
         return None
-    known = [of.value, of.low or of.value, of.high or of.value, 1 / (1 + margin), 1 + margin]
-    values = [math.log(each) for each in known if each > 0]
+    known = [of.value, of.low, of.high, 1 / (1 + margin), 1 + margin]
+    values = [math.log(each) for each in known if each is not None and each > 0]
     along = scale(values, 12, WIDTH / 2 - 12, "1")
     picture = Picture(f"{of.value:.4g} times as good", 50, WIDTH / 2)
     low, high = along.place(-math.log1p(margin)), along.place(math.log1p(margin))
     picture.add("rect", "band", f"within {100 * margin:g} %: the same", x=low, width=high - low, y=4, height=24)
     picture.add("line", "axis", x1=along.place(0), x2=along.place(0), y1=2, y2=30)
-    if of.low and of.high:
-        bounds = {"x1": along.place(math.log(of.low)), "x2": along.place(math.log(of.high))}
-        picture.add("line", "interval", y1=16, y2=16, **bounds)
+    if of.low is not None and of.high is not None and of.high > 0:
+        start = along.place(math.log(of.low)) if of.low > 0 else along.start
+        picture.add("line", "interval", y1=16, y2=16, x1=start, x2=along.place(math.log(of.high)))
     picture.add("circle", "dot", cx=along.place(math.log(of.value)), cy=16, r=5)
     for each in (1.0, of.value):
         if each == 1.0 or abs(along.place(math.log(each)) - along.place(0)) > 36:

@@ -31,7 +31,7 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 # With "no-referrer", browsers would send "Origin: null" with the page's own forms.
-_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Cache-Control": "no-cache, private"}
+_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 SIGNS = {"trusted": "✓", "indicative": "~", "untrusted": "✗"}
 
 
@@ -115,7 +115,8 @@ class PageRoute(APIRoute):
             try:
                 return await answer(request)
             except problems.NotAuthorized:
-                wanted = request.url.path if request.method == "GET" else "/"
+                query = f"?{request.url.query}" if request.url.query else ""
+                wanted = f"{request.url.path}{query}" if request.method == "GET" else "/"
                 return see_other(f"/login?next={quote(wanted)}")
             except (DynoError, RequestValidationError) as error:
                 return await error_page(request, error)

@@ -1,13 +1,14 @@
 """Log in with an API key, and out. The key is the session: its cookie meets the same checks as a bearer token.
 
-The cookie isn't readable by scripts, isn't sent with requests from other sites, and ends with the browser.
+Scripts can't read the cookie, and it ends with the browser. A browser sends it with links from other sites, but a
+change that another origin requests is refused (`anonymous_access.check_origin`).
 """
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from dyno.errors import LimitReached
-from service import anonymous_access, auth
+from service import anonymous_access, auth, problems
 from service.dashboard.forms import read_form
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.state import State
@@ -31,7 +32,8 @@ async def log_in(request: Request) -> Response:
     given = await read_form(request, state.settings)
     secret, following = given.get("key", "").strip(), _own_path(given.get("next", "/"))
     try:
-        known = await state.keys.admit(secret) is not None
+        with problems.hide_store_details():
+            known = await state.keys.admit(secret) is not None
     except LimitReached:  # a known key that sends too many requests
         known = True
     if not known:
@@ -39,7 +41,7 @@ async def log_in(request: Request) -> Response:
         return page(request, auth.Caller(), "login.html", {"next": following, "refused": refused}, 401)
     response = RedirectResponse(following, 303)
     is_https = request.url.scheme == "https"
-    response.set_cookie(auth.SESSION_COOKIE, secret, httponly=True, samesite="strict", secure=is_https)
+    response.set_cookie(auth.SESSION_COOKIE, secret, httponly=True, samesite="lax", secure=is_https)
     return response
 
 
@@ -49,7 +51,7 @@ async def log_out(request: Request) -> Response:
     """Forget the key."""
     anonymous_access.check_origin(request, request.app.state.opened.settings)
     response = see_other("/login")
-    response.delete_cookie(auth.SESSION_COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(auth.SESSION_COOKIE, httponly=True, samesite="lax")
     return response
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from dyno.models.job import Job, Status
 from dyno.models.result import Metric, Verdict
@@ -13,8 +13,10 @@ from dyno.store.records import RecordPage, read_result_summaries
 from service.auth import OWN, READ, CallerDep, requires
 from service.dashboard.rendering import PageRoute, page, unusual_params
 from service.dependencies import StateDep
+from service.problems import InvalidRequest
 from service.routes.jobs import JobFilter
 from service.state import State
+from service.validation import validate_model
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -54,7 +56,7 @@ async def jobs(
     state: StateDep,
     caller: CallerDep,
     workload: str = "",
-    status: Annotated[Status | None, Query()] = None,
+    status: Status | Literal[""] = "",
     device: str = "",
     label: str = "",
     cursor: str = "",
@@ -62,11 +64,12 @@ async def jobs(
     """All jobs, newest first, by the filters of the query."""
     given = {"workload": workload, "status": status, "device": device, "label": label, "cursor": cursor}
     known = {name: value for name, value in given.items() if value}
-    found = await state.jobs.list(**JobFilter.model_validate(known | {"limit": PAGE}).model_dump())
+    wanted = validate_model(JobFilter, known | {"limit": PAGE}, [], InvalidRequest)
+    found = await state.jobs.list(**wanted.model_dump())
     following = urlencode(known | {"cursor": found.next_cursor}) if found.next_cursor else None
     context = {
         "rows": await _rows(state, found.data),
-        "wanted": JobFilter.model_validate(known),
+        "wanted": wanted,
         "workloads": list(state.workloads),
         "statuses": list(Status),
         "next_page": following and f"/jobs?{following}",

@@ -1,6 +1,5 @@
 """Sweeps: a list, a form for a new one, and each with its table and its picture."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from dyno.models.sweep import PARAM
 from dyno.sweep_presets import presets
 from service import sweep_requests, sweep_results
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dashboard.forms import as_spec, read_form
+from service.dashboard.forms import as_spec, as_value, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.dependencies import StateDep
 from service.routes import sweeps as sweep_routes
@@ -77,16 +76,17 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
 
 def _document(given: Mapping[str, str]) -> dict[str, Any]:
     """The request that the form describes: a preset, or a workload with up to two axes."""
-    rounds = {"rounds": json.loads(given["rounds"])} if given.get("rounds", "").isdigit() else {}
+    rounds = {"rounds": as_value(given["rounds"])} if "rounds" in given else {}
     if given.get("preset"):
-        return {"preset": given["preset"], **rounds}
+        device = {"grid": {"device": [given["device"]]}} if "device" in given else {}
+        return {"preset": given["preset"], **device, **rounds}
     grid = {}
     for number in range(1, AXES + 1):
         axis, values = given.get(f"axis{number}", "").strip(), given.get(f"values{number}", "")
         if axis:
             known = axis in ("device", "framework", "precision", "replicas") or axis.startswith(PARAM)
             name = axis if known else f"{PARAM}{axis}"
-            grid[name] = [as_spec({"value": each})["value"] for each in values.split(",") if each.strip()]
+            grid[name] = [as_value(each.strip()) for each in values.split(",") if each.strip()]
     spec = {name: text for name, text in given.items() if name.partition(".")[0] in Spec.model_fields}
     return {"spec": as_spec(spec), "grid": grid, **rounds}
 

@@ -160,7 +160,7 @@ def test_a_code_that_this_version_no_longer_has_is_shown_as_it_was_stored() -> N
     stored = an_entry(times(2)).result.model_dump(mode="json")
     wide = {"code": "NOISY", "severity": "B", "message": "The interval over runs is ±7.27%.", "evidence": {}}
     read = Result.model_validate(stored | {"warnings": [wide], "unchecked": ["NOISY"]})
-    text = in_terminal(80, lambda console: result(console, read, verbose=True))
+    text = in_terminal(80, lambda console: result(console, read))
     assert "B NOISY: The interval over runs is ±7.27%." in text
     assert "unchecked: NOISY" in text
 
@@ -169,12 +169,12 @@ def test_a_result_predicts_the_next_one() -> None:
     based_on = BasedOn(runs=5, jobs=12)
     repeat = Repeat(low=2.4e11, high=2.6e11, based_on=based_on, clock_hz=3.98e9, elasticity=0.9)
     metric = a_metric().model_copy(update={"repeat": repeat})
-    text = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result, verbose=True))
+    text = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result))
     assert (
         "next throughput (95 %): 240 GFLOP/s to 260 GFLOP/s at 3.98 GHz, from 5 runs and 12 earlier results\n" in text
     )
     assert "next " not in in_terminal(240, lambda console: result(console, an_entry().result))
-    brief = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result))
+    brief = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result, "dyno result"))
     assert "next one 240 GFLOP/s to 260 GFLOP/s" in brief
 
 
@@ -183,12 +183,12 @@ def test_a_result_is_its_headline_verdict_and_what_to_do_about_the_gravest_warni
     grave = {"code": "NOISY_NEIGHBOUR", "severity": "B", "message": "Other processes used 9%.", "evidence": {}}
     light = {"code": "CACHE_RESIDENT", "severity": "C", "message": "It fits.", "evidence": {}}
     read = Result.model_validate(stored | {"warnings": [grave, light], "verdict": "indicative"})
-    text = in_terminal(240, lambda console: result(console, read))
-    assert "verdict: indicative (NOISY_NEIGHBOUR)\n  Other processes used 9%.\n" in text
+    text = in_terminal(240, lambda console: result(console, read, "dyno result X"))
+    assert "verdict: indicative (NOISY_NEIGHBOUR, fewer than five runs)\n  Other processes used 9%.\n" in text
     assert " ".join(CODES["NOISY_NEIGHBOUR"].do.split())[:60] in text
     assert "CACHE_RESIDENT" not in text
-    assert f"dyno result {read.job} --verbose" in text
-    assert "CACHE_RESIDENT" in in_terminal(240, lambda console: result(console, read, verbose=True))
+    assert f"job: {read.job}, with all figures: dyno result X" in text
+    assert "CACHE_RESIDENT" in in_terminal(240, lambda console: result(console, read))
 
 
 def in_terminal(width: int, show: Callable[[Console], None]) -> str:

@@ -19,27 +19,57 @@ function showProgress(event) {
     `${Math.round(100 * done)} %, run ${progress.run} of ${progress.runs}, ${progress.phase}${left}`;
 }
 
-// Replace what the page shows by what the server shows now; open parts stay open.
-async function refresh(live) {
-  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!response.ok) return;
+// Replace what the page shows by what the server shows now. Open parts stay open, and the focused link keeps the focus.
+async function refresh() {
+  const main = document.getElementById("main");
+  if (main.contains(document.activeElement) && document.activeElement.matches("select, input")) return true;
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  if (!response?.ok || response.redirected) return false;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const next = fresh.getElementById("main");
+  const open = [...main.querySelectorAll("details")].filter((each) => each.open).map((each) => each.querySelector("summary").textContent);
+  const focused = main.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  for (const each of next.querySelectorAll("details")) {
+    if (open.includes(each.querySelector("summary").textContent)) each.open = true;
+  }
   document.title = fresh.title;
-  document.getElementById("main").replaceWith(next);
-  const now = next.querySelector("[data-events]");
-  if (!now && live.source) live.source.close();
+  main.replaceWith(next);
+  if (focused) next.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  return true;
 }
 
-function follow(path) {
-  const live = { source: new EventSource(path), due: null };
-  const soon = () => {
-    live.due ??= setTimeout(() => { live.due = null; refresh(live); }, REFRESH_MS * (0.25 + Math.random() / 2));
-  };
+// A hidden tab follows nothing: a browser opens few connections to one server.
+const live = { source: null, due: null };
+
+function follow() {
+  const followed = document.querySelector("[data-events]");
+  if (!followed || live.source || document.hidden) return;
+  live.source = new EventSource(followed.dataset.events);
   live.source.addEventListener("progress", showProgress);
   live.source.addEventListener("status", soon);
-  window.addEventListener("pagehide", () => live.source.close());
 }
+
+function stop() {
+  live.source?.close();
+  live.source = null;
+}
+
+function soon() {
+  live.due ??= setTimeout(async () => {
+    live.due = null;
+    const done = await refresh();
+    if (!done) soon();
+    else if (!document.querySelector("[data-events]")) stop();
+  }, REFRESH_MS * (0.25 + Math.random() / 2));
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return stop();
+  if (document.querySelector("[data-events]")) soon();
+  follow();
+});
+window.addEventListener("pagehide", stop);
+window.addEventListener("pageshow", (event) => { if (event.persisted) { soon(); follow(); } });
 
 // The estimate of a form, as its fields stand.
 function estimate(form) {
@@ -47,20 +77,21 @@ function estimate(form) {
   let due = null;
   const ask = async () => {
     const response = await fetch(`${form.action}/estimate`, { method: "POST", body: new URLSearchParams(new FormData(form)) });
-    said.textContent = response.ok || response.status === 422 ? await response.text() : "";
+    const answers = !response.redirected && (response.ok || response.status === 422);
+    said.textContent = answers ? await response.text() : "";
   };
   form.addEventListener("input", () => { clearTimeout(due); due = setTimeout(ask, 400); });
   ask();
 }
 
 function moveInList(step) {
-  const links = [...document.querySelectorAll("main td:first-child a, main li > a")];
+  const links = [...document.querySelectorAll("main tbody td:nth-child(-n+2) > a, main li > a")];
   const at = links.indexOf(document.activeElement);
   links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input:not([type=checkbox]), select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "j" || event.key === "k") moveInList(event.key === "j" ? 1 : -1);
   if (event.key === "/") {
     const search = document.querySelector('[role="search"] select, [role="search"] input');
@@ -69,7 +100,6 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-const followed = document.querySelector("[data-events]");
-if (followed) follow(followed.dataset.events);
+follow();
 const form = document.querySelector("form[data-estimate]");
 if (form) estimate(form);

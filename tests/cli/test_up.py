@@ -26,7 +26,7 @@ from tests.cores import CORE, HERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
-WORDS = ("FLOP/s", "% of peak", "accuracy", "verdict: ", "--verbose")
+WORDS = ("FLOP/s", "% of peak", "accuracy", "verdict: ")
 README = (Path(__file__).parents[2] / "README.md").read_text()
 # Up to the verdict: what follows depends on the machine.
 [SHOWN] = re.findall(r"^```text\n(matmul on .*?^verdict:)", README, re.MULTILINE | re.DOTALL)

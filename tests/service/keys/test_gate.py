@@ -51,7 +51,8 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
 ) -> None:
     for constant in ("FRESH_S", "BELIEVED_S"):
         monkeypatch.setattr(f"service.anonymous_access.{constant}", 3600.0)
-    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks")
+    monkeypatch.setattr("service.sweep_stops.EVERY_S", 3600.0)  # and no other task of the service asks meanwhile
+    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks", schedules_every_s=3600)
     app, asked = create_app(settings), list[str]()
     with serve(app) as http:
         shared = app.state.opened.client.shared

@@ -157,7 +157,7 @@ def reasons(answer: Result) -> str:
 
 def _headline(answer: Result) -> str:
     """Such as `throughput 435.2 GFLOP/s (±0.9%), next one 425.5 GFLOP/s to 445.3 GFLOP/s, 84.2% of peak`."""
-    metric = next((each for each in answer.metrics if each.by_run), next(iter(answer.metrics), None))
+    metric = answer.headline
     if metric is None:
         return "no metrics"
     half = f" ({share})" if (share := _half_width(metric)) else ""

@@ -70,7 +70,7 @@ class SharedMetrics:
     def choose(self, requested: str | None, what: str) -> str:
         """The metric to compare: `requested`, or the first. `what` names such a metric in a message.
 
-        Raises NotComparable if there is none, and InvalidComparison if the requested metric can't be compared.
+        Raises NotComparable without such a metric, InvalidComparison if `requested` isn't one.
         """
         if not self.comparable:
             totals = f"{_words(self.totals)} would depend on the amount of work"

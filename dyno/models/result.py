@@ -425,6 +425,11 @@ class Result(Stored):
         "repeats the first. All other fields are the first spec's.",
     )
 
+    @property
+    def headline(self) -> Metric | None:
+        """The first metric with a figure for each run, else the first."""
+        return next((each for each in self.metrics if each.by_run), next(iter(self.metrics), None))
+
     def metric(self, name: str) -> Metric | None:
         """The metric of this name."""
         return next((each for each in self.metrics if each.name == name), None)

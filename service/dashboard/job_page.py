@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from dyno.errors import NoResult, RecordUnreadable
 from dyno.models.job import Job, Status
-from dyno.models.result import Metric, Result, RunSamples
+from dyno.models.result import RunSamples
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import read_log
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
@@ -48,7 +48,7 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
 
 async def _of_result(state: State, job_id: str) -> dict[str, Any]:
     result = await state.jobs.result(job_id)
-    metric = headline(result)
+    metric = result.headline
     taken = await _samples(state, job_id)
     epochs = result.training.epochs if result.training else []
     return {
@@ -61,11 +61,6 @@ async def _of_result(state: State, job_id: str) -> dict[str, Any]:
         "curves": [picture for figure in ("loss", "accuracy") if (picture := pictures.training(epochs, figure))],
         "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
     }
-
-
-def headline(result: Result) -> Metric | None:
-    """The first metric that has a figure for each run, else the first."""
-    return next((each for each in result.metrics if each.by_run), next(iter(result.metrics), None))
 
 
 async def _samples(state: State, job_id: str) -> list[RunSamples]:

@@ -1,4 +1,4 @@
-"""Schedules in the store: one job for each due time, whoever fires, and writes that lose nothing."""
+"""Schedules in the store: several APIs fire them, and each due time queues one job."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ DynoError
 ├── StoreUnfit         Redis runs, but its configuration can't keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
 │   └── DeviceBusy     another process uses the device; says which one
+├── HostNameTaken      another machine's workers have this host's name
 ├── FrameworkMissing   the framework isn't installed here
 ├── TracingMissing     tracing is on, and OpenTelemetry isn't installed here
 ├── DatasetDamaged     a data file exists, but its contents are wrong
@@ -162,6 +163,12 @@ class UnknownDevice(DynoError):
     code = "device-not-found"
 
 
+class KeyExpired(DynoError):
+    """The API key was created with an end, and that has passed."""
+
+    code = "key-expired"
+
+
 class UnknownKey(DynoError):
     code = "key-not-found"
 
@@ -253,6 +260,10 @@ class DeviceBusy(DeviceUnavailable):
         self.pid, self.command, self.job = pid, command, job
 
 
+class HostNameTaken(DynoError):
+    code = "host-name-taken"
+
+
 class FrameworkMissing(DynoError):
     code = "framework-missing"
 
@@ -312,5 +323,5 @@ class CommandExit(IntEnum):
 class WorkerExit(IntEnum):
     """Exit codes of `dyno worker`, which becomes a worker."""
 
-    NOT_STARTED = 3
+    NOT_STARTED = 3  # or ended, since another machine has taken this host's name
     DEVICE_GONE = 4  # the device disappeared after the start

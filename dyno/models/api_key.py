@@ -66,6 +66,11 @@ class NewKey(Model):
     high_priority: bool = Field(
         False, description="Whether the key may submit jobs of priority `high`; an admin key always may"
     )
+    expires_in_s: Limit | None = Field(
+        None,
+        description="Time until the key expires: the service then refuses it. Null: the key doesn't expire. "
+        "`limits.expires_in_s` is about the results of the key's jobs",
+    )
 
 
 class ApiKey(Stored):
@@ -80,6 +85,9 @@ class ApiKey(Stored):
         True, description="Whether the key may submit jobs of priority `high`; keys of older versions may"
     )
     created_at: AwareDatetime
+    expires_at: AwareDatetime | None = Field(
+        None, description="From then on the service refuses the key; null if it doesn't expire"
+    )
     last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
     revoked_at: AwareDatetime | None = None
 

@@ -35,10 +35,66 @@ local function allowed(status, event)
   return TRANSITIONS[(status or 'none') .. ' ' .. event] ~= nil
 end
 
+-- Fails unless this user may call the command with this key.
+local function check_right(command, name)
+  if not redis.acl_check_cmd(command, name) then
+    error({ err = 'NOPERM this user may not ' .. command .. ' ' .. name .. '; see deploy/redis/users.acl' })
+  end
+end
+
+-- Fails unless this user may call these commands and write these keys.
+local function check_rights(commands, names)
+  for index = 1, #commands do
+    check_right(commands[index], names[1])
+  end
+  if not redis.acl_check_cmd('DEL', unpack(names)) then -- one call, as each takes 0.4 us
+    for _, name in ipairs(names) do
+      check_right('DEL', name)
+    end
+  end
+end
+
+-- Redis keeps what a failed script has written. So before its first write, each script with a transition checks the
+-- rights to `commands`, which it hasn't called until then, to the keys of all transitions, and to further keys. Else a
+-- job whose record and indexes disagree would be lost.
+local has_rights = false
+local function require_rights(commands, ...)
+  if has_rights then
+    return
+  end
+  local at = NAMESPACE .. ':'
+  check_rights(commands, {
+    at .. 'job:', at .. 'job::events', at .. 'job::result', at .. 'job::samples', at .. 'job::log', at .. 'job::partial',
+    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due',
+    at .. 'jobs:webhooks:owner:', at .. 'events', at .. 'expiring', at .. 'queue:', at .. 'queues', at .. 'resting',
+    at .. 'class:', at .. 'classes:', at .. 'passed:', at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
+  })
+  has_rights = true
+end
+
+-- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
+-- pcall: an error in a count must not prevent a transition.
+local function count(by, ...)
+  redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)
+end
+
 -- Identifies the attempt in the events of its claim and its end, so that readers can match the two.
 -- `claim` is a digest of the token, because the token is secret.
 local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
+end
+
+-- A value of another type in the place of a stream is replaced: it would keep jobs from ending.
+local function add_entry(stream, kept, fields)
+  local added = redis.pcall('XADD', stream, 'MAXLEN', '~', kept, '*', unpack(fields))
+  if type(added) == 'table' and added.err then
+    if not string.find(added.err, 'WRONGTYPE', 1, true) then
+      error(added)
+    end
+    redis.call('DEL', stream)
+    redis.call('XADD', stream, '*', unpack(fields))
+    count(1, 'repaired', 'stream')
+  end
 end
 
 -- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
@@ -50,8 +106,8 @@ local function append_event(id, event, status, version, owner, detail, more)
       fields[#fields + 1] = text
     end
   end
-  redis.call('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
-  redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
+  add_entry(key('job', id, 'events'), JOB_EVENTS_KEPT, fields)
+  add_entry(key('events'), ALL_EVENTS_KEPT, fields)
 end
 
 local function fields_of(entry)
@@ -93,12 +149,6 @@ local function drop_progress(id)
     end
     redis.pcall('XDEL', stream, unpack(dropped))
   end
-end
-
--- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
--- pcall: an error in a count must not prevent a transition.
-local function count(by, ...)
-  redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)
 end
 
 -- Counts a reading in a histogram; does nothing if `seconds` is nil.
@@ -264,10 +314,12 @@ local function note_for_owner(owner, id, before, after, started_at)
 end
 
 -- Every change of a record goes through here. `before`: its status so far (nil for a new job). `fields`: other changes;
--- for a new job, the whole record.
+-- for a new job, the whole record. A caller changes the record first, and drops the lease or leaves the queue last: then
+-- an error in between leaves what expire.lua, a claim or audit.lua repairs.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
+  assert(has_rights or before == after, 'rights unchecked')
   fields.status = after
   if done and before ~= after then
     fields.finished_at = fields.finished_at or NOW_S -- an imported job has its own
@@ -284,10 +336,10 @@ local function change(id, event, before, fields, detail, more)
     record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook')
   end
   if before ~= after then
+    redis.call('ZADD', key('jobs', 'status', after), record[1], id)
     if before then
       redis.call('ZREM', key('jobs', 'status', before), id)
     end
-    redis.call('ZADD', key('jobs', 'status', after), record[1], id)
     if record[2] then
       note_for_owner(record[2], id, before, after, record[3])
     end
@@ -295,6 +347,7 @@ local function change(id, event, before, fields, detail, more)
   append_event(id, event, after, version, record[2], detail, more)
   if before == 'running' and after ~= before then
     redis.call('DEL', key('job', id, 'partial')) -- the figures of its runs so far
+    redis.call('HDEL', key('job', id), 'token')
   end
   if done and before == 'running' then
     drop_progress(id) -- after the last event, whose id must be higher than those of dropped ones
@@ -421,8 +474,10 @@ local function enqueue(id, queue, score, class, answers)
   return redis.call('ZCARD', key('queue', queue)) == 1 and 1 or 0, all
 end
 
-local function dequeue(id, queue)
-  leave_class(id, queue, class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits'))))
+-- `class`: as for join_class
+local function dequeue(id, queue, class)
+  class = class or class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')))
+  leave_class(id, queue, class)
   redis.call('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
@@ -452,8 +507,11 @@ end
 
 local function take_lease(device, id, token, worker, lease_ms)
   local expires_ms = integer(NOW_MS + tonumber(lease_ms))
-  redis.call('HSET', key('lease', device), 'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms)
   redis.call('ZADD', key('leases'), expires_ms, device)
+  redis.call(
+    'HSET', key('lease', device),
+    'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms, 'length_ms', lease_ms
+  )
 end
 
 local function drop_lease(device, token)
@@ -463,11 +521,15 @@ local function drop_lease(device, token)
   end
 end
 
+local END_COMMANDS = {
+  'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD', 'HVALS', 'ZCARD',
+}
+
 -- Ends an attempt that has no outcome: a requested cancel takes precedence, then another attempt, then failure.
--- Returns {new status, 1 if its queue was empty}. With `counts` 0, the attempt isn't counted.
+-- Returns {new status, 1 if its queue was empty}. With `counts` 0, the attempt isn't counted. The caller drops the lease.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure)
+  require_rights(END_COMMANDS)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
-  redis.call('HDEL', key('job', id), 'token')
   local fields = { last_token = token, last_event = event, status_reason = reason }
   local by = whose(record[2], token, device)
   if record[1] then
@@ -483,10 +545,11 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
     fields.attempt = tonumber(record[2]) - 1
   end
   fields.queued_at = NOW_S
+  -- Its old score puts it in front of all later jobs of its priority class.
+  local was_empty = enqueue(id, record[3], record[4])
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')
   redis.call('DEL', key('woken', record[3])) -- so that the next maintenance run wakes a worker for it
-  -- Its old score puts it in front of all later jobs of its priority class.
-  return { 'queued', (enqueue(id, record[3], record[4])) }
+  return { 'queued', was_empty }
 end

@@ -6,17 +6,28 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  digest of the secret
 --
--- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority; nil where the record
---      has none}}
+-- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority, expires_at; nil where
+--      the record has none}}
 --      or {"limited", ms until the next token, requests per second} or {"unknown"}: no such key, or a revoked one
+--      or {"expired", since when}
 
-local record = redis.call('HMGET', KEYS[1], 'digest', 'revoked_at', 'requests_per_s', 'tokens', 'filled_ms', 'last_used_at')
+local STEPPED_BACK_MS = 5000 -- a bucket filled further ahead: the clock has stepped back since, by an unknown time
+
+local wanted = { 'digest', 'revoked_at', 'requests_per_s', 'tokens', 'filled_ms', 'last_used_at', 'expires_at' }
+local record = redis.call('HMGET', KEYS[1], unpack(wanted))
 if not record[1] or record[1] ~= ARGV[2] or record[2] then
   return { 'unknown' }
 end
+if record[7] and tonumber(record[7]) <= tonumber(NOW_S) then
+  return { 'expired', record[7] }
+end
 local rate = tonumber(record[3] or '')
 if rate then
-  local passed_ms = math.max(0, NOW_MS - tonumber(record[5] or 0))
+  local passed_ms = NOW_MS - tonumber(record[5] or 0)
+  if passed_ms < -STEPPED_BACK_MS then
+    passed_ms = 1000 -- the bucket is full
+  end
+  passed_ms = math.max(0, passed_ms)
   local tokens = math.min(rate, tonumber(record[4] or rate) + passed_ms * rate / 1000)
   if tokens < 1 then
     return { 'limited', math.ceil((1 - tokens) * 1000 / rate), rate }
@@ -28,6 +39,6 @@ if not record[6] or NOW_MS / 1000 - tonumber(record[6]) >= 60 then
 end
 local shown = {
   'name', 'scope', 'prefix', 'created_at', 'last_used_at',
-  'queued_jobs', 'device_s_per_day', 'requests_per_s', 'expires_in_s', 'high_priority',
+  'queued_jobs', 'device_s_per_day', 'requests_per_s', 'expires_in_s', 'high_priority', 'expires_at',
 }
 return { 'admitted', redis.call('HMGET', KEYS[1], unpack(shown)) }

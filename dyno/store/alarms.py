@@ -53,8 +53,12 @@ class AlarmRecords:
 
     async def take_turn(self, every_s: float) -> bool:
         """Whether this process looks for new alarms now: one of all processes does within `every_s`."""
+        name, pause_ms = self._keys.alarms_checked, max(1, round(every_s * 1000))
         with store_errors():
-            return bool(await self._client.set(self._keys.alarms_checked, 1, nx=True, px=max(1, round(every_s * 1000))))
+            taken = bool(await self._client.set(name, 1, nx=True, px=pause_ms))
+            if not taken:  # a longer TTL: Redis' clock has stepped back since
+                await self._client.pexpire(name, pause_ms, lt=True)
+        return taken
 
     async def looks(self, workload: str) -> tuple[Look, Look]:
         """The last look for new alarms of this workload that has ended, and the one that begins now."""

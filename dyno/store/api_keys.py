@@ -1,4 +1,4 @@
-"""API keys: create, list, revoke, find by secret, and count requests against their limits.
+"""API keys: create, list, revoke, find by secret or by a browser's session, and count requests against their limits.
 
 Once a key exists, every request needs one until `open_again` is called. Revoking the last key doesn't open the service
 to everyone. A Redis that lost its keys doesn't either: a process that has seen keys looks for the mark that
@@ -6,25 +6,33 @@ to everyone. A Redis that lost its keys doesn't either: a process that has seen 
 """
 
 import hmac
+import logging
+import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import redis.asyncio
 
-from dyno.errors import LimitReached, QueueFull, StoreUnavailable, UnknownKey
+from dyno.errors import KeyExpired, LimitReached, QueueFull, StoreUnavailable, UnknownKey
 from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.settings import Settings
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
+log = logging.getLogger(__name__)
+
 QUEUE_POLICIES = {"all-queued-jobs": "the queue", "queued-jobs": "this API key"}  # LimitReached.policy, in words
 _MOST_REMEMBERED = 1000  # keys
 _DAY_S = 24 * 3600
+SESSION_S = 12 * 3600
 _QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known
+_WARN_EVERY_S = 60.0
 
 
 def too_many_requests(per_s: int, wait_ms: int) -> LimitReached:
@@ -47,6 +55,32 @@ def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitRea
     return LimitReached(detail, "device-seconds", most, _DAY_S, ceil(day_left_ms / 1000))
 
 
+class LocalRates:
+    """Request rates of keys in this process, for the time in which Redis can't count them. Buckets as in admit.lua."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets = OrderedDict[str, tuple[float, float]]()  # key -> its tokens, and when they were counted
+        self._warned_s = -inf
+
+    def count(self, key: ApiKey, why: str) -> None:
+        """Count a request of the key. Raises LimitReached. `why`: why Redis can't, for a log line a minute."""
+        now_s = self._clock()
+        if now_s - self._warned_s >= _WARN_EVERY_S:
+            self._warned_s = now_s
+            log.warning("each API process limits the requests of keys by itself: %s", why)
+        rate = key.limits.requests_per_s
+        if rate is None:
+            return
+        tokens, counted_s = self._buckets.pop(key.id, (float(rate), now_s))
+        tokens = min(rate, tokens + (now_s - counted_s) * rate)
+        self._buckets[key.id] = (tokens - 1 if tokens >= 1 else tokens), now_s
+        if len(self._buckets) > _MOST_REMEMBERED:
+            self._buckets.popitem(last=False)
+        if tokens < 1:
+            raise too_many_requests(rate, ceil((1 - tokens) * 1000 / rate))
+
+
 class ApiKeys:
     """Every method raises StoreUnavailable while Redis is unreachable."""
 
@@ -56,6 +90,7 @@ class ApiKeys:
         self._admit = client.cached_script(SCRIPT_SOURCES[Script.ADMIT])
         self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
         self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
+        self._rates = LocalRates()
         self._admitted = OrderedDict[str, ApiKey]()  # by digest: what the last request with each key got
 
     async def any(self) -> bool:
@@ -83,6 +118,8 @@ class ApiKeys:
                 "high_priority": int(asked.high_priority or asked.scope == "admin"),
                 **asked.limits.model_dump(exclude_none=True),
             }
+            if asked.expires_in_s is not None:
+                record["expires_at"] = f"{seconds + asked.expires_in_s}.{micros:06}"
             async with self._client.pipeline() as pipeline:
                 pipeline.hset(self._keys.api_key(id_of(digest)), mapping=record)
                 pipeline.delete(self._keys.opened)
@@ -123,11 +160,33 @@ class ApiKeys:
         """The key of this secret; None if the secret is unknown or the key is revoked.
 
         Counts a request against the key's rate, and updates `last_used_at` once a minute. While Redis is full or
-        read-only it doesn't count, so that reads go on. Raises LimitReached.
+        read-only, this process counts for itself, so that reads go on. Raises KeyExpired and LimitReached.
         """
-        if SECRET.fullmatch(secret) is None:
-            return None
-        digest = digest_of(secret)
+        return None if SECRET.fullmatch(secret) is None else await self._admit_digest(digest_of(secret))
+
+    async def open_session(self, secret: str) -> str:
+        """Open a session of `SESSION_S` for a key that `admit` knows. Returns the session's id, which isn't stored."""
+        session = secrets.token_urlsafe(32)
+        with store_errors():
+            await self._client.set(self._keys.session(digest_of(session)), digest_of(secret), ex=SESSION_S)
+        return session
+
+    async def admit_session(self, session: str) -> ApiKey | None:
+        """The key of the session, as `admit`; None if the session has ended or its key is revoked."""
+        with store_errors():
+            digest: Any = await self._client.get(self._keys.session(digest_of(session)))
+        return None if digest is None else await self._admit_digest(digest)
+
+    async def has_session(self, session: str) -> bool:
+        """Whether the session is open. Unlike `admit_session`, this doesn't count as a request of its key."""
+        with store_errors():
+            return bool(await self._client.exists(self._keys.session(digest_of(session))))
+
+    async def end_session(self, session: str) -> None:
+        with store_errors():
+            await self._client.delete(self._keys.session(digest_of(session)))
+
+    async def _admit_digest(self, digest: str) -> ApiKey | None:
         key_id = id_of(digest)
         try:
             with store_errors():
@@ -135,10 +194,15 @@ class ApiKeys:
         except StoreUnavailable as error:
             if isinstance(error.__cause__, redis.ConnectionError | redis.TimeoutError):
                 raise
-            return await self._find(key_id, digest)
+            key = await self._find(key_id, digest)
+            if key is not None:
+                self._rates.count(key, error.detail)
+            return key
         self._admitted.pop(digest, None)
         if reply[0] == "limited":
             raise too_many_requests(reply[2], reply[1])
+        if reply[0] == "expired":
+            raise _expired(to_datetime(reply[1]))
         if reply[0] == "unknown":
             return None
         key = self._admitted[digest] = _admitted(key_id, tuple(reply[1]))
@@ -154,26 +218,36 @@ class ApiKeys:
         return self._admitted.get(digest_of(secret))
 
     async def _find(self, key_id: str, digest: str) -> ApiKey | None:
-        record = await self._record(key_id)
+        record, now = await self._read(key_id)
         if "revoked_at" in record or not hmac.compare_digest(record.get("digest", ""), digest):
             return None
-        return _key(key_id, record)
+        key = _key(key_id, record)
+        if key.expires_at is not None and key.expires_at <= now:
+            raise _expired(key.expires_at)
+        return key
 
     async def is_valid(self, key_id: str) -> bool:
-        """Whether the key exists and isn't revoked."""
+        """Whether the key exists, isn't revoked and hasn't expired."""
         return await self.valid(key_id) is not None
 
     async def valid(self, key_id: str) -> ApiKey | None:
-        """The key; None if it doesn't exist or is revoked."""
-        record = await self._record(key_id)
-        return _key(key_id, record) if record and "revoked_at" not in record else None
+        """The key; None if it doesn't exist, is revoked or has expired."""
+        record, now = await self._read(key_id)
+        if not record or "revoked_at" in record:
+            return None
+        key = _key(key_id, record)
+        return None if key.expires_at is not None and key.expires_at <= now else key
 
-    async def _record(self, key_id: str) -> dict[str, str]:
-        if KEY_ID.fullmatch(key_id) is None:
-            return {}
+    async def _read(self, key_id: str) -> tuple[dict[str, str], datetime]:
+        """The key's record, {} without one, and Redis' time."""
         with store_errors():
-            record: Any = await self._client.hgetall(self._keys.api_key(key_id))
-        return dict(record)
+            record: Any = await self._client.hgetall(self._keys.api_key(key_id)) if KEY_ID.fullmatch(key_id) else {}
+            seconds, micros = await self._client.time()
+        return dict(record), to_datetime(f"{seconds}.{micros:06}")
+
+
+def _expired(since: datetime) -> KeyExpired:
+    return KeyExpired(f"this key expired at {since:%Y-%m-%dT%H:%M:%SZ}; an admin can create another one")
 
 
 def any_key(client: redis.Redis, settings: Settings) -> bool:
@@ -190,6 +264,7 @@ _FIELDS = (
     "last_used_at",
     *Limits.model_fields,
     "high_priority",
+    "expires_at",
 )  # as in admit.lua
 
 
@@ -199,7 +274,7 @@ def _admitted(key_id: str, values: tuple[str | None, ...]) -> ApiKey:
 
 
 def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
-    times = ("created_at", "last_used_at", "revoked_at")
+    times = ("created_at", "expires_at", "last_used_at", "revoked_at")
     return ApiKey(
         id=key_id,
         limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),

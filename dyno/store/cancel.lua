@@ -20,9 +20,9 @@ if status == 'canceled' or record[3] then
   return { 'already' }
 end
 
-local fields = { cancel_requested_at = NOW_S }
+require_rights({ 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'PEXPIRE', 'EXISTS', 'HDEL', 'ZCARD', 'SREM', 'HKEYS' })
+change(id, 'cancel', status, { cancel_requested_at = NOW_S })
 if status == 'queued' then
   dequeue(id, record[2])
 end
-change(id, 'cancel', status, fields)
 return { status == 'queued' and 'canceled' or 'requested' }

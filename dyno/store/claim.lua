@@ -6,7 +6,7 @@
 -- jobs that don't fit.
 -- A lease that ran out still counts: only expire.lua ends it, so that two attempts are never live at once.
 --
--- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
+-- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]… queues that the device serves, ZSET of job ids by score
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host     ARGV[3]  token of the attempt
@@ -222,21 +222,25 @@ local function take(job)
   local id, answers = job.id, redis.call('HGET', key('classes', job.queue), job.class)
   local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at')
   local attempt = tonumber(record[2]) + 1
-  dequeue(id, record[1])
-  take_lease(device, id, token, ARGV[4], ARGV[5])
-  observe('wait', kind_of(device), since(record[3]))
+  require_rights({ 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM' })
+  take_lease(device, id, token, ARGV[4], ARGV[5]) -- first: a running job always has a lease, which can expire
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
     fits = answers, -- for its class, if it is requeued
   }, ARGV[4], whose(attempt, token, device))
+  dequeue(id, record[1], job.class)
+  observe('wait', kind_of(device), since(record[3]))
   return reply(id)
 end
 
-local lease = redis.call('HMGET', KEYS[1], 'job', 'token')
+local lease = redis.call('HMGET', KEYS[1], 'job', 'token', 'expires_at_ms')
 if lease[1] then
   if lease[2] == token then
     return reply(lease[1]) -- a retry of a call whose reply was lost
+  end
+  if lease[3] and redis.call('ZADD', key('leases'), 'NX', lease[3], device) == 1 then
+    count(1, 'repaired', 'lease_not_listed') -- else it would never expire
   end
   return { 'leased', lease[1] }
 end

@@ -18,6 +18,7 @@
 -- call is limited to LOOKED_AT jobs)
 
 local LOOKED_AT = 500 -- jobs in one call, about 4 ms
+local CLOCK_NOTED_MS = 5000 -- in `clock`, a STRING: Redis' time at a recent call, in ms
 
 local looked_at = 0
 local busy_receivers, busy_owners = {}, {}
@@ -35,6 +36,20 @@ local function receiver_of(url)
   local host, port = string.match(authority or '', '^(.*):(%d+)$')
   local name = string.gsub(host or authority or '', '%.$', '')
   return name .. ':' .. integer(tonumber(port) or (scheme == 'http' and 80 or 443))
+end
+
+-- If Redis' clock has stepped back by 5 s or more since a recent call, makes all attempts due earlier by as much.
+local function follow_clock()
+  local clock = key('jobs', 'webhooks', 'clock')
+  local back_ms = (tonumber(redis.call('GET', clock)) or 0) - NOW_MS
+  if math.abs(back_ms) < CLOCK_NOTED_MS then
+    return
+  end
+  redis.call('SET', clock, integer(NOW_MS))
+  local due = back_ms > 0 and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}
+  for index = 1, #due, 2 do
+    redis.call('ZADD', KEYS[1], integer(tonumber(due[index + 1]) - back_ms), due[index])
+  end
 end
 
 -- Moves deliveries that have become due to their lanes.
@@ -128,6 +143,7 @@ local function take(id, receiver, owner)
   return { 'taken', id, tried, receiver, owner, NOW_S }
 end
 
+follow_clock()
 local more = sort_in()
 for _, owner in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   if not busy_owners[owner] then

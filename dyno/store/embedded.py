@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 import redis
 
+from dyno import folders
 from dyno.errors import ServerUnavailable
 from dyno.settings import Durability
 
@@ -23,9 +26,11 @@ START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 
 # In a process with threads, only async-signal-safe calls may run between fork and exec. So a fresh interpreter requests
-# the parent-death signal and then execs the server. TERM, not KILL: the server flushes the writes it acknowledged.
+# the parent-death signal and then execs the server. TERM, not KILL: the server flushes the writes it acknowledged. The
+# umask gives the server's files to this user alone.
 _UNTIL_PARENT_DIES = """
 import ctypes, os, signal, sys
+os.umask(0o077)
 ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
@@ -64,6 +69,8 @@ def embedded_server() -> Path | None:
 
 class EmbeddedServer:
     """Context manager for one server process. Without a `data_dir`, its data is deleted when it ends.
+
+    Only this user can read the data.
 
     Start it from a thread that outlives it: the kernel sends the parent-death signal when the starting thread ends.
     `start` and `revive` raise ServerUnavailable if the server exits or doesn't respond for 10 s; they wait for as long
@@ -104,11 +111,13 @@ class EmbeddedServer:
         # A directory of its own: a socket's path is limited to 107 bytes, and other users mustn't enter it.
         self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = _lock(self._directory)
+            with _folder_errors(self._directory):
+                _make_private(self._directory)
+                self._lock_fd = _lock(self._directory)
             self._process = self._launch()
             self._wait_until_ready()
-            url_file(self._directory).write_text(self.url)
+            with _folder_errors(self._directory):
+                _write_private(url_file(self._directory), self.url)
         except BaseException:
             self.close()
             raise
@@ -202,6 +211,29 @@ def url_file(data_dir: Path) -> Path:
     return data_dir / "server.url"
 
 
+@contextmanager
+def _folder_errors(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ServerUnavailable(
+            f"the data folder {data_dir} can't be used: {error.strerror}; choose another with --data-dir"
+        ) from error
+
+
+def _make_private(data_dir: Path) -> None:
+    folders.make_private(data_dir)
+    appended = data_dir / "appendonlydir"
+    if appended.is_dir() and appended.stat().st_uid == os.geteuid():
+        appended.chmod(0o700)  # older versions let others read it
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
 def _look(client: redis.Redis) -> Literal["ready", "loading", "silent"]:
     try:
         client.ping()
@@ -217,7 +249,7 @@ def _lock(data_dir: Path) -> int:
 
     Waits up to 5 s, since the server of a parent that was just killed may still be shutting down.
     """
-    descriptor = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
         try:

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Ends a lease that ran out. Its job goes to the front of its queue, or ends if no attempt is left or a cancel was
--- requested. A second call finds nothing to do.
+-- requested. The lease is dropped last, so that a call that fails is repeated. A second call finds nothing to do.
 --
--- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
+-- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]  leases, ZSET of devices by expiry in ms
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host
@@ -21,10 +21,12 @@ if tonumber(lease[3]) > NOW_MS then
 end
 
 local id, token = lease[1], lease[2]
-drop_lease(device, token)
 local record = redis.call('HMGET', key('job', id), 'status', 'token')
 if not allowed(record[1], 'expire') or record[2] ~= token then
+  drop_lease(device, token)
   return { 'orphan', id } -- the lease disagrees with the record, which is authoritative
 end
+local ended = end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[3], ARGV[4])
+drop_lease(device, token)
 count(1, 'lost', kind_of(device))
-return { end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[3], ARGV[4])[1], id }
+return { ended[1], id }

@@ -38,6 +38,7 @@ if not allowed(record[1], event) or record[2] ~= token then
   return { again and 'already' or 'superseded' }
 end
 
+require_rights({ 'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET' })
 if ARGV[8] ~= '' then
   redis.call('SET', KEYS[2], ARGV[8])
 end
@@ -63,7 +64,7 @@ end
 if ARGV[12] ~= '' then
   fields.judged = ARGV[12]
 end
-redis.call('HDEL', KEYS[1], 'token', 'baseline')
 change(id, event, record[1], fields, ARGV[6], whose(record[5], token, device))
+redis.call('HDEL', KEYS[1], 'baseline')
 drop_lease(device, token)
 return { 'finished' }

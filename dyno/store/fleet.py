@@ -67,8 +67,10 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
         seconds, micros = client.time()
         now = datetime.fromtimestamp(seconds + micros / 1e6, UTC)
         record = _Published(worker=worker.model_copy(update={"last_heartbeat": now}), device=device)
+        ttl_ms = round(settings.device_ttl_s * 1000)
         with client.pipeline() as pipeline:
-            pipeline.set(keys.worker(worker.id), record.model_dump_json(), px=round(settings.device_ttl_s * 1000))
+            pipeline.set(keys.worker(worker.id), record.model_dump_json(), px=ttl_ms)
+            pipeline.set(keys.worker_heartbeat(worker.id), f"{seconds}.{micros:06}", px=ttl_ms)
             pipeline.sadd(keys.workers, worker.id)
             pipeline.execute()
 
@@ -94,6 +96,42 @@ def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> N
         pipeline.delete(keys.worker(worker.id), keys.worker_heartbeat(worker.id))
         pipeline.srem(keys.workers, worker.id)
         pipeline.execute()
+
+
+def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> bool:
+    """Whether the name of a host belongs to this machine for the next `device_ttl_s`. False: to another machine.
+
+    Two machines of one name would have the same device ids, and so share leases. Raises StoreUnavailable.
+    """
+    key, ttl_ms = Keys(settings.namespace).host(name), round(settings.device_ttl_s * 1000)
+    with store_errors():
+        if (owner := client.get(key)) is None:
+            client.set(key, boot_id, nx=True, px=ttl_ms)
+            owner = client.get(key)  # another worker of this machine, or of another one, may have been faster
+        if owner == boot_id:
+            client.pexpire(key, ttl_ms)
+        else:  # a longer TTL: Redis' clock has stepped back since
+            client.pexpire(key, 2 * ttl_ms, lt=True)
+    return owner in (None, boot_id)
+
+
+def end_future_records(client: redis.Redis, settings: Settings) -> list[str]:
+    """Let records of workers expire after `device_ttl_s` if their last heartbeats are further ahead than that. Returns
+    the ids of the workers.
+
+    Redis' clock has stepped back since, and the TTLs have grown by as much; a live worker extends its record. Raises
+    StoreUnavailable.
+    """
+    keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
+    with store_errors():
+        ids = sorted(map(str, client.smembers(keys.workers)))
+        texts: Any = client.mget([keys.worker_heartbeat(worker_id) for worker_id in ids]) if ids else []
+        seconds, _ = client.time()
+        latest_s = seconds + 1 + settings.device_ttl_s
+        future = [worker_id for worker_id, at in zip(ids, texts, strict=True) if at and float(at) > latest_s]
+        for name in record_keys(keys, future):
+            client.pexpire(name, ttl_ms, lt=True)
+    return future
 
 
 async def workers(client: redis.asyncio.Redis, settings: Settings) -> list[WorkerRecord]:
@@ -137,10 +175,13 @@ async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> 
 
     Cordoned devices and devices of draining workers are left out.
     """
+
+    def takes_jobs(one: _Published) -> bool:
+        return one.device.full_id not in shut and one.worker.state != "draining" and not _hung(one)
+
     shut = await cordoned(client, settings)
     latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
-    taking = [one for name, one in latest.items() if name not in shut and one.worker.state != "draining"]
-    return [(one.device, one.worker.held_by is not None) for one in taking]
+    return [(one.device, one.worker.held_by is not None) for one in latest.values() if takes_jobs(one)]
 
 
 def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
@@ -207,8 +248,7 @@ def _read_all(texts: Sequence[str | None]) -> list[_Published]:
 
 def _read(text: str, heartbeat: str | None) -> _Published:
     published = _Published.model_validate_json(text)
-    written = _last_heartbeat(published)
-    latest = written if heartbeat is None else max(written, to_datetime(heartbeat))
+    latest = _last_heartbeat(published) if heartbeat is None else to_datetime(heartbeat)
     return published.model_copy(update={"worker": published.worker.model_copy(update={"last_heartbeat": latest})})
 
 
@@ -229,12 +269,20 @@ def _last_heartbeat(published: _Published) -> datetime:
     return published.worker.last_heartbeat or published.worker.started_at
 
 
+def _hung(published: _Published) -> str | None:
+    """The runner that hangs and still uses the device, as text. The device can't take jobs until the process ends."""
+    held_by = published.worker.held_by
+    return str(held_by) if held_by is not None and held_by.hung else None
+
+
 def _status(published: _Published, queue_length: int, shut: Collection[str]) -> DeviceStatus:
+    hung = _hung(published)
     return DeviceStatus(
         **published.device.model_dump(),
         state=published.worker.state,
         held_by=published.worker.held_by,
-        cordoned=published.device.full_id in shut,
+        cordoned=hung is not None or published.device.full_id in shut,
+        cordon_reason=hung,
         queue_length=queue_length,
         worker=published.worker.id,
         last_heartbeat=_last_heartbeat(published),

@@ -3,7 +3,7 @@
 -- runs so far. An expired lease is revived unless it was taken.
 --
 -- KEYS[1]  job record, HASH
--- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms}
+-- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  lease, ms

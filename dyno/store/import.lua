@@ -34,6 +34,10 @@ local function write(id, result, samples, fields)
   change(id, 'import', nil, fields)
 end
 
+require_rights(
+  { 'HSET', 'XADD', 'ZADD', 'HMGET', 'PEXPIRE' },
+  key('jobs'), key('jobs', 'workload', ''), key('jobs', 'owner', ''), key('jobs', 'label', '')
+)
 local written, at = {}, 5
 for _ = 1, tonumber(ARGV[4]) do
   local id, original, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])

@@ -17,13 +17,17 @@ local is_last = #found < 2 * BATCH
 local last = is_last and '+inf' or found[#found]
 
 local expected = {} -- class -> its jobs
+local listed = {} -- class -> its answers; false if `classes` lacks it
 for at = 1, #found, 2 do
   local id = found[at]
   local class = class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')))
   expected[class] = expected[class] or {}
   expected[class][id] = true
-  if not redis.call('ZSCORE', key('class', queue, class), id) then
-    join_class(id, queue, found[at + 1])
+  if listed[class] == nil then
+    listed[class] = redis.call('HGET', key('classes', queue), class)
+  end
+  if not listed[class] or not redis.call('ZSCORE', key('class', queue, class), id) then
+    listed[class] = join_class(id, queue, found[at + 1])
   end
 end
 for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do

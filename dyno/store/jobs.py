@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import redis.asyncio
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from dyno import errors
@@ -22,7 +22,7 @@ from dyno.models.api_key import EVERYBODY, Limits, Viewer
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Comparison
 from dyno.models.job import DONE, SCHEMA, Job, SpecWarning, Status, new_job_id
-from dyno.models.result import Result, RunSamples
+from dyno.models.result import PartialMetrics, Result, RunSamples
 from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
@@ -505,6 +505,22 @@ async def read_log(
     pieces = [text for text in texts if text is not None]  # None: dropped since
     missing = len(pieces) < int(following or 0) - start
     return LogPart((_LEFT_OUT if missing else "") + "".join(pieces), int(following or 0), status in DONE)
+
+
+async def read_partial_metrics(
+    client: redis.asyncio.Redis, settings: Settings, job_id: str
+) -> Sequence[PartialMetrics]:
+    """The figures after each run of the current attempt that has ended, in no order. Raises StoreUnavailable.
+
+    Those of another version that can't be read are left out.
+    """
+    with store_errors():
+        texts: Any = await client.hvals(Keys(settings.namespace).partial(job_id))
+    found = list[PartialMetrics]()
+    for text in texts:
+        with contextlib.suppress(ValidationError):
+            found.append(PartialMetrics.model_validate_json(text))
+    return found
 
 
 COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.comparison.new_comparison_id

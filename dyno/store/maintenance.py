@@ -1,17 +1,17 @@
 """Maintenance of the store, in a thread of every API and worker process.
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
-bounded rate, because wake-ups may be lost. It removes index entries of expired records. The API's also keeps the
-limits on done jobs, and brings the indexes up to date.
+bounded rate, because wake-ups may be lost. It removes index entries of expired records, and compares some jobs with
+their leases and queues. The API's also keeps the limits on done jobs, and brings the indexes up to date.
 """
 
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -21,6 +21,8 @@ from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, sync_client
+
+log = logging.getLogger(__name__)
 
 _LEASES_AT_ONCE = 100
 _NO_DEVICE = ""
@@ -40,13 +42,21 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
     """
     keys = Keys(settings.namespace)
     with store_errors():
-        if client.info("server")["uptime_in_seconds"] < settings.lease_s:
+        if 0 <= client.info("server")["uptime_in_seconds"] < settings.lease_s:  # negative: the clock stepped back
             return []
         seconds, micros = client.time()
         now_ms = seconds * 1000 + micros // 1000
         late: Any = client.zrange(keys.leases, "-inf", now_ms, byscore=True, offset=0, num=_LEASES_AT_ONCE)
-        replies = _expire(client, keys, late)
-    return [reply[1] for reply in replies if reply[0] not in ("live", "orphan")]
+    ended: list[str] = []
+    for device in late:
+        try:
+            with store_errors():
+                outcome, *job_id = _expire(client, keys, device)
+        except redis.ResponseError as error:  # the other leases count as well
+            log.error("the lease of %s ran out and can't be ended: %s", device, error)
+        else:
+            ended += [] if outcome in ("live", "orphan") else job_id
+    return ended
 
 
 def redis_now_s(client: redis.Redis, settings: Settings) -> float:
@@ -56,16 +66,70 @@ def redis_now_s(client: redis.Redis, settings: Settings) -> float:
     with store_errors():
         seconds, micros = client.time()
         # Redis checks a script's flags before it runs it. This one has a heartbeat's flags and does nothing.
-        _expire(client, Keys(settings.namespace), [_NO_DEVICE])
+        _expire(client, Keys(settings.namespace), _NO_DEVICE)
     return float(seconds + micros / 1e6)
 
 
-def _expire(client: redis.Redis, keys: Keys, devices: Sequence[str]) -> list[Any]:
+def _expire(client: redis.Redis, keys: Keys, device: str) -> list[Any]:
     expire = client.register_script(SCRIPT_SOURCES[Script.EXPIRE])
     ending = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
-    return [
-        expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *ending]) for device in devices
-    ]
+    reply: list[Any] = expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *ending])
+    return reply
+
+
+def shorten_leases(client: redis.Redis, settings: Settings) -> list[str]:
+    """Let leases that end later than two of their lengths from now end after one without a heartbeat. Returns their
+    devices.
+
+    Redis' clock has stepped back since their last heartbeats. Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    shorten = client.register_script(SCRIPT_SOURCES[Script.SHORTEN])
+    with store_errors():
+        devices: list[str] = shorten(
+            keys=[keys.leases], args=[keys.namespace, round(settings.lease_s * 1000), _LEASES_AT_ONCE]
+        )
+    return devices
+
+
+class Repair(NamedTuple):
+    """A repair by `audit_indexes`. The kind is one of REPAIRS, or "failed: " and the reason."""
+
+    kind: str
+    job_id: str
+
+
+REPAIRS = (
+    "running_without_lease",  # its worker may be gone: it got a lease, or went back to its queue
+    "lease_not_listed",  # the lease would never have expired
+    "queued_without_queue",  # no claim would have found it
+    "queue_not_listed",  # maintenance wouldn't have woken the queue
+    "wrong_status",  # the index of a status had the job, and its record another status
+    "status_not_listed",  # the index of its status lacked the job
+    "stream",  # a value of another type was in the place of a stream of events
+    "failed",  # the record is damaged; the log says how
+)
+_AUDITED_AT_ONCE = 200  # running jobs, queued jobs, and jobs of any status: about 1 ms of Redis
+
+
+def audit_indexes(client: redis.Redis, settings: Settings) -> list[Repair]:
+    """Compare 200 running and 200 queued jobs with leases and queues, and 200 of all jobs with the index of a status.
+
+    Repairs what differs. One process does this every `reap_every_s`, for the next jobs. Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    audit = client.register_script(SCRIPT_SOURCES[Script.AUDIT])
+    pause_ms, lease_ms = round(settings.reap_every_s * 1000), round(settings.lease_s * 1000)
+    given: list[str | int] = [keys.namespace, pause_ms, _AUDITED_AT_ONCE, lease_ms]
+    given += [MAX_ATTEMPTS, WORKER_LOST.model_dump_json()]
+    with store_errors():
+        reply: list[str] = audit(keys=[keys.audit], args=given)
+    return [Repair(kind, job_id) for kind, job_id in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def _audit(client: redis.Redis, settings: Settings) -> None:
+    for repair in audit_indexes(client, settings):
+        log.warning("repaired the indexes of %s: %s", repair.job_id, repair.kind)
 
 
 class LeaseGuard:
@@ -142,10 +206,10 @@ def index_queues(client: redis.Redis, settings: Settings) -> None:
 
     A version without classes changes the queues alone. If it queues as many jobs as it claims, no claim notices.
     """
-    keys = Keys(settings.namespace)
+    keys, pause_ms = Keys(settings.namespace), round(_INDEXED_EVERY_S * 1000)
     with store_errors():
         for queue in _served(client, settings):
-            if client.set(keys.indexed(queue), 1, nx=True, px=round(_INDEXED_EVERY_S * 1000)):
+            if _take_turn(client, keys.indexed(queue), pause_ms):
                 index_queue(client, settings, queue)
 
 
@@ -239,7 +303,18 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     pause_ms = max(1, round(settings.reap_every_s * 1000))
     with store_errors():
         waiting = [name for name in _served(client, settings) if client.zcard(keys.queue(name))]
-        return [name for name in waiting if client.set(keys.woken(name), 1, nx=True, px=pause_ms)]
+        return [name for name in waiting if _take_turn(client, keys.woken(name), pause_ms)]
+
+
+def _take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
+    """Whether no process has had this turn in the last `pause_ms`. A turn in the future doesn't count: Redis' clock
+    has stepped back since, and the key's TTL has grown by as much."""
+    seconds, micros = client.time()
+    now_ms = seconds * 1000 + micros // 1000
+    if client.set(name, now_ms, nx=True, px=pause_ms):
+        return True
+    taken_ms: Any = client.get(name)
+    return int(taken_ms or 0) > now_ms and bool(client.set(name, now_ms, px=pause_ms))
 
 
 def _served(client: redis.Redis, settings: Settings) -> list[str]:
@@ -249,8 +324,6 @@ def _served(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long
-
-log = logging.getLogger(__name__)
 
 
 class Maintenance:
@@ -270,6 +343,7 @@ class Maintenance:
         self._wake = wake
         self._chores = {
             "dropping what expired": lambda client: drop_expired(client, settings),
+            "auditing the indexes": lambda client: _audit(client, settings),
             **(chores or {}),
         }
         self._guard = LeaseGuard(settings.lease_s)
@@ -330,6 +404,8 @@ class Maintenance:
     def _reap(self, client: redis.Redis) -> None:
         redis_s, now_s = redis_now_s(client, self._settings), time.monotonic()
         self._guard.observe(redis_s, now_s)
+        for device in shorten_leases(client, self._settings):
+            log.warning("Redis' clock stepped back: the lease of %s ends after one length without a heartbeat", device)
         if self._guard.clear(now_s):
             for job_id in expire_leases(client, self._settings):
                 log.warning("the lease of %s ran out: its worker stopped reporting", job_id)

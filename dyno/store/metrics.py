@@ -7,7 +7,7 @@ consists of words from closed sets, separated by spaces:
     ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
     requeued <cause>, lost <kind>             busy_ms <kind>, dropped <limit>
     webhook <status>                          webhook_attempt <outcome>
-    firing <outcome>
+    firing <outcome>                          repaired <kind>
 
 `class` is the failure's class, or "none". A bound is one of BOUNDS_S or "inf"; each reading counts at one bound only.
 """
@@ -37,7 +37,7 @@ class StoreMetrics:
 
     `running`: device kind and start of each attempt that runs at `now_s`, in seconds of Redis' clock.
     `oldest_queued_s`: when the oldest queued job was submitted, by the same clock. `memory_limit_bytes`: 0 without a
-    limit.
+    limit. `aof_bytes`: 0 without an append-only file. `aof_rewrite_ok`: whether the last rewrite of it succeeded.
     """
 
     now_s: float
@@ -49,11 +49,19 @@ class StoreMetrics:
     oldest_queued_s: float | None
     memory_bytes: int
     memory_limit_bytes: int
+    aof_bytes: int
+    aof_rewrite_ok: bool
 
     def busy_s(self, kind: str) -> float:
         """Seconds for which devices of that kind have been leased until now, including running attempts."""
         running_ms = (int(1000 * (self.now_s - began_s)) for each, began_s in self.running if each == kind)
         return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, each) for each in running_ms)) / 1000
+
+    @property
+    def outboxes(self) -> Mapping[str, int]:
+        """Undelivered results by host. The workers of a host share one outbox."""
+        found = sorted((worker.host, worker.outbox) for _, worker in self.devices)
+        return dict(found)
 
     @property
     def oldest_wait_s(self) -> float:
@@ -89,6 +97,7 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
             second.time()
             second.hgetall(keys.counts)
             second.info("memory")
+            second.info("persistence")
             second.zrange(keys.jobs_with_status(Status.QUEUED), 0, 0, withscores=True)
             for status in Status:
                 second.zcard(keys.jobs_with_status(status))
@@ -101,7 +110,7 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
             answers: Any = iter(await second.execute())
     seconds, micros = next(answers)
     counts = {tuple(field.split(" ")): int(number) for field, number in next(answers).items()}
-    memory, oldest = next(answers), next(answers)
+    memory, persistence, oldest = next(answers), next(answers), next(answers)
     jobs = {str(status): int(next(answers)) for status in Status}
     depths = {name: int(next(answers)) for name in named}
     attempts = [next(answers) for _ in running]
@@ -115,6 +124,8 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
         oldest_queued_s=oldest[0][1] / 1e3 if oldest else None,
         memory_bytes=memory["used_memory"],
         memory_limit_bytes=memory.get("maxmemory", 0),
+        aof_bytes=persistence.get("aof_current_size", 0),
+        aof_rewrite_ok=persistence.get("aof_last_bgrewrite_status") != "err",
     )
 
 

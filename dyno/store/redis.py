@@ -138,10 +138,15 @@ def store_errors() -> Iterator[None]:
         raise
 
 
-def check_server(client: redis.Redis, settings: Settings) -> list[str]:
-    """Problems of the server, for readiness responses. Raises StoreUnfit if it can't store jobs safely."""
+def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool = True) -> list[str]:
+    """Problems of the server, for readiness responses. Raises StoreUnfit if it can't store jobs safely.
+
+    with_syncing: also check how often it syncs, which takes the right to read its configuration.
+    """
     with store_errors():
         info: Mapping[str, Any] = client.info()
+        if not with_syncing:
+            return judge_server(info, {}, "everysec")
         try:
             syncing: Any = client.config_get(*_SYNCING)
         except redis.ResponseError as error:
@@ -316,6 +321,9 @@ class Keys:
     def api_key(self, key_id: str) -> str:
         return self._key("key", key_id)  # HASH: an API key, with a digest of its secret until it is revoked
 
+    def session(self, digest: str) -> str:
+        return self._key("session", digest)  # STRING with a TTL: the digest of the key of a browser's session
+
     def peers(self, series: str) -> str:
         return self._key("peers", series)  # LIST with its own TTL: figures of results, JSON, newest first
 
@@ -412,7 +420,7 @@ class Keys:
         return self._key("resting")  # SET: queues whose jobs don't fit a worker that is idle because of that
 
     def woken(self, queue: str) -> str:
-        return self._key("woken", queue)  # STRING with a short TTL: maintenance has just woken this queue
+        return self._key("woken", queue)  # STRING with a short TTL: when maintenance has just woken this queue, ms
 
     def lease(self, device: str) -> str:
         return self._key("lease", device)  # HASH
@@ -421,11 +429,18 @@ class Keys:
     def leases(self) -> str:
         return self._key("leases")  # ZSET: devices by expiry of their lease, ms
 
+    @property
+    def audit(self) -> str:
+        return self._key("jobs", "audit")  # HASH: how far the audit of the indexes has come; see audit.lua
+
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short TTL: JSON
 
     def worker_heartbeat(self, worker_id: str) -> str:
         return self._key("worker", worker_id, "heartbeat")  # STRING with the same TTL: seconds since 1970
+
+    def host(self, name: str) -> str:
+        return self._key("worker", name, "host")  # STRING with the same TTL: boot id of the machine with this name
 
     @property
     def workers(self) -> str:
@@ -470,6 +485,8 @@ class Script(StrEnum):
     CANCEL_SWEEP = "cancel_sweep"
     STOP_POINT = "stop_point"
     EXPIRE = "expire"
+    SHORTEN = "shorten"
+    AUDIT = "audit"
     DELETE = "delete"
     ADMIT = "admit"
     REVOKE = "revoke"

@@ -18,5 +18,6 @@ if not allowed(record[1], 'requeue') or record[2] ~= token then
   return { again and 'already' or 'superseded' }
 end
 
+local ended = end_attempt(id, token, device, 'requeue', ARGV[5], ARGV[6], ARGV[7], ARGV[8])
 drop_lease(device, token)
-return end_attempt(id, token, device, 'requeue', ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+return ended

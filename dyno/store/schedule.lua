@@ -31,6 +31,7 @@ if before == '' and after ~= '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV
 end
 
 if #ARGV >= 10 then
+  check_rights({ 'HSET', 'SADD', 'ZADD', 'ZREM' }, KEYS) -- before `submit` writes; it checks its own
   local reply = submit({ key('job', ARGV[10]) }, { NAMESPACE, unpack(ARGV, 10) })
   if reply[1] ~= 'submitted' then
     return reply

@@ -12,7 +12,7 @@
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 'unknown'
 end
-if redis.call('HSETNX', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) == 0 then
+if redis.call('HEXISTS', KEYS[1], 'stopped ' .. ARGV[2]) == 1 then
   return 'already'
 end
 for index = 4, #ARGV do
@@ -21,4 +21,5 @@ for index = 4, #ARGV do
     cancel({ key('job', id) }, { NAMESPACE, id })
   end
 end
+redis.call('HSET', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) -- last: a call that fails is repeated
 return 'stopped'

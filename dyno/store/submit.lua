@@ -95,6 +95,11 @@ if refused then
   return refused
 end
 
+require_rights(
+  { 'HSET', 'XADD', 'ZADD', 'HGET', 'PEXPIRE', 'SADD', 'HVALS', 'SREM', 'ZRANGE', 'ZRANK' },
+  NAMESPACE .. ':jobs', NAMESPACE .. ':jobs:workload:', NAMESPACE .. ':jobs:owner:', NAMESPACE .. ':jobs:label:',
+  NAMESPACE .. ':labeled', NAMESPACE .. ':idempotency:'
+)
 local number = redis.call('INCR', key('sequence'))
 local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + number)
 for name, value in pairs({

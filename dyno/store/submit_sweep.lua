@@ -45,6 +45,10 @@ if owner ~= '' then
   end
 end
 
+check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- before `submit` writes; it checks its own
+  KEYS[1], key('sweeps'), key('sweeps', 'due'), key('sweeps', 'watched'), key('sweeps', 'owner', ''),
+  key('idempotency', ''),
+})
 local at = 12
 for _ = 1, jobs do
   local arguments = { NAMESPACE }

@@ -226,13 +226,15 @@ def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
             # Reschedule first, so that a record that can't be read doesn't block the others.
             client.zadd(keys.sweeps_due, {sweep_id: now_ms + round(CHECK_EVERY_S * 1000)}, xx=True)
             fields: Any = client.hgetall(keys.sweep(sweep_id))
-            if fields and client.exists(*map(keys.job, _stored(sweep_id, fields).job_ids)):
+            sweep = _readable(sweep_id, fields)
+            if fields and (sweep is None or client.exists(*map(keys.job, sweep.job_ids))):
                 continue
             with client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
-                for index in (keys.sweeps, keys.sweeps_due, keys.sweeps_of_owner(fields.get("owner", ""))):
-                    pipeline.zrem(index, sweep_id)
                 pipeline.srem(keys.sweeps_watched, sweep_id)
+                pipeline.zrem(keys.sweeps_of_owner(fields.get("owner", "")), sweep_id)
+                pipeline.zrem(keys.sweeps, sweep_id)
                 pipeline.delete(keys.sweep(sweep_id))
+                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check goes on
                 pipeline.execute()
             dropped.append(sweep_id)
     return dropped

@@ -62,6 +62,7 @@ class Life(RuleBasedStateMachine):
     def both_say_the_same(self) -> None:
         self._sound = False
         self._agreement.check(self._world.ledger, look(self._real, DEVICES), self._real.ids)
+        assert self._real.audit() == []
         self._sound = True
 
     def teardown(self) -> None:

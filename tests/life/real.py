@@ -16,7 +16,7 @@ from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.leases import Claim, Leases
-from dyno.store.maintenance import expire_leases
+from dyno.store.maintenance import Repair, audit_indexes, expire_leases
 from dyno.store.placement import needs
 from dyno.store.redis import Keys, async_client, sync_client
 from tests.life.ledger import REQUEUES, Answer
@@ -134,6 +134,10 @@ class Real:
             self.ids.index(job_id)
             for job_id in expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
         }
+
+    def audit(self) -> list[Repair]:
+        """The audit's repairs: none, whatever the scripts did."""
+        return audit_indexes(self.client, self.settings.model_copy(update={"reap_every_s": 0.0}))
 
 
 def agrees(ids: list[str], told: Any, move: Move, answer: Answer) -> bool:

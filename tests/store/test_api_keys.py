@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 
-from dyno.errors import LimitReached, UnknownKey
+from dyno.errors import KeyExpired, LimitReached, UnknownKey
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
@@ -73,6 +74,29 @@ async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, aske
         await api_keys.revoke("key_0000000000000000")
 
 
+PAST = "1700000000.000000"  # 2023-11-14T22:13:20Z
+
+
+async def test_an_expired_key_is_refused_and_still_listed(api_keys: ApiKeys, client: redis.Redis, keys: Keys) -> None:
+    key, secret = await api_keys.create(NewKey(name="guest", scope="read", expires_in_s=60))
+    assert key.expires_at == key.created_at + timedelta(seconds=60)
+    found = await api_keys.admit(secret)
+    assert found is not None
+    assert found.expires_at == key.expires_at
+    assert await api_keys.is_valid(key.id)
+    client.hset(keys.api_key(key.id), "expires_at", PAST)
+    with pytest.raises(KeyExpired, match="2023-11-14T22:13:20Z"):
+        await api_keys.admit(secret)
+    assert api_keys.last_admitted(secret) is None
+    assert not await api_keys.is_valid(key.id)
+    [listed] = await api_keys.list()
+    assert (listed.id, listed.revoked_at) == (key.id, None)
+    assert listed.expires_at is not None
+    assert await api_keys.any(), "a service whose only key has expired stays closed"
+    assert not await api_keys.open_again()
+    assert await api_keys.revoke(key.id)
+
+
 async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
     api_keys: ApiKeys,
     asked: Callable[..., NewKey],
@@ -112,13 +136,17 @@ async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
 ) -> None:
     key, secret = await api_keys.create(asked(requests_per_s=3))
+
+    def fill_later() -> None:
+        """Nothing comes in for 4 s."""
+        client.hset(keys.api_key(key.id), "filled_ms", int((time.time() + 4) * 1000))
+
     await api_keys.admit(secret)
-    later_ms = int((time.time() + 3600) * 1000)
     assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
-    client.hset(keys.api_key(key.id), "filled_ms", later_ms)  # nothing comes in until then, however slow this test is
+    fill_later()
     for _ in range(2):
         await api_keys.admit(secret)
-        client.hset(keys.api_key(key.id), "filled_ms", later_ms)
+        fill_later()
     with pytest.raises(LimitReached) as reached:
         await api_keys.admit(secret)
     assert (reached.value.policy, reached.value.quota, reached.value.window_s) == ("requests", 3, 1)

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -26,6 +26,7 @@ from dyno.store.embedded import EmbeddedServer, embedded_server, find_server
 from dyno.store.jobs import Jobs
 from dyno.store.redis import Keys, async_client, check_server_async, sync_client
 from tests.servers import KINDS, kill_once_written, server_binary
+from tests.users import NOBODY, as_root
 from tests.waiting import eventually
 
 AT_ONCE = 20  # submits under way when the server is killed
@@ -218,3 +219,55 @@ async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
         assert set(acknowledged) <= set(seen.jobs)
         assert list(state_violations(seen)) == []
         assert {kept.record["status"] for kept in seen.jobs.values()} == {"queued"}
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A process whose new files all users may read and write."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_its_data_are_for_this_user_alone(tmp_path: Path, open_umask: None) -> None:
+    data = tmp_path / "not" / "yet"
+    for _ in range(2):
+        with EmbeddedServer(data) as server, redis.Redis.from_url(server.url) as client:
+            client.set("key", "kept")
+            client.bgrewriteaof()
+            eventually(lambda client=client: not client.info("persistence")["aof_rewrite_in_progress"])
+            found = [tmp_path / "not", data, *data.rglob("*")]
+            assert len(found) > 6
+            assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+def test_data_that_an_older_version_left_readable_are_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "appendonlydir").mkdir()
+    (tmp_path / "appendonlydir").chmod(0o755)
+    with EmbeddedServer(tmp_path):
+        assert stat.S_IMODE((tmp_path / "appendonlydir").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ServerUnavailable, match=rf"{tmp_path} can't be used: all users may write in it.*--data-dir"):
+        EmbeddedServer(tmp_path).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@as_root
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    with pytest.raises(ServerUnavailable, match=rf"{tmp_path} can't be used: it belongs to user {NOBODY}"):
+        EmbeddedServer(tmp_path).start()
+
+
+@pytest.mark.parametrize("name", ["server.lock", "server.url"])
+def test_no_link_in_place_of_its_files_is_followed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "precious").write_text("keep")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(ServerUnavailable, match="symbolic links"):
+        EmbeddedServer(tmp_path / "data").start()
+    assert (tmp_path / "precious").read_text() == "keep"

@@ -10,6 +10,7 @@ import redis.asyncio
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Holder
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import fleet
@@ -118,6 +119,27 @@ async def test_the_latest_heartbeat_of_two_unchanged_workers_wins(
     (device,) = await fleet.devices(async_redis, settings)
     assert device.worker == "zombie"
     assert [found.full_id for found, _ in fleet.idle_devices(client, settings)] == [DEVICE.full_id] * 2
+
+
+async def test_a_device_that_a_hung_runner_uses_is_cordoned_with_the_reason_while_it_does(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    held = Holder(device=DEVICE.full_id, pid=77, command="python -m workers", job="job_1")
+    fleet.publish(client, settings, DEVICE, a_worker(state="busy", held_by=held))
+    (device,) = await fleet.devices(async_redis, settings)
+    assert (device.cordoned, device.cordon_reason) == (False, None)
+    assert await fleet.accepting_devices(async_redis, settings) == [(DEVICE, True)]
+
+    hung = held.model_copy(update={"hung": True})
+    fleet.publish(client, settings, DEVICE, a_worker(state="busy", held_by=hung))
+    (device,) = await fleet.devices(async_redis, settings)
+    assert (device.cordoned, device.cordon_reason, device.held_by) == (True, str(hung), hung)
+    assert "process 77" in str(hung)
+    assert await fleet.accepting_devices(async_redis, settings) == []
+
+    fleet.publish(client, settings, DEVICE, a_worker())
+    (device,) = await fleet.devices(async_redis, settings)
+    assert (device.cordoned, device.cordon_reason) == (False, None)
 
 
 async def test_a_worker_stays_listed_while_redis_is_full(settings: Settings) -> None:

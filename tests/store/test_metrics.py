@@ -168,7 +168,7 @@ async def test_an_error_in_a_count_does_not_block_a_job(
 def test_readings_at_the_bounds_of_another_version_are_kept() -> None:
     counts = {("wait", "cpu", "0.2"): 2, ("wait", "cpu", "0.1"): 1, ("wait", "cpu", "1e9"): 1}
     counts["wait", "cpu", "inf"] = 1
-    within, _ = StoreMetrics(0, counts, {}, {}, [], [], None, 0, 0).histogram("wait", "cpu")
+    within, _ = StoreMetrics(0, counts, {}, {}, [], [], None, 0, 0, 0, True).histogram("wait", "cpu")
     assert within[:3] == [1, 3, 3]
     assert within[-2:] == [3, 5]
 

@@ -267,6 +267,17 @@ async def test_a_queue_of_an_older_version_is_claimed_in_its_order(
     assert asked == []
 
 
+async def test_a_job_whose_class_is_not_listed_is_claimed(
+    queue: Callable, take: Callable, client: redis.Redis, keys: Keys, index: Callable
+) -> None:
+    first, second = await queue(5, SIZES), await queue(15, SIZES)
+    name, _ = [name for name, jobs in sorted(index().items(), key=lambda item: item[1] != [first])]
+    client.hdel(keys.classes("cpu"), name)
+    assert take(MEDIUM).job_id == first
+    client.delete(keys.classes("cpu"))
+    assert take(LARGE).job_id == second
+
+
 async def test_jobs_that_an_older_api_queues_and_an_older_worker_takes_are_noticed(
     queue: Callable, take: Callable, forget_classes: Callable, client: redis.Redis, keys: Keys, index: Callable
 ) -> None:

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.client import Pipeline
 
-from dyno.errors import IdempotencyKeyReused, JobExpired, LimitReached, QueueFull, SweepFinished, UnknownSweep
+from dyno.errors import (
+    IdempotencyKeyReused,
+    JobExpired,
+    LimitReached,
+    QueueFull,
+    StoreUnavailable,
+    SweepFinished,
+    UnknownSweep,
+)
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status, new_job_id
 from dyno.models.spec import Spec
@@ -20,7 +29,7 @@ from dyno.store.eta import Forecast
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys
-from dyno.store.sweeps import NewJob, Sweeps
+from dyno.store.sweeps import NewJob, Sweeps, drop_empty
 
 pytestmark = pytest.mark.anyio
 
@@ -235,6 +244,60 @@ async def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(
     client.hset(keys.sweep(ids[1]), "sweep", "{")
     client.hdel(keys.sweep(ids[2]), "sweep")
     assert await _listed(sweeps) == [ids[3], ids[0]]
+
+
+async def _without_jobs(sweeps: Sweeps, jobs: Jobs, spec: Spec) -> str:
+    """A sweep whose jobs are deleted."""
+    record, new = planned(spec)
+    sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
+    for job in new:
+        await jobs.cancel(job.id)
+        await jobs.delete(job.id)
+    return sweep_id
+
+
+def _checked_a_day_later(client: redis.Redis, settings: Settings) -> list[str]:
+    due = Keys(settings.namespace).sweeps_due
+    if ids := client.zrange(due, 0, -1):
+        client.zadd(due, dict.fromkeys(ids, 1))
+    return drop_empty(client, settings)
+
+
+async def test_sweeps_without_jobs_are_dropped_but_not_those_that_cannot_be_read(
+    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    damaged, empty = [await _without_jobs(sweeps, jobs, a_spec()) for _ in range(2)]
+    kept, _ = await sweeps.submit(new_sweep_id(), *planned(a_spec()))
+    client.hset(keys.sweep(damaged), "sweep", "{")
+    assert _checked_a_day_later(client, settings) == [empty]
+    assert {each for each in (damaged, empty, kept) if client.exists(keys.sweep(each))} == {damaged, kept}
+
+
+@pytest.mark.parametrize("written", range(6))
+async def test_a_death_of_redis_while_a_sweep_is_dropped_leaves_none_of_it(
+    mine: Sweeps,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    written: int,
+) -> None:
+    """Only the first of the writes happen; a later check does the others."""
+    sweep_id = await _without_jobs(mine, jobs, a_spec())
+    execute = Pipeline.execute
+
+    def dies(pipeline: Pipeline) -> None:
+        del pipeline.command_stack[written:]
+        execute(pipeline)
+        raise redis.ConnectionError("Redis is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pipeline, "execute", dies)
+        with pytest.raises(StoreUnavailable):
+            _checked_a_day_later(client, settings)
+    _checked_a_day_later(client, settings)
+    assert not [name for name in left(client, settings) if "sweep" in name or sweep_id in name]
 
 
 async def test_a_page_of_sweeps_and_their_statuses_cost_few_commands(

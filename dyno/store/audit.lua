@@ -1,0 +1,109 @@
+#!lua flags=allow-oom
+-- Compares some running jobs with their leases, some queued jobs with their queues, and some jobs of any status with the
+-- index of their status, and repairs what differs: a write that failed, or data that was restored or edited. The records
+-- are authoritative. Each call goes on where the last one of any process stopped, and begins again after the last job.
+--
+-- A running job without a lease gets one: a live worker's next heartbeat keeps it, and expire.lua ends it otherwise.
+--
+-- KEYS[1]  audit, HASH {at_ms; running, queued, any: the number of jobs behind which each of the three goes on}
+-- ARGV[1]  namespace
+-- ARGV[2]  least time between two calls, ms; an earlier call does nothing
+-- ARGV[3]  most jobs of each of the three   ARGV[4]  lease, ms
+-- ARGV[5]  most attempts                ARGV[6]  failure of the last one, JSON
+--
+-- Returns {kind of the repair, job id, …}. An error at one job has the kind "failed: <message>", and the others go on
+
+local found = {}
+
+local function repaired(kind, id)
+  count(1, 'repaired', kind)
+  found[#found + 1] = kind
+  found[#found + 1] = id
+end
+
+-- Corrects an entry of the index of a status. Returns whether it was right.
+local function has_status(id, indexed, status)
+  if status == indexed then
+    return true
+  end
+  local created_ms = status and redis.call('HGET', key('job', id), 'created_ms')
+  if created_ms then
+    redis.call('ZADD', key('jobs', 'status', status), created_ms, id)
+  end
+  redis.call('ZREM', key('jobs', 'status', indexed), id)
+  repaired('wrong_status', id)
+  return false
+end
+
+local function audit_running(id)
+  local record = redis.call('HMGET', key('job', id), 'status', 'token', 'device', 'worker')
+  if not has_status(id, 'running', record[1]) then
+    return
+  end
+  local token, device = record[2] or '', record[3] or ''
+  local lease = redis.call('HMGET', key('lease', device), 'token', 'expires_at_ms')
+  if token ~= '' and lease[1] == token then
+    if lease[2] and redis.call('ZADD', key('leases'), 'NX', lease[2], device) == 1 then
+      repaired('lease_not_listed', id)
+    end
+    return
+  end
+  if token ~= '' and device ~= '' and not lease[1] then
+    take_lease(device, id, token, record[4] or '', ARGV[4])
+  else -- another job has the lease, so this one's worker can't extend it any more
+    end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[5], ARGV[6])
+  end
+  repaired('running_without_lease', id)
+end
+
+local function audit_queued(id)
+  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score')
+  if not has_status(id, 'queued', record[1]) then
+    return
+  end
+  local queue, score = record[2], record[3]
+  if not queue or not score then
+    error({ err = 'the record has no queue' })
+  end
+  if not redis.call('ZSCORE', key('queue', queue), id) then
+    enqueue(id, queue, score)
+    redis.call('DEL', key('woken', queue)) -- so that the next maintenance run wakes a worker for it
+    repaired('queued_without_queue', id)
+  elseif redis.call('SISMEMBER', key('queues'), queue) == 0 then
+    redis.call('SADD', key('queues'), queue)
+    repaired('queue_not_listed', id)
+  end
+end
+
+local function audit_any(id)
+  local record = redis.call('HMGET', key('job', id), 'status', 'created_ms')
+  if record[1] and record[2] and redis.call('ZADD', key('jobs', 'status', record[1]), 'NX', record[2], id) == 1 then
+    repaired('status_not_listed', id)
+  end
+end
+
+local function audit(name, index, from, check)
+  local most = tonumber(ARGV[3])
+  local ids = redis.call('ZRANGE', index, from, from + most - 1)
+  for _, id in ipairs(ids) do
+    local passed, failure = pcall(check, id)
+    if not passed then
+      local message = type(failure) == 'table' and failure.err or tostring(failure)
+      repaired('failed', id)
+      found[#found - 1] = 'failed: ' .. message
+    end
+  end
+  redis.call('HSET', KEYS[1], name, #ids < most and 0 or from + most)
+end
+
+local state = redis.call('HMGET', KEYS[1], 'at_ms', 'running', 'queued', 'any')
+local passed_ms = NOW_MS - (tonumber(state[1]) or 0)
+if passed_ms >= 0 and passed_ms < tonumber(ARGV[2]) then -- negative: the clock stepped back
+  return found
+end
+require_rights(END_COMMANDS)
+redis.call('HSET', KEYS[1], 'at_ms', integer(NOW_MS))
+audit('running', key('jobs', 'status', 'running'), tonumber(state[2]) or 0, audit_running)
+audit('queued', key('jobs', 'status', 'queued'), tonumber(state[3]) or 0, audit_queued)
+audit('any', key('jobs'), tonumber(state[4]) or 0, audit_any)
+return found

@@ -21,8 +21,9 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
+from dyno import folders
 from dyno.atomic_files import fsync_path
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit, DynoError
 from dyno.models.result import Artifact
@@ -70,6 +71,11 @@ PIECE_BYTES = 1 << 20
 ABANDONED_S = 3600.0  # a live upload writes every few seconds, and the clocks of two hosts differ by less than this
 
 
+class DiskSpace(NamedTuple):
+    total_bytes: int
+    free_bytes: int
+
+
 class ArtifactStore(Protocol):
     """Callers validate job ids and names. Every method may block for as long as a disk or network does.
 
@@ -95,6 +101,9 @@ class ArtifactStore(Protocol):
 
     def check(self) -> None:
         """Raises ArtifactStoreUnavailable if a cheap check shows that the store can't keep a file now."""
+
+    def disk(self) -> DiskSpace | None:
+        """The room on the disk of the store; None if it isn't known, as for a remote store."""
 
 
 def sha256_of(path: Path) -> str:
@@ -169,9 +178,16 @@ class FolderStore:
     def check(self) -> None:
         """Write a file that has no name, so that no crash can leave it behind."""
         with self._errors():
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._root) as file:
                 file.write(bytes(_CHECKED_BYTES))
+
+    def disk(self) -> DiskSpace | None:
+        try:
+            found = shutil.disk_usage(self._root)
+        except OSError:
+            return None
+        return DiskSpace(found.total, found.free)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -311,6 +327,9 @@ class RemoteStore:
     def check(self) -> None:
         """Does nothing: a check would cost a request, and every training tries the store before its first run."""
 
+    def disk(self) -> DiskSpace | None:
+        return None
+
     def _files(self, job_id: str) -> list[str]:
         self._filesystem.invalidate_cache()
         try:
@@ -342,18 +361,29 @@ _FILE_SCHEMES = ("file://", "local://")
 def shared_store(settings: Settings) -> ArtifactStore | None:
     """The store at DYNO_ARTIFACT_URL, which the API and all workers share; None if the setting is unset.
 
-    Writes nothing. Raises ArtifactStoreUnfit if the URL has no driver, or names a place that hosts can't share.
+    Writes nothing to the store. Raises ArtifactStoreUnfit if the URL has no driver, or names a place that hosts can't
+    share, or if this host has no private folder for files on their way to the store.
     """
     url = settings.artifact_url
     if url is None:
         return None
     scheme = next((scheme for scheme in _FILE_SCHEMES if url.startswith(scheme)), None)
     if scheme is None:
-        return remote_store(url, FolderStore(settings.run_dir / "incoming"))
+        return remote_store(url, FolderStore(_incoming(settings)))
     path = url.removeprefix(scheme)
     if not path.startswith("/"):
         raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}; use an absolute path, as in file:///srv/x")
     return FolderStore(Path(path))
+
+
+def _incoming(settings: Settings) -> Path:
+    try:
+        return folders.private_folder(settings.run_dir) / "incoming"
+    except OSError as error:
+        place = error.filename or settings.run_dir
+        raise ArtifactStoreUnfit(
+            f"files can't wait in {place} for DYNO_ARTIFACT_URL: {error.strerror}; set DYNO_RUN_DIR to another folder"
+        ) from error
 
 
 def service_store(settings: Settings) -> ArtifactStore:

@@ -14,9 +14,10 @@ def write_synced(path: Path, text: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create the folder and its parents, and sync the directory entry of each new one."""
+    """Create the folder and its parents for this user alone, and sync the directory entry of each new one."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in reversed(new):
+        path.mkdir(mode=0o700, exist_ok=True)
     for path in new:
         fsync_path(path.parent)
 

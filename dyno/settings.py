@@ -3,10 +3,11 @@
 import base64
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -16,6 +17,8 @@ from dyno.validation_messages import validation_message
 from dyno.webhook_url import allowed_host
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # for files that must outlive a restart
+# Of device locks: the same for all Dynos of a host, so it isn't below XDG_RUNTIME_DIR, which each user has for itself.
+RUN_DIR = Path(tempfile.gettempdir()) / "dyno"
 Durability = Literal["everysec", "always"]
 LogFormat = Literal["plain", "json"]
 SECRET_PREFIX = "whsec_"
@@ -54,6 +57,7 @@ Folder = Annotated[Path, AfterValidator(_expand_home)]
 # The Origin header of a browser. "*" isn't allowed: list each origin that may read responses.
 CorsOrigin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
 HostName = Annotated[str, Field(pattern=r"^[a-z0-9._-]+$")]
+DeviceHost = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
 
 
 def _split_at_commas(value: object) -> object:
@@ -73,6 +77,15 @@ def _pairs(value: object) -> object:
     return tuple(found.items())
 
 
+def _valid_variable(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", name) is None:
+        raise ValueError('list names of variables, such as HF_HOME, or prefixes that end with "*", such as LAB_*')
+    if name.startswith(_PREFIX):
+        raise ValueError("leave out settings of Dyno: runners get those that they need")
+    return name
+
+
+RunnerVariable = Annotated[str, AfterValidator(_valid_variable)]
 Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Prices = Annotated[tuple[tuple[str, Price], ...], NoDecode, BeforeValidator(_pairs)]
 RetryDelays = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, BeforeValidator(_split_at_commas)]
@@ -99,13 +112,17 @@ class Settings(BaseSettings):
     redis_url: Annotated[TextOrNone, AfterValidator(_valid_redis_url)] = (
         None  # redis://, rediss:// or unix://; None: `dyno up` starts its own server
     )
+    redis_password: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = (
+        None  # of the user in redis_url, unless that has one itself
+    )
     namespace: Annotated[str, Field(min_length=1)] = (
         "dyno"  # first part of every key, so that tests and fleets can share a server
     )
+    secrets_dir: PathOrNone = None  # files that are named as variables, such as DYNO_REDIS_PASSWORD; they come first
     data_dir: PathOrNone = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # download missing data sets from their official addresses
     workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = None  # more workloads: a file for each
-    run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
+    run_dir: Path = RUN_DIR  # device locks; one per host, shared by all workers; private files in a folder of each user
     spool_dir: Folder = DATA_DIR / "spool"  # job outcomes that Redis couldn't take; survives a restart of the host
     durability: Durability = "everysec"  # when Redis syncs its file: every second, or before each reply ("always")
 
@@ -196,10 +213,14 @@ class Settings(BaseSettings):
     shutdown_s: SecondsOrZero = 30.0
 
     # workers
+    hostname: Annotated[DeviceHost | None, BeforeValidator(_none_if_empty)] = None  # in device ids; None: the system's
     worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
     runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # None: all memory of the host or the container
     runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
     runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and its job's input files
+    runner_env: Annotated[
+        tuple[RunnerVariable, ...], NoDecode, BeforeValidator(_split_at_commas)
+    ] = ()  # further variables of a worker that its runners get: "HF_HOME,LAB_*"
     reserved_cores: TextOrNone = (
         None  # a cpulist kept free of runners for API, Redis and supervisors, or "none"; None: `dyno up` chooses
     )
@@ -212,9 +233,40 @@ class WrongSettings(DynoError):
 
 
 def load_settings() -> Settings:
-    """Read the environment. Raises WrongSettings, which names each wrong variable but no value: it may be a secret."""
+    """Read the environment, and the files in DYNO_SECRETS_DIR, which take precedence.
+
+    Raises WrongSettings, which names each wrong variable but no value: it may be a secret.
+    """
     try:
-        return Settings()
+        settings = Settings(**_read_secrets(os.environ.get(f"{_PREFIX}SECRETS_DIR")))
     except ValidationError as error:
         wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {validation_message(each)}" for each in error.errors())
         raise WrongSettings("; ".join(wrong)) from None
+    return settings.model_copy(update={"redis_url": _with_password(settings.redis_url, settings.redis_password)})
+
+
+def _read_secrets(folder: str | None) -> dict[str, Any]:
+    """Field -> content of its file, without spaces and line ends around it. Empty files and other files don't count."""
+    found: dict[str, Any] = {}
+    try:
+        for file in sorted(Path(folder).iterdir()) if folder else ():
+            field = file.name.removeprefix(_PREFIX).lower()
+            if file.name.startswith(_PREFIX) and field in Settings.model_fields and (text := file.read_text().strip()):
+                found[field] = text
+    except OSError as error:
+        raise WrongSettings(f"DYNO_SECRETS_DIR: can't read {error.filename}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise WrongSettings(f"DYNO_SECRETS_DIR: {file} has no text in UTF-8") from None
+    return found
+
+
+def _with_password(url: str | None, password: SecretStr | None) -> str | None:
+    """The URL with the password, unless it has one already."""
+    if url is None or password is None:
+        return url
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    if ":" in user:
+        return url
+    secret = quote(password.get_secret_value(), safe="")
+    return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis
 from pydantic import ValidationError
 
 from dyno.settings import Settings, WrongSettings, load_settings
+from tests import guides
 
 DYNO = Path(sys.executable).with_name("dyno")
 NUMBERS = {"runner_memory_bytes"}  # an empty value is an error
@@ -47,6 +51,7 @@ WRONG = {
     "SHUTDOWN_S": "nan",
     "WEBHOOK_TIMEOUT_S": "inf",
     "MAX_QUEUED": "-5",
+    "RUNNER_ENV": "HF_HOME, HIDDEN=1",
 }
 
 
@@ -88,11 +93,12 @@ def test_an_empty_variable_is_unset(name: str, monkeypatch: pytest.MonkeyPatch) 
     "arguments",
     [
         ("-m", "service"),
-        ("-m", "service.openapi"),
         ("-m", "workers"),
-        (DYNO, "doctor"),
-        (DYNO, "keys", "list"),
         (DYNO, "up"),
+        *(
+            pytest.param(words, marks=pytest.mark.verify)
+            for words in (("-m", "service.openapi"), (DYNO, "doctor"), (DYNO, "keys", "list"))
+        ),
     ],
     ids=lambda arguments: " ".join(arguments[1:]),
 )
@@ -124,4 +130,86 @@ def test_prices_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_price_prevents_the_start(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     monkeypatch.setenv("DYNO_PRICES", wrong)
     with pytest.raises(WrongSettings, match="DYNO_PRICES"):
+        load_settings()
+
+
+def test_the_commands_of_the_guide_make_a_valid_webhook_secret(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not on this machine")
+    page = guides.ROOT / "docs" / "webhooks.md"
+    [block] = [block.text for block in guides.blocks(page) if "webhooks.env" in block.text]
+    program = "from dyno.settings import load_settings; print(load_settings().webhook_secret is not None)"
+    script = block.replace("dyno up", f"{sys.executable} -P -c '{program}'")
+    env = os.environ | {"PYTHONPATH": str(guides.ROOT)}
+    done = subprocess.run(["sh", "-euc", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_file_in_the_folder_of_secrets_takes_precedence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("DYNO_WEBHOOK_SECRET", "")
+    monkeypatch.setenv("DYNO_NAMESPACE", "kept")
+    (tmp_path / "DYNO_WEBHOOK_SECRET").write_text(f"whsec_{'A' * 32}\n")
+    (tmp_path / "DYNO_NAMESPACE").write_text("\n")
+    (tmp_path / "ca.crt").write_bytes(b"\xff")
+    settings = load_settings()
+    assert settings.webhook_secret is not None
+    assert settings.webhook_secret.get_secret_value() == f"whsec_{'A' * 32}"
+    assert settings.namespace == "kept"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://api@redis:6379/0", "redis://api:p%2F%40s@redis:6379/0"),
+        ("rediss://redis/1", "rediss://:p%2F%40s@redis/1"),
+        ("unix://worker@/run/redis.sock?db=1", "unix://worker:p%2F%40s@/run/redis.sock?db=1"),
+        ("redis://api:own@redis:6379/0", "redis://api:own@redis:6379/0"),
+    ],
+)
+def test_the_password_of_redis_goes_into_its_url(url: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNO_REDIS_URL", url)
+    monkeypatch.setenv("DYNO_REDIS_PASSWORD", "p/@s")
+    settings = load_settings()
+    assert settings.redis_url == expected
+    assert "p/@s" not in repr(settings.redis_password)
+    found = redis.ConnectionPool.from_url(str(settings.redis_url)).connection_kwargs
+    assert found["password"] == ("own" if "own" in url else "p/@s")
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda folder: None, "No such file"),
+        (lambda folder: folder.write_text("x"), "Not a directory"),
+        (lambda folder: (folder / "DYNO_PORT").mkdir(parents=True), "DYNO_PORT: Is a directory"),
+        (lambda folder: (folder.mkdir(), (folder / "DYNO_PORT").write_bytes(b"\xff")), "DYNO_PORT has no text"),
+    ],
+)
+def test_secrets_that_can_not_be_read_prevent_the_start(
+    make: Callable[[Path], object], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make(tmp_path / "secrets")
+    monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path / "secrets"))
+    with pytest.raises(WrongSettings, match=f"^DYNO_SECRETS_DIR: .*{expected}"):
+        load_settings()
+
+
+def test_a_wrong_value_in_a_file_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path))
+    (tmp_path / "DYNO_PORT").write_text("HIDDEN")
+    with pytest.raises(WrongSettings, match=r"^DYNO_PORT: ") as raised:
+        load_settings()
+    assert "HIDDEN" not in raised.value.detail
+
+
+def test_variables_of_runners_are_names_and_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNO_RUNNER_ENV", "HF_HOME, LAB_*")
+    assert load_settings().runner_env == ("HF_HOME", "LAB_*")
+
+
+@pytest.mark.parametrize("wrong", ["*", "LAB_*_KEY", "a b", "DYNO_REDIS_URL", "DYNO_*"])
+def test_no_wrong_variable_of_runners_is_accepted(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("DYNO_RUNNER_ENV", wrong)
+    with pytest.raises(WrongSettings, match="DYNO_RUNNER_ENV: l"):
         load_settings()

@@ -23,7 +23,7 @@ from typing import Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
-from dyno import artifact_store, errors
+from dyno import artifact_store, errors, folders
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
 from dyno.measure.warnings import warning
@@ -41,13 +41,13 @@ from workers.outcome import Dropped, Failed, HandedBack
 
 @contextmanager
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
-    """An empty folder under `run_dir`, deleted with its contents at the end of the block.
+    """An empty folder in this user's part of `run_dir`, deleted with its contents at the end of the block.
 
     Its owner holds a lock on it that ends with the process. Other workers delete folders without a lock. Raises OSError
     if the folder can't be created.
     """
-    root = run_dir / "scratch"
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root = folders.private_folder(run_dir) / "scratch"
+    root.mkdir(mode=0o700, exist_ok=True)
     with _locked(root):  # else another worker could delete a new folder before its owner locks it
         _delete_left_overs(root)
         folder = Path(tempfile.mkdtemp(dir=root))

@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -27,6 +26,7 @@ from dyno.devices.discovery import installed_frameworks
 from dyno.models import runner_protocol
 from workers.limits import Cgroup
 from workers.log import event
+from workers.runner_environment import runner_environment
 from workers.zygote import FRAMES_FD, REQUEST_FD
 
 TAIL_BYTES = 4096
@@ -74,8 +74,6 @@ class LogTail:
         os.close(self.read_fd)
 
 
-# Variables that may hold secrets: URLs contain passwords, headers for trace collectors contain tokens.
-_SECRET = re.compile(r"^DYNO_(REDIS|ARTIFACT)_URL$|API_KEY|SECRET|PASSWORD|_(TOKEN|HEADERS)$")
 _GRACE_S = 3.0  # a zygote waits up to 2 s for the processes that it kills
 
 
@@ -86,12 +84,12 @@ class ZygoteProcess:
         self,
         framework: str | None,
         cores: Sequence[int],
-        doors: Sequence[str] = (),
-        variables: Mapping[str, str] | None = None,
+        doors: Sequence[str],
+        environment: Mapping[str, str],
     ) -> None:
         """`doors`: the `cgroup.procs` files through which it joins its runners' cgroups.
 
-        `variables`: in its environment and that of its runners, in place of the worker's.
+        `environment`: its variables, and those of its runners.
         """
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -104,7 +102,7 @@ class ZygoteProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
                 stderr=self._log_fd,
-                env={**_environment(framework), **(variables or {})},
+                env=environment,
                 start_new_session=True,  # the supervisor alone handles Ctrl-C in the worker's terminal
             )
 
@@ -158,14 +156,6 @@ def _command(framework: str | None, socket_fd: int, cores: Sequence[int], doors:
     for door in doors:
         command += ["--join", door]
     return command
-
-
-def _environment(framework: str | None) -> dict[str, str]:
-    """The worker's environment without possible secrets, which runners don't need, and with Keras' backend."""
-    environment = {name: value for name, value in os.environ.items() if _SECRET.search(name) is None}
-    if framework is not None:
-        environment["KERAS_BACKEND"] = framework
-    return environment
 
 
 AnyFrame = (
@@ -291,7 +281,8 @@ class Launcher:
     """Starts the runners of a worker, one at a time. Call it from one thread at a time.
 
     `worker_start`: "spawn" never forks, "fork" always forks, "auto" forks until `fall_back` is called for a framework.
-    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: in the environment of its runners.
+    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: in the environment of its runners, in place of
+    the worker's. `passed`: further variables of the worker that runners get, as in DYNO_RUNNER_ENV.
     """
 
     def __init__(
@@ -300,9 +291,11 @@ class Launcher:
         cores: Sequence[int],
         cgroup: Cgroup | None = None,
         variables: Mapping[str, str] | None = None,
+        passed: Sequence[str] = (),
     ) -> None:
         self.cgroup = cgroup or Cgroup()
         self._variables = dict(variables or {})
+        self._passed = passed
         self._worker_start = worker_start
         self._cores = cores
         self._zygotes: dict[str | None, ZygoteProcess] = {}
@@ -433,10 +426,14 @@ class Launcher:
             self._drop(framework)
             zygote = None
         if zygote is None:
-            start = partial(ZygoteProcess, framework, self._cores, self.cgroup.doors, self._variables)
+            start = partial(ZygoteProcess, framework, self._cores, self.cgroup.doors, self._environment(framework))
             zygote = self._starter.submit(start).result()
             self._zygotes[framework] = zygote
         return zygote
+
+    def _environment(self, framework: str | None) -> dict[str, str]:
+        backend = {} if framework is None else {"KERAS_BACKEND": framework}
+        return runner_environment(os.environ, self._passed) | backend | self._variables
 
     def _drop(self, framework: str | None) -> None:
         zygote = self._zygotes.pop(framework, None)

@@ -182,6 +182,13 @@ class Outbox:
             elif name.endswith(_UNFINISHED):
                 self._drop_left_over(self._folder / name)
 
+    def count(self) -> int:
+        """The endings of all namespaces, and the files set aside; 0 if the folder can't be read."""
+        try:
+            return sum(path.suffix in (_ENDING, _ASIDE) for path in self._folder.iterdir())
+        except OSError:
+            return 0
+
     def drop(self, path: Path) -> None:
         """Delete the file: the ending is written, or doesn't count any more."""
         with suppress(OSError):  # another worker has deleted it; or it is written once more, which does no harm

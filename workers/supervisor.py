@@ -1,6 +1,7 @@
 """Claims jobs for one device and runs each of them to its end. This module never imports a framework."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
-from dyno.models.job import Holder, WorkerRef
+from dyno.models.job import DEVICE_BUSY, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
 from dyno.workloads import contract, resolve
@@ -43,7 +44,10 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]
 
 
 _TURN_POLL_S = 0.1  # a poll takes 30 microseconds, on cores that run another worker's benchmark
+_HUNG_POLL_S = 1.0
 _LOOK_AGAIN_S = 5.0  # while another process holds the device: jobs may be queued, claimed or canceled meanwhile
+# After an attempt that found its device in use, although this worker had the turn; each further one doubles it.
+_LEAST_REST_S, _MOST_REST_S = 5.0, 300.0
 
 
 class ShowState(Protocol):
@@ -75,11 +79,16 @@ class Supervisor:
         self._taker = claim_filter(context.device, context.workloads)
         self._outbox = Outbox(context.settings.spool_dir, context.settings.namespace)
         self._serving = threading.Lock()
+        self._hung: Holder | None = None
+        self._rest_s, self._rests_until_s = 0.0, -math.inf
+        self._is_claim_unanswered = False  # Redis may have made it: `serve` asks again
 
     def serve(self) -> int:
         """Run all waiting jobs that fit this device. Returns their number. Called at each wake-up."""
         served = 0
         with self._serving:
+            if self._context.clock() < self._rests_until_s:
+                return 0
             try:
                 while turn := self._take_turn():
                     with turn:
@@ -93,16 +102,39 @@ class Supervisor:
                                 break
             finally:
                 self._turn.leave()
-                self._show("draining" if self._context.stop.stopping else "idle")
+                self._show_without_job()
         return served
 
     def catch_up(self) -> None:
-        """Write the endings in this host's outbox, unless a job runs here: that could disturb its benchmark."""
+        """Write the endings in this host's outbox, and look whether a hung runner has ended; not while a job runs here,
+        since that could disturb its benchmark. Wakes this worker if its last claim had no answer: no other worker would
+        run a job that it has got."""
         if self._serving.acquire(blocking=False):
             try:
                 deliver_waiting(self._outbox, self._context.leases)
+                if self._hung is not None:
+                    self._look_whether_free()
             finally:
                 self._serving.release()
+            if self._is_claim_unanswered:
+                self._wake_next(self._queues[0])
+
+    def _look_whether_free(self) -> None:
+        found = self._turn.take()
+        self._turn.leave()
+        if isinstance(found, HeldLocks):
+            found.release()
+            event("device-free", device=self._context.device.full_id)
+            self._hung = None
+            self._show_without_job()
+
+    def _show_without_job(self) -> None:
+        if self._context.stop.stopping:
+            self._show("draining")
+        elif self._hung is not None:
+            self._show("busy", held_by=self._hung)
+        else:
+            self._show("idle")
 
     def stop(self, within_s: float) -> None:
         """Stop claiming, and hand back a job that still runs after `within_s`. Safe to call from a signal handler."""
@@ -119,12 +151,15 @@ class Supervisor:
                 event("claim-failed", logging.WARNING, why=error.detail)
                 return None
             if isinstance(found, HeldLocks):
+                self._hung = None
                 self._get_ready()
                 return found
+            self._hung = found if found.hung else None
             if (queue := self._pass_over(found)) is None:
                 return None
             if found != holder:
-                event("device-held", logging.WARNING, why=str(found))
+                name, level = ("device-hung", logging.ERROR) if found.hung else ("device-held", logging.WARNING)
+                event(name, level, why=str(found))
                 self._show("busy", held_by=found)
                 self._wake_next(queue)  # another device may take the job
             holder = found
@@ -137,7 +172,7 @@ class Supervisor:
             found = self._turn.take()
             if found != unlike or time.monotonic() >= until_s or self._context.stop.stopping:
                 return found
-            time.sleep(_TURN_POLL_S)
+            time.sleep(_TURN_POLL_S if self._hung is None else _HUNG_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
         """Record the holder in the job that waits for this device. Returns the job's queue; None if no job waits."""
@@ -157,7 +192,9 @@ class Supervisor:
             claim = self._context.leases.claim(self._context.device.full_id, self._queues, self._worker, self._taker)
         except StoreUnavailable as error:
             event("claim-failed", logging.WARNING, why=error.detail)
+            self._is_claim_unanswered = True
             return None
+        self._is_claim_unanswered = False
         if claim is None:
             self._pass_on()
             return None
@@ -188,7 +225,7 @@ class Supervisor:
 
         At a shutdown, another worker is woken for the job. A job whose device is busy waits for maintenance to send the
         wake-up, because one sent now would return here at once. That happens if a process uses the device without a
-        turn.
+        turn. This worker then rests, longer each time.
         """
         context = self._context
         attempt = JobAttempt(claim, context)
@@ -206,7 +243,11 @@ class Supervisor:
             self._wake_next(claim.queue)
             return False
         if not isinstance(ending, outcome.HandedBack):
+            self._rest_s = 0.0
             return True
         if ending.reason == "worker_shutdown":
             self._wake_next(claim.queue)
+        elif ending.reason == DEVICE_BUSY:
+            self._rest_s = min(2 * self._rest_s, _MOST_REST_S) or _LEAST_REST_S
+            self._rests_until_s = context.clock() + self._rest_s
         return False

@@ -78,8 +78,8 @@ class Variant(contract.ResolvedSpec):
 
     def metrics_so_far(self) -> PartialMetrics:
         """The figures of the runs that have ended."""
-        specs = self.workload.metrics_for(self.params)
-        found = [each for each in result_metrics.all_metrics(specs, self.records) if each.value is not None]
+        specs, first = self.workload.metrics_for(self.params), stopping_rule.first_set(self.spec.measure)
+        found = [each for each in result_metrics.all_metrics(specs, self.records, first) if each.value is not None]
         return PartialMetrics(run=len(self.records), runs=self.most_runs, arm=self.name, metrics=found)
 
     def samples(self) -> list[RunSamples]:

@@ -6,6 +6,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -15,17 +16,17 @@ from pathlib import Path
 
 import redis
 
-from dyno import artifact_store, celery_app, errors
+from dyno import artifact_store, celery_app, errors, folders
 from dyno.devices import cpu
 from dyno.devices.device import Device
-from dyno.devices.discovery import discover, missing_frameworks
+from dyno.devices.discovery import boot_id, discover, missing_frameworks
 from dyno.devices.locks import DeviceTurn, lock_paths
 from dyno.frameworks import isolation
 from dyno.logging import tracer_for
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
-from dyno.settings import Settings
-from dyno.store.fleet import extend, publish, withdraw
+from dyno.settings import Settings, WrongSettings
+from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
@@ -37,18 +38,51 @@ from workers.outbox import Outbox, deliver_waiting
 from workers.supervisor import Supervisor
 
 _UPDATES_PER_TTL = 3  # two lost updates don't make the device count as gone
+_HOST_POLL_S = 0.1
+
+
+def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> None:
+    """Claim the host's name for this machine. Raises HostNameTaken if another machine has it and a live worker.
+
+    The claim of a machine that is gone, or of this one before its restart, expires within `device_ttl_s`: wait for it.
+    An unreachable store isn't an error; the worker's registration claims the name then.
+    """
+    until_s = time.monotonic() + settings.device_ttl_s + _HOST_POLL_S
+    try:
+        while not fleet.claim_host(client, settings, name, boot_id):
+            if time.monotonic() > until_s:
+                raise errors.HostNameTaken(_taken(name))
+            time.sleep(_HOST_POLL_S)
+    except errors.StoreUnavailable as error:
+        log.event("store-away", logging.WARNING, why=error.detail)
+
+
+def _taken(name: str) -> str:
+    return (
+        f'another machine has live workers under the host name "{name}", so both would share device ids and leases; '
+        "set DYNO_HOSTNAME to another name here, or end its workers"
+    )
 
 
 class Registration:
     """Publishes the worker from its own thread at each change, and extends its record between changes.
 
-    `device()` returns the current device.
+    `device()` returns the current device. `owns_name()`: whether the host's name is still this machine's. If not, the
+    worker is no longer published, and `name_taken` is called once.
     """
 
     def __init__(
-        self, client: redis.Redis, settings: Settings, worker: WorkerRecord, device: Callable[[], Device]
+        self,
+        client: redis.Redis,
+        settings: Settings,
+        worker: WorkerRecord,
+        device: Callable[[], Device],
+        owns_name: Callable[[], bool] = lambda: True,
+        name_taken: Callable[[], object] = lambda: None,
     ) -> None:
+        self._outbox = Outbox(settings.spool_dir, settings.namespace)
         self._client, self._settings, self._worker, self._device = client, settings, worker, device
+        self._owns_name, self._name_taken, self._is_taken = owns_name, name_taken, False
         self._changed, self._ended = threading.Event(), False
         self._published: tuple[Device, WorkerRecord] | None = None
         self._thread = threading.Thread(target=self._go_on, name="presence", daemon=True)
@@ -71,14 +105,19 @@ class Registration:
             self._write(self._report)
             self._changed.wait(self._settings.device_ttl_s / _UPDATES_PER_TTL)
             self._changed.clear()
-        self._write(lambda: withdraw(self._client, self._settings, self._worker))
+        self._write(lambda: fleet.withdraw(self._client, self._settings, self._worker))
 
     def _report(self) -> None:
-        current = self._device(), self._worker
-        if current == self._published and extend(self._client, self._settings, self._worker):
+        if self._is_taken or not self._owns_name():
+            if not self._is_taken:
+                self._is_taken = True
+                self._name_taken()
+            return
+        current = self._device(), self._worker.model_copy(update={"outbox": self._outbox.count()})
+        if current == self._published and fleet.extend(self._client, self._settings, self._worker):
             return
         self._published = None  # a failed write may have happened
-        publish(self._client, self._settings, *current)
+        fleet.publish(self._client, self._settings, *current)
         self._published = current
 
     def _write(self, action: Callable[[], None]) -> None:
@@ -91,8 +130,9 @@ class Registration:
 class Worker:
     """A worker with all its parts, in the order of their start.
 
-    The constructor raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit or
-    ArtifactStoreUnfit before anything is started. An unreachable store isn't an error; it may become available.
+    The constructor raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit,
+    WrongSettings, ArtifactStoreUnfit or HostNameTaken before anything is started. An unreachable store isn't an error;
+    it may become available.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
@@ -101,10 +141,14 @@ class Worker:
         if not self._device.frameworks:  # it would serve no queue
             raise errors.FrameworkMissing(missing_frameworks(self._device.driven_as))
         self._workloads = registry()
+        _check_spool(settings)
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
         artifact_store.shared_store(settings)  # only to fail now if it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
+        self._boot_id = boot_id()
+        claim_host_name(self._client, settings, self._device.host, self._boot_id)
+        self._end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)  # replaced once it can take jobs
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
         _keep_off(self._device, settings)
 
@@ -118,10 +162,16 @@ class Worker:
         with ExitStack() as stack:
             cgroup = limits.runner_cgroup(limits.host_share_bytes(self._settings), self._settings.runner_max_tasks)
             variables = isolation.isolating_variables(self._device.driven_as, self._device.uuids)
-            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables)
+            passed = self._settings.runner_env
+            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables, passed)
             stack.callback(launcher.close)
             self._presence = Registration(
-                self._client, self._settings, self._record(), lambda: launcher.describe(self._device)
+                self._client,
+                self._settings,
+                self._record(),
+                lambda: launcher.describe(self._device),
+                lambda: fleet.claim_host(self._client, self._settings, self._device.host, self._boot_id),
+                self._on_name_taken,
             )
             stack.callback(self._presence.stop)
             self._presence.start()
@@ -165,12 +215,26 @@ class Worker:
             context, worker, call, self._presence.show, lambda: consumer.end(errors.WorkerExit.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
-        upkeep = Maintenance(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
+        chores: dict[str, Callable[[redis.Redis], object]] = {
+            "writing what was spooled": lambda _: supervisor.catch_up(),
+            "ending records of the future": partial(fleet.end_future_records, settings=self._settings),
+        }
+        upkeep = Maintenance(self._settings, call, chores)
         upkeep.start()
         stack.callback(upkeep.stop)
         self._presence.show("idle", None)
+
+        def end() -> None:
+            supervisor.stop(0)
+            consumer.end(errors.WorkerExit.NOT_STARTED)
+
+        self._end = end
         on_signals(monitor.shutdown_handler(self._settings.shutdown_s, supervisor.stop, consumer.end))
         return consumer.run()
+
+    def _on_name_taken(self) -> None:
+        log.event("host-name-taken", logging.ERROR, why=_taken(self._device.host))
+        self._end()
 
     def _gone(self, launcher: Launcher) -> str | None:
         """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and this
@@ -192,10 +256,22 @@ class Worker:
 
 def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
-        for complaint in check_server(client, settings):
+        # The API checks how often Redis syncs: a worker's user may not read the configuration.
+        for complaint in check_server(client, settings, with_syncing=False):
             log.event("store-complaint", logging.WARNING, what=complaint)
     except errors.StoreUnavailable as error:
         log.event("store-away", logging.WARNING, why=error.detail)
+
+
+def _check_spool(settings: Settings) -> None:
+    """Raises WrongSettings if other users could change the outcomes that wait there. A missing folder is made later."""
+    folder = settings.spool_dir
+    try:
+        reason = folders.unsafe_reason(folder)
+    except OSError:
+        return
+    if reason:
+        raise WrongSettings(f"DYNO_SPOOL_DIR: {folder} isn't safe: {reason}. Name a folder of this user")
 
 
 def _leave(number: signal.Signals) -> None:

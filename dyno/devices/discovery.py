@@ -135,7 +135,7 @@ def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = N
     An id may end in "@host" if that is this host. `emulate="tpu:8"` emulates the device with 8 virtual CPU devices.
     Raises DeviceUnavailable, whose message lists the sources it checked.
     """
-    here = host_name()
+    here = host_name(settings)
     kind, index, host = _parse_device_id(device_id_or_kind)
     if host not in (None, here):
         raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {here}")
@@ -168,9 +168,21 @@ def _emulated_device(what: str, kind: str, index: str | None, host: str, setting
     raise DeviceUnavailable(f"{device.id} is a real {kind} on this host; give the emulated device another number")
 
 
-def host_name() -> str:
+def host_name(settings: Settings | None = None) -> str:
     """This host's name in the letters that a device id allows."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+    named = settings.hostname if settings is not None else None
+    return named or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Identifies this machine until its next start. Its containers have the same id, whatever their names."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _parse_device_id(text: str) -> tuple[str, str | None, str | None]:

@@ -8,29 +8,38 @@ needs undisturbed cores.
 A worker takes its turn before it claims a job: while another Dyno's worker uses these cores, this worker's jobs
 stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
 line.
+
+All users of a host share the lock files, so any user can block a device, as it could by using it.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
+import stat
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from dyno import folders
 from dyno.devices.cpu import parse_cpulist
 from dyno.devices.device import Device
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.models.job import Holder
-from dyno.settings import Settings
+from dyno.settings import RUN_DIR, Settings
 
 # flock has no timeout, so it is polled; 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
 _RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
+HUNG_AFTER_S = 60.0  # by then its worker has tried to kill it, and has given up (workers/monitor.py)
 _MOST_BYTES = 1024  # read from a lock file
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_PID = re.compile(r"[0-9]{1,10}")
 _COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
@@ -53,12 +62,16 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class DeviceTurn:
-    """A worker's turn on its device. One waiting worker at a time is first in line and gets the next turn."""
+    """A worker's turn on its device. One waiting worker at a time is first in line and gets the next turn.
 
-    def __init__(self, device: Device, settings: Settings) -> None:
-        self._device = device.full_id
+    `clock`: monotonic, in seconds.
+    """
+
+    def __init__(self, device: Device, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._device, self._clock = device.full_id, clock
         self._own, self._shared = lock_paths(device, settings), shared_lock_paths(device, settings)
         self._first_in_line: HeldLocks | None = None
+        self._left_over: tuple[int | None, float] | None = None  # the pid of such a runner, and when it was found
 
     def take(self) -> HeldLocks | Holder:
         """Lock the device, or return the process that holds it or is first in line.
@@ -77,10 +90,18 @@ class DeviceTurn:
         except DeviceUnavailable as error:
             turn.release()
             if isinstance(error, DeviceBusy):
-                return self._holder(error)
+                return self._left_over_runner(error)
             raise
+        self._left_over = None
         self.leave()
         return turn
+
+    def _left_over_runner(self, busy: DeviceBusy) -> Holder:
+        """The runner of an attempt that has ended: it has the device, and no worker has the turn."""
+        now_s = self._clock()
+        if self._left_over is None or self._left_over[0] != busy.pid:
+            self._left_over = busy.pid, now_s
+        return self._holder(busy).model_copy(update={"hung": now_s - self._left_over[1] >= HUNG_AFTER_S})
 
     def _holder(self, busy: DeviceBusy) -> Holder:
         return Holder(device=self._device, pid=busy.pid, command=busy.command, job=busy.job)
@@ -154,12 +175,43 @@ def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> He
 
 def _open(path: str) -> int:
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:  # such as another user's file
+        _share(Path(path).parent)
+        return _open_shared(path)
+    except OSError as error:
         raise DeviceUnavailable(
             f"the lock file {path} can't be opened: {error.strerror}. Set DYNO_RUN_DIR to another folder for lock files"
         ) from error
+
+
+def _share(folder: Path) -> None:
+    folders.make_shared(folder)
+    if folder == RUN_DIR:
+        status = folder.stat()
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:  # older versions didn't share it
+            folder.chmod(0o1777)
+
+
+def _open_shared(path: str) -> int:
+    """Open a lock file of any user, or create it for all users. Raises OSError, also for links."""
+    while True:
+        # In a sticky folder, Linux refuses O_CREAT for files of other users (fs.protected_regular).
+        with suppress(FileNotFoundError):
+            return _checked(os.open(path, _FLAGS), path)
+        with suppress(FileExistsError):  # another process has just created it
+            descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+
+
+def _checked(descriptor: int, path: str) -> int:
+    """`descriptor`, if it is a file with this name alone: a hard link could lead to another file of this user."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o666:  # of an older version
+            os.fchmod(descriptor, 0o666)
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file, or has hard links; delete it", path)
 
 
 def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
@@ -176,7 +228,9 @@ def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
 
 def _busy(descriptor: int, path: str) -> DeviceBusy:
     text = os.pread(descriptor, _MOST_BYTES, 0).decode(errors="replace")
-    pid, job, command = (text.split("\n") + 3 * [""])[:3]  # older versions write only the pid
+    # Other users may write in the file. Older versions write only the pid.
+    lines = ["".join(each if each.isprintable() else "?" for each in line) for line in text.split("\n")]
+    pid, job, command = (lines + 3 * [""])[:3]
     what = f" ({command})" if command else ""
     detail = f"{path} is held by process {pid or 'unknown'}{what}" + (f", which runs {job}" if job else "")
-    return DeviceBusy(detail, int(pid) if pid.isdecimal() else None, command or None, job or None)
+    return DeviceBusy(detail, int(pid) if _PID.fullmatch(pid) else None, command or None, job or None)

@@ -24,6 +24,12 @@ FREE = sorted(os.sched_getaffinity(0))
 SETTINGS = Settings(reserved_cores=None)
 
 
+def test_a_setting_names_the_host_of_a_device() -> None:
+    device = discover("cpu", Settings(hostname="north.lab"))
+    assert (device.host, device.full_id) == ("north.lab", f"{device.id}@north.lab")
+    assert discover(device.full_id, Settings(hostname="north.lab")).host == "north.lab"
+
+
 def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts() -> None:
     device = discover("cpu", SETTINGS)
     assert device.cores == FREE

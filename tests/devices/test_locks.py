@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,10 @@ from dyno.devices.device import Device
 from dyno.devices.discovery import discover
 from dyno.devices.locks import DeviceTurn, HeldLocks, hold_locks, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
+from dyno.folders import make_shared
 from dyno.models.job import Holder
 from dyno.settings import Settings
+from tests.users import BECOME_NOBODY, NOBODY, as_root
 
 HOLDER = """
 import sys
@@ -126,6 +131,26 @@ def test_the_lock_of_an_older_version_names_only_its_process(settings: Settings)
     assert (refused.value.pid, refused.value.command, refused.value.job) == (77, None, None)
 
 
+def test_a_runner_without_a_turn_is_hung_a_minute_after_it_was_found(settings: Settings) -> None:
+    times = iter((100.0, 159.0, 160.0))
+    turn = DeviceTurn(cpu(0), settings, clock=lambda: next(times))
+    with hold_locks(lock_paths(cpu(0), settings), 0, job="job_1"):
+        found = [turn.take() for _ in range(3)]
+    assert [isinstance(holder, Holder) and holder.hung for holder in found] == [False, False, True]
+    taken(turn).release()
+
+
+def test_a_worker_with_the_turn_is_never_hung(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyno.devices.locks.HUNG_AFTER_S", 0.0)
+    first, second = (DeviceTurn(cpu(0), settings) for _ in range(2))
+    with taken(first), hold_locks(lock_paths(cpu(0), settings), 0, job="job_1"):
+        for _ in range(2):
+            holder = second.take()
+            assert isinstance(holder, Holder)
+            assert not holder.hung
+    second.leave()
+
+
 def test_a_device_is_one_worker_s_at_a_time_and_names_its_holder(settings: Settings) -> None:
     both, one, other = (DeviceTurn(cpu(*cores), settings) for cores in ((0, 1), (0,), (1,)))
     mine = taken(both)
@@ -195,3 +220,111 @@ def test_one_process_at_a_time_uses_an_emulated_device_and_a_real_one_shares_not
     with hold_locks(lock_paths(emulated(0), settings), 0), pytest.raises(DeviceUnavailable, match="tpu-0"):
         hold_locks(lock_paths(emulated(0), settings), 0.02)
     assert shared_lock_paths(cpu(0), settings) == []
+
+
+HOLDER_AS_NOBODY = f"""
+import sys
+import dyno.devices.locks
+{BECOME_NOBODY}
+held = dyno.devices.locks.hold_locks(sys.argv[1:], 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def entered() -> Iterator[Settings]:
+    """A run folder that every user can reach: pytest's folders are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Settings(run_dir=Path(folder) / "run")
+
+
+@as_root
+def test_dynos_of_two_users_see_each_others_locks(entered: Settings) -> None:
+    paths = lock_paths(cpu(0), entered)
+    with hold_locks(paths, 0):  # creates folder and file, as root
+        pass
+    command = [sys.executable, "-P", "-c", HOLDER_AS_NOBODY, *paths]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DeviceBusy, match=f"held by process {holder.pid}"):
+            hold_locks(paths, 0)
+        holder.stdin.close()
+    with hold_locks(paths, 10):
+        refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert f"held by process {os.getpid()}" in refused.stderr
+
+
+@as_root
+def test_files_that_another_user_made_are_shared_too(entered: Settings) -> None:
+    paths = lock_paths(cpu(0), entered)
+    make_shared(entered.run_dir)
+    command = [sys.executable, "-P", "-c", HOLDER_AS_NOBODY, *paths]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert Path(paths[0]).stat().st_uid == NOBODY
+        with pytest.raises(DeviceBusy):
+            hold_locks(paths, 0)
+        holder.stdin.close()
+    hold_locks(paths, 10).release()
+
+
+def test_folder_and_files_are_for_all_users_whatever_the_umask(settings: Settings) -> None:
+    [path] = lock_paths(cpu(0), settings)
+    before = os.umask(0o077)
+    try:
+        hold_locks([path], 0).release()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(settings.run_dir.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o666
+
+
+def test_the_default_folder_and_files_of_an_older_version_are_shared(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.devices.locks.RUN_DIR", settings.run_dir)
+    [path] = lock_paths(cpu(0), settings)
+    settings.run_dir.mkdir(mode=0o700)
+    Path(path).touch(mode=0o600)
+    hold_locks([path], 0).release()
+    assert stat.S_IMODE(settings.run_dir.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o666
+
+
+def test_a_folder_that_the_operator_made_keeps_its_mode(settings: Settings) -> None:
+    settings.run_dir.mkdir(mode=0o700)
+    hold_locks(lock_paths(cpu(0), settings), 0).release()
+    assert stat.S_IMODE(settings.run_dir.stat().st_mode) == 0o700
+
+
+def test_a_hard_link_in_place_of_a_lock_is_not_written(settings: Settings, tmp_path: Path) -> None:
+    [path] = lock_paths(cpu(0), settings)
+    Path(path).parent.mkdir()
+    (tmp_path / "precious").write_text("keep")
+    Path(path).hardlink_to(tmp_path / "precious")
+    with pytest.raises(DeviceUnavailable, match="hard links"):
+        hold_locks([path], 0)
+    assert (tmp_path / "precious").read_text() == "keep"
+
+
+def test_a_folder_in_which_others_may_delete_files_is_refused(settings: Settings) -> None:
+    settings.run_dir.mkdir()
+    settings.run_dir.chmod(0o777)
+    with pytest.raises(DeviceUnavailable, match=rf"chmod 1777 {settings.run_dir}.*DYNO_RUN_DIR"):
+        hold_locks(lock_paths(cpu(0), settings), 0)
+
+
+def test_text_of_another_user_in_a_lock_file_is_printable(settings: Settings) -> None:
+    [path] = lock_paths(cpu(0), settings)
+    with hold_locks([path], 0):
+        Path(path).write_text("99999999999999\njob_\x1b[2J\ncommand\x07\u202e\n")
+        with pytest.raises(DeviceBusy) as refused:
+            hold_locks([path], 0)
+    assert (refused.value.pid, refused.value.job, refused.value.command) == (None, "job_?[2J", "command??")
+    assert refused.value.detail.isprintable()

@@ -236,7 +236,8 @@ def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
 
     def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
         leases = Leases(sync_client(settings), settings)
-        context = WorkerContext(here, leases, launcher, settings, changes.pop("workloads", registry()))
+        workloads, clock = changes.pop("workloads", registry()), changes.pop("clock", time.monotonic)
+        context = WorkerContext(here, leases, launcher, settings, workloads, clock=clock)
         worker = WorkerRef(id="w", device=here.full_id, host=here.host)
         made.append(Supervisor(context, worker, changes.pop("wake", lambda queue: None), **changes))
         return made[-1]

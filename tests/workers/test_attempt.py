@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dyno import folders
 from dyno.models.job import Status
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
@@ -92,7 +93,9 @@ def test_a_run_finds_no_temporary_files_of_earlier_runs(
     def start(request: RunRequest) -> RunnerProcess:
         assert request.scratch_dir is not None
         room = Path(request.scratch_dir)
-        found.append([str(path) for path in Path(quick.run_dir, "scratch").rglob("*") if path.is_file()])
+        found.append(
+            [str(path) for path in (folders.private_folder(quick.run_dir) / "scratch").rglob("*") if path.is_file()]
+        )
         (room / "put aside").write_text("of this run")
         return Launcher.start(forking, request)
 

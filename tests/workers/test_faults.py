@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from dyno import folders
 from dyno.devices.device import Device
 from dyno.models.job import Status
 from dyno.settings import Settings
@@ -107,4 +108,4 @@ def test_a_runner_that_goes_wrong_frees_the_device_for_the_next_job(
     assert store.job(after).status is Status.SUCCEEDED
     assert device_is_free(client, limited, here)
     assert [children_of(zygote.pid) for zygote in forking._zygotes.values()] == [set()] * len(forking._zygotes)
-    assert list(Path(limited.run_dir, "scratch").iterdir()) == []
+    assert list((folders.private_folder(limited.run_dir) / "scratch").iterdir()) == []

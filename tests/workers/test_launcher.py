@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,14 +14,25 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.devices.discovery import discover, installed_frameworks
+from dyno.devices.environment import FLAGS
 from dyno.frameworks.isolation import isolating_variables
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, tiny, until_begun, watched
-from workers.launcher import Launcher
+from workers.launcher import Launcher, RunnerProcess
 from workers.self_test import prove_fork
+
+WAITING = "import signal; signal.pause()"
+
+
+def environment_of(runner: RunnerProcess) -> dict[str, str]:
+    """The variables of a live runner, which is then killed."""
+    lines = Path(f"/proc/{until_begun(runner)}/environ").read_text().split("\0")
+    runner.send(signal.SIGKILL)
+    watched(runner)
+    return dict(line.split("=", 1) for line in lines if line)
 
 
 @pytest.fixture
@@ -61,29 +73,62 @@ def test_the_device_s_variables_replace_the_worker_s_before_a_runner_imports_any
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     variables = isolating_variables("gpu", ["GPU-5c89852c", "GPU-71b8f36e"])
     with closing(Launcher(start, here.cores, variables=variables)) as launcher:
-        runner = launcher.start(request_for(tiny(measure=LONG)))
-        environment = Path(f"/proc/{until_begun(runner)}/environ").read_bytes().split(b"\0")
-        runner.send(signal.SIGKILL)
-        watched(runner)
-    assert {b"CUDA_VISIBLE_DEVICES=GPU-5c89852c,GPU-71b8f36e", b"JAX_PLATFORMS=cuda,cpu"} <= set(environment)
-    assert b"CUDA_VISIBLE_DEVICES=0,1,2,3" not in environment
+        found = environment_of(launcher.start(request_for(tiny(measure=LONG))))
+    assert variables.items() <= found.items()
 
 
-SECRETS = ("DYNO_REDIS_URL", "DYNO_API_KEY", "DYNO_ARTIFACT_URL", "DYNO_WEBHOOK_SECRET", "AWS_SECRET_ACCESS_KEY")
+SECRETS = (
+    *("DYNO_REDIS_URL", "DYNO_API_KEY", "DYNO_ARTIFACT_URL", "DYNO_WEBHOOK_SECRET", "REDIS_API_PASSWORD"),
+    *("AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AZURE_STORAGE_CONNECTION_STRING", "FSSPEC_S3_KEY", "HF_TOKEN"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "OTEL_EXPORTER_OTLP_HEADERS", "DATABASE_URL", "PGPASSFILE", "github_token"),
+    *("NVIDIA_API_KEY", "TF_VAR_database", "TF_TOKEN_app_terraform_io", "KERAS_API_TOKEN"),
+    *("NVIDIA_NGC_KEY", "TORCH_hub_token", "PYTHON_KEYRING_PWD"),
+)
 
 
 def test_no_runner_is_given_a_secret_of_its_worker(
     misbehaving: Callable[[str], Misbehaving], request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*SECRETS, "REDIS_API_PASSWORD", "HF_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"):
+    request = request_for()  # before the settings are wrong
+    for name in SECRETS:
         monkeypatch.setenv(name, "hidden")
+    for name in ("https_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://me:hidden@proxy:3128")
+    monkeypatch.setenv("JAX_CACHE_URL", "https://me:hidden@host/")
     monkeypatch.setenv("DYNO_DATA_DIR", "/shown")
-    runner = misbehaving("import signal; signal.pause()").start(request_for())
-    environment = Path(f"/proc/{until_begun(runner)}/environ").read_text()
-    runner.send(signal.SIGKILL)
-    watched(runner)
-    assert "DYNO_DATA_DIR=/shown" in environment
-    assert "hidden" not in environment
+    found = environment_of(misbehaving(WAITING).start(request))
+    assert found["DYNO_DATA_DIR"] == "/shown"
+    assert [name for name, value in found.items() if "hidden" in value] == []
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_runner_is_given_the_variables_that_the_operator_names(
+    here: Device, request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    request = request_for(tiny(measure=LONG))
+    given = {"HF_TOKEN": "a", "LAB_KEY": "b", "LAB": "c", "https_proxy": "http://me:word@proxy:3128"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DYNO_REDIS_URL", "redis://hidden")
+    passed = ("HF_TOKEN", "LAB_*", "https_proxy", "D*")
+    with closing(Launcher(start, here.cores, passed=passed)) as launcher:
+        found = environment_of(launcher.start(request))
+    del given["LAB"]
+    assert given.items() <= found.items()
+    assert not found.keys() & {"LAB", "DYNO_REDIS_URL"}
+
+
+def test_a_runner_is_given_what_frameworks_read(
+    misbehaving: Callable[[str], Misbehaving], request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = [*("TZ", "LC_ALL", "LD_LIBRARY_PATH", "NCCL_IB_PKEY", "TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_LOG_COMPILES")]
+    read += [name for name in FLAGS if name not in os.environ and name != "LD_PRELOAD"]
+    for name in read:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    found = environment_of(misbehaving(WAITING).start(request_for()))
+    assert {name: found.get(name) for name in read} == dict.fromkeys(read, "1")
+    assert found["https_proxy"] == "http://proxy:3128"
 
 
 def test_a_runner_outlives_the_thread_that_asked_for_it(here: Device, request_for: Callable[..., RunRequest]) -> None:

@@ -188,3 +188,15 @@ def test_old_unfinished_files_are_deleted(spool: Outbox, folder: Path) -> None:
     os.utime(old, (0, 0))
     assert jobs_in(spool) == []
     assert list(folder.iterdir()) == [new]
+
+
+def test_it_counts_what_is_undelivered_or_damaged_and_no_half_written_file(spool: Outbox, folder: Path) -> None:
+    assert spool.count() == 0
+    kept = keep(spool)
+    (folder / "job_two.1.0.1.part").write_text("half")
+    assert spool.count() == 1
+    (folder / "job_two.1.0.ending").write_text("damaged")
+    assert jobs_in(spool) == ["job_one"]
+    assert spool.count() == 2, "the damaged one is set aside"
+    spool.drop(kept)
+    assert spool.count() == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ import redis
 from dyno.devices.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.settings import Settings
+from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
-from workers.worker import Registration
+from workers.worker import Registration, claim_host_name
 
 DEVICE = Device(id="cpu:0-1", kind="cpu", model="EPYC", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"})
 WORKER = WorkerRecord(
@@ -31,6 +34,7 @@ def there(settings: Settings) -> Iterator[Settings]:
 
 
 def test_an_unchanged_worker_writes_only_heartbeats(there: Settings) -> None:
+    there.spool_dir.mkdir()
     shown = [DEVICE.model_copy(update={"frameworks": {"tensorflow": "2", "text": "x" * 5000}})]
     with sync_client(there) as client:
         key, beat = Keys(there.namespace).worker("w"), Keys(there.namespace).worker_heartbeat("w")
@@ -47,12 +51,58 @@ def test_an_unchanged_worker_writes_only_heartbeats(there: Settings) -> None:
             eventually(lambda: '"value":1.0' in str(client.get(key)), what="a changed device is published")
             registration.show("busy", "job_1")
             eventually(lambda: '"job_1"' in str(client.get(key)), what="a changed worker is published")
+            (there.spool_dir / "job_2.1.0.ending").write_text("")
+            eventually(lambda: '"outbox":1' in str(client.get(key)), what="an undelivered result is published")
             client.flushdb()
             eventually(lambda: '"job_1"' in str(client.get(key)), what="a lost record is published again")
             assert client.smembers(Keys(there.namespace).workers) == {"w"}
         finally:
             registration.stop()
         assert client.keys("*") == []
+
+
+def test_workers_of_one_machine_share_its_name(there: Settings) -> None:
+    def claim(boot: str) -> bool:
+        with sync_client(there) as own:
+            return fleet.claim_host(own, there, "alpha", boot)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(claim, ["this machine"] * 8))
+        assert not any(pool.map(claim, ["another"] * 2))
+        assert claim("this machine")
+
+
+def test_the_name_of_a_machine_that_is_gone_is_free_once_its_claim_expires(there: Settings) -> None:
+    with sync_client(there) as client:
+        assert fleet.claim_host(client, there, "alpha", "before its restart")
+        claim_host_name(client, there, "alpha", "after its restart")
+        assert client.get(Keys(there.namespace).host("alpha")) == "after its restart"
+        assert 0 < client.pttl(Keys(there.namespace).host("alpha")) <= there.device_ttl_s * 1000
+
+
+def test_a_name_is_claimed_later_if_the_store_is_away(there: Settings, tmp_path: Path) -> None:
+    away = there.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
+    with sync_client(away) as client:
+        claim_host_name(client, away, "alpha", "this machine")
+
+
+def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there: Settings) -> None:
+    told, owns = list[str](), [True]
+    with sync_client(there) as client:
+        key = Keys(there.namespace).worker("w")
+        registration = Registration(
+            client, there, WORKER, lambda: DEVICE, lambda: owns[0], lambda: told.append("taken")
+        )
+        registration.start()
+        try:
+            eventually(lambda: client.exists(key))
+            owns[0] = False
+            eventually(lambda: not client.exists(key))
+            registration.show("idle")
+            eventually(lambda: told == ["taken"])
+        finally:
+            registration.stop()
+    assert told == ["taken"]
 
 
 def _log_bytes(client: redis.Redis) -> int:

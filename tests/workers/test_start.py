@@ -33,6 +33,15 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settin
     assert "device-unavailable" in ended.stderr
 
 
+def test_an_outbox_that_others_may_write_in_ends_the_start(settings: Settings) -> None:
+    settings.spool_dir.mkdir()
+    settings.spool_dir.chmod(0o777)
+    env = {"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_SPOOL_DIR": str(settings.spool_dir)}
+    ended = failed_start(env, HERE)
+    assert ended.returncode == 3
+    assert f"DYNO_SPOOL_DIR: {settings.spool_dir} isn't safe: all users may write in it" in ended.stderr
+
+
 def test_the_reason_is_json_with_the_json_log_format(settings: Settings) -> None:
     ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_LOG_FORMAT": "json"}, "cpu:4000-4001")
     [said] = map(json.loads, ended.stderr.splitlines())

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -14,12 +15,15 @@ from typing import Any
 import pytest
 import redis
 
+from dyno.devices import locks
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import DeviceTurn, HeldLocks
+from dyno.errors import StoreUnavailable
 from dyno.logging import current_job_id
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
+from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, Store, tiny
@@ -209,6 +213,62 @@ def test_a_job_stays_queued_and_names_the_user_of_its_device_until_that_is_free(
     assert shown == [("busy", True), ("busy", False), ("idle", False)]
 
 
+def test_a_device_that_runners_find_in_use_is_tried_ever_more_rarely(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    misbehaving: Callable[[str], Misbehaving],
+) -> None:
+    frame = '{"frame": "failed", "failure_class": "infrastructure", "reason": "device_busy", "message": "held"}'
+    launcher = misbehaving(f"import os; os.write(3, {frame.encode()!r} + b'\\n')")
+    ahead_s = [0.0]
+    supervisor = supervisor_of(quick, launcher, clock=lambda: time.monotonic() + ahead_s[0])
+    job_id, claims = store.submit(tiny()), list[int]()
+    for step_s in (0, 0, 5, 5, 5):
+        ahead_s[0] += step_s
+        claims.append(supervisor.serve())
+    assert claims == [1, 0, 1, 0, 1]
+    assert (store.job(job_id).status, store.job(job_id).attempt) == (Status.QUEUED, 0)
+
+
+def test_a_runner_that_outlives_its_attempt_cordons_the_device_until_it_ends(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locks, "HUNG_AFTER_S", 0.2)
+    shown: list[tuple[str, bool]] = []
+
+    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
+        shown.append((state, held_by is not None and held_by.hung))
+
+    supervisor = supervisor_of(quick, forking, show=show)
+    with locks.hold_locks(locks.lock_paths(here, quick), 0, job="job_before"):  # as its runner does, without a turn
+        job_id = store.submit(tiny())
+        serving = background.submit(supervisor.serve)
+        eventually(lambda: (held := store.job(job_id).queue.held_by) is not None and held.hung)
+        waiting = store.job(job_id)
+        assert (waiting.status, waiting.status_reason, waiting.attempt) == (Status.QUEUED, DEVICE_BUSY, 0)
+        assert waiting.queue.held_by is not None
+        assert (waiting.queue.held_by.pid, waiting.queue.held_by.job) == (os.getpid(), "job_before")
+        events = client.xlen(Keys(quick.namespace).job_events(job_id))
+        store.cancel(job_id)
+        assert serving.result(60) == 0
+        supervisor.catch_up()
+        assert shown[-1] == ("busy", True), "also while no job waits"
+        assert events == 3, "submit, and once for each state of the holder"
+    supervisor.catch_up()
+    assert shown[-1] == ("idle", False)
+    job_id = store.submit(tiny())
+    assert supervisor.serve() == 1
+    assert store.job(job_id).status is Status.SUCCEEDED
+
+
 def test_a_worker_waits_for_its_device_only_while_jobs_wait_and_it_is_not_stopping(
     quick: Settings,
     store: Store,
@@ -248,6 +308,38 @@ def test_a_preparation_delayed_by_another_worker_runs_once_before_the_first_job(
     assert supervisor_of(quick, forking, prepare=prepare).serve() == 2
     assert prepared == [True], "once, and nobody else had the device"
     assert all(store.result(job_id).peak.value is not None for job_id in ids)
+
+
+def test_a_job_whose_claim_had_no_answer_runs_in_the_same_attempt(
+    quick: Settings,
+    store: Store,
+    here: Device,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    woken: list[str] = []
+    supervisor = supervisor_of(quick, forking, wake=woken.append)
+    leases = supervisor._context.leases
+    run = leases._run
+
+    def answered_too_late(*call: Any) -> list[Any]:
+        reply = run(*call)
+        if reply[0] == "claimed":
+            raise StoreUnavailable("no answer")
+        return reply
+
+    job_id = store.submit(tiny())
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_run", answered_too_late)
+        assert supervisor.serve() == 0
+        assert store.job(job_id).status is Status.RUNNING
+        supervisor.catch_up()
+    assert woken == [queues_served(here)[0]], "no other wake-up comes: the queue is empty"
+    assert supervisor.serve() == 1
+    supervisor.catch_up()
+    job = store.job(job_id)
+    assert (job.status, job.attempt, len(woken)) == (Status.SUCCEEDED, 1, 1)
 
 
 def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_busy(

@@ -89,6 +89,17 @@ def test_the_first_runs_fix_how_many_are_planned(here: Device) -> None:
     assert [*planned, len(planned_times([only], here))] == [9, 9, 2]
 
 
+def test_the_interval_of_the_runs_so_far_is_that_of_a_result_of_them(here: Device) -> None:
+    """The two first runs fix the number, so their scatter counts however near the later runs are."""
+    spec = tiny(measure={"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.01, "min_s": 0, "max_s": 1})
+    [only] = variants_of(spec, here, registry(), lambda: cast(JobFiles, None))
+    only.records.extend(make_record([time_s] * 20, amounts={"execution": 1.0}) for time_s in (1.0, 1.1, 1.05, 1.05))
+    so_far, result = only.metrics_so_far(), only.result("job_1", here)
+    assert (so_far.run, so_far.runs) == (4, 9)
+    known = [metric for metric in result.metrics if metric.value is not None]
+    assert [(metric.low, metric.high) for metric in so_far.metrics] == [(metric.low, metric.high) for metric in known]
+
+
 def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
     quick: Settings,
     store: Store,

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from dyno import folders
 from dyno.artifact_store import shared_store
 from dyno.devices.device import Device
 from dyno.models.job import Status
@@ -58,7 +59,7 @@ def test_nothing_is_left_on_the_host_afterwards(shared: Settings, here: Device) 
     made = Attempted(shared, here, training())
     with closing(made.context.launcher), made.files:
         (made.files.empty() / "a.txt").touch()
-    assert list((shared.run_dir / "scratch").iterdir()) == []
+    assert list((folders.private_folder(shared.run_dir) / "scratch").iterdir()) == []
 
 
 def blocked(settings: Settings, tmp_path: Path) -> Settings:

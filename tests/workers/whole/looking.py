@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+import httpx
 
 from dyno.celery_app import send_wake_up
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job, Status
 from dyno.models.spec import Spec
+from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from dyno.store.fleet import devices
 from dyno.store.jobs import Jobs, Submitted
@@ -27,6 +34,21 @@ def environment_of(settings: Settings) -> dict[str, str]:
     """The environment for a process with these settings, without defaults."""
     given = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     return {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
+
+
+@contextmanager
+def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
+    """A client of an API in a process of its own, which is killed at the end."""
+    command = [sys.executable, "-P", *program]
+    env = os.environ | environment_of(settings) | {"DYNO_PORT": "0"}
+    begin = partial(die_with_parent, os.getpid())
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=begin) as process:
+        assert process.stdout is not None
+        try:
+            with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
+                yield http
+        finally:
+            process.kill()
 
 
 def family_of(pid: int) -> set[int]:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 
 import httpx
 import pytest
 import redis
 
 from dyno.models.job import Status
-from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.cores import HERE
 from tests.workers.whole.looking import (
     StartWorker,
-    environment_of,
+    api,
     events_of,
     jobs_of,
     until_idle,
@@ -54,20 +49,6 @@ celery_app.send_wake_up = doomed_wake_up
 from service.__main__ import main
 sys.exit(main([]))
 """
-
-
-@contextmanager
-def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
-    command = [sys.executable, "-P", *program]
-    env = os.environ | environment_of(settings) | {"DYNO_PORT": "0"}
-    begin = partial(die_with_parent, os.getpid())
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=begin) as process:
-        assert process.stdout is not None
-        try:
-            with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
-                yield http
-        finally:
-            process.kill()
 
 
 @pytest.mark.verify

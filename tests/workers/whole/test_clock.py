@@ -39,7 +39,7 @@ def clock(tmp_path: Path) -> JumpingClock:
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
     clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    start_worker(HERE, short_lease, env=clock.env)
+    start_worker(HERE, short_lease, env={**clock.env, "DYNO_RUNNER_ENV": "JUMPING_CLOCK"})
     until_idle(short_lease, 1)
     measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": SAMPLING_S, "max_s": SAMPLING_S}
     [job_id] = submit(short_lease, tiny(measure=measure, params={"n": 256, "repeats": 1}, timeout_s=60))

@@ -130,6 +130,7 @@ def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
     assert offered(short_lease) == []
 
 
+@pytest.mark.verify
 def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
 
 
+@pytest.mark.verify
 def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: StartWorker, settings: Settings) -> None:
     quick = settings.model_copy(update={"heartbeat_s": 0.2})  # so that it is seen sampling before it is over
     worker = start_worker(HERE, quick)
@@ -156,6 +158,7 @@ def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: Star
     assert jobs_of(quick, job_id)[0].status is Status.SUCCEEDED
 
 
+@pytest.mark.verify
 def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Settings) -> None:
     worker = start_worker(HERE, settings)
     until_idle(settings, 1)

@@ -1,0 +1,68 @@
+"""Folders that are this user's alone, and the folder of device locks, which all users of a host share.
+
+In a shared folder every user may add files, but change and delete its own alone: it is sticky, as /tmp. The owner of a
+shared folder may delete and rename all files in it, so private files never depend on another user's folder.
+"""
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def make_private(folder: Path) -> None:
+    """Create the folder and missing parents with mode 0700, or check an existing folder as `unsafe_reason` does.
+
+    Raises OSError.
+    """
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    if reason := unsafe_reason(folder):
+        raise PermissionError(errno.EPERM, reason, str(folder))
+
+
+def unsafe_reason(folder: Path) -> str | None:
+    """Why other users could change this user's files in the folder; None if they can't. Raises OSError."""
+    status, user = folder.stat(), os.geteuid()
+    if status.st_uid not in (0, user):
+        return f"it belongs to user {status.st_uid}, and this process runs as user {user}"
+    if status.st_mode & stat.S_IWOTH:
+        return "all users may write in it; run `chmod o-w` on it"
+    return None
+
+
+def make_shared(folder: Path) -> None:
+    """Create the folder, with missing parents, for all users of the host, or check an existing one.
+
+    A folder that only root or this user may write in will do, too. Raises OSError.
+    """
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        pass
+    else:
+        folder.chmod(0o1777)
+    link, status, users = folder.lstat(), folder.stat(), (0, os.geteuid())
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in users:
+        raise PermissionError(errno.EPERM, f"{folder} is a link that belongs to user {link.st_uid}", str(folder))
+    if status.st_mode & stat.S_IWOTH:
+        if not status.st_mode & stat.S_ISVTX:
+            reason = f"all users may delete files of others in {folder}; run `chmod 1777 {folder}`"
+            raise PermissionError(errno.EPERM, reason, str(folder))
+    elif status.st_uid not in users:
+        reason = f"{folder} belongs to user {status.st_uid}, who can share it with `chmod 1777 {folder}`"
+        raise PermissionError(errno.EPERM, reason, str(folder))
+
+
+def private_folder(shared: Path) -> Path:
+    """This user's own folder in a shared one, or beside it in the folder for temporary files if another user owns it.
+
+    Creates both. Raises OSError.
+    """
+    make_shared(shared)
+    user = os.geteuid()
+    place = shared if shared.stat().st_uid in (0, user) else Path(tempfile.gettempdir())
+    folder = place / f"dyno-{user}"
+    make_private(folder)
+    return folder

@@ -1,0 +1,147 @@
+"""API and workers are replaced one by one, by a newer version and by an older one, while jobs run and wait."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.preflight import free_port
+from dyno.settings import Settings
+from dyno.store.redis import Keys
+from tests.cores import HERE, THERE, two_cores
+from tests.waiting import eventually
+from tests.workers.whole.looking import environment_of
+
+NEWER = Path(__file__).parents[3]
+# About 220 commits before this test: results weren't compressed yet, and queues had no classes of jobs.
+RELEASE = "5921f91"
+QUEUED = 100
+MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
+TINY = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": MEASURE}
+LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": 12, "max_s": 12}}
+DONE = ("succeed", "fail", "stop", "exhaust", "cancel")
+
+
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of RELEASE."""
+    if (git := shutil.which("git")) is None:
+        pytest.skip("no git on PATH")
+    exported = subprocess.run([git, "-C", NEWER, "archive", RELEASE], capture_output=True, check=False)
+    if exported.returncode:
+        pytest.skip(f"{RELEASE} is not in this checkout's history: {exported.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("older")
+    with tarfile.open(fileobj=io.BytesIO(exported.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+class Fleet:
+    """An API and two workers, each of one of two versions."""
+
+    def __init__(self, settings: Settings) -> None:
+        port = free_port()
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        self._env = (
+            os.environ | environment_of(settings) | {"DYNO_PORT": str(port), "DYNO_API_URL": str(self.http.base_url)}
+        )
+        self._parts: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, part: str, code: Path) -> None:
+        """Start `part`, "api" or a device, and wait until it is ready."""
+        arguments = ["service"] if part == "api" else ["workers", "--device", part, "--name", part]
+        env = self._env | {"PYTHONPATH": f"{code}{os.pathsep}{code / 'tests' / 'numpy_runners'}"}
+        process = subprocess.Popen([sys.executable, "-P", "-m", *arguments], env=env, cwd=code)
+        self._parts[part] = process
+        eventually(lambda: process.poll() is not None or self._is_ready(part), what=f"{part} of {code} is ready")
+        assert process.poll() is None, f"{part} of {code} ended"
+
+    def end(self, part: str) -> None:
+        process = self._parts.pop(part)
+        process.terminate()
+        assert process.wait(60) in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it got
+
+    def replace(self, part: str, code: Path) -> None:
+        self.end(part)
+        self.start(part, code)
+
+    def close(self) -> None:
+        self.http.close()
+        for process in self._parts.values():
+            process.kill()
+            process.wait()
+
+    def _is_ready(self, part: str) -> bool:
+        try:
+            if part == "api":
+                return self.http.get("/readyz").status_code == httpx.codes.OK
+            workers = self.http.get("/v1/workers").raise_for_status().json()["data"]
+        except httpx.HTTPError:
+            return False
+        pids = {each["pid"] for each in workers if each["state"] in ("idle", "busy")}
+        return self._parts[part].pid in pids
+
+    def submit(self, **changes: Any) -> str:
+        answer = self.http.post("/v1/jobs", json=TINY | changes)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def statuses(self, *ids: str) -> list[str]:
+        return [self.http.get(f"/v1/jobs/{each}").raise_for_status().json()["status"] for each in ids]
+
+
+@pytest.fixture
+def fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
+    changes = {"lease_s": 5.0, "heartbeat_s": 0.5, "reap_every_s": 0.5, "shutdown_s": 1.0}
+    fleet = Fleet(settings.model_copy(update=changes | {"artifact_dir": tmp_path / "artifacts"}))
+    yield fleet
+    fleet.close()
+
+
+def histories(client: redis.Redis, settings: Settings, ids: list[str]) -> list[list[str]]:
+    """The events of each job, except progress."""
+    keys = Keys(settings.namespace)
+    entries: list[Any] = [client.xrange(keys.job_events(each)) for each in ids]
+    named = [[fields.get("event", "heartbeat") for _, fields in found] for found in entries]
+    return [[event for event in found if event != "heartbeat"] for found in named]
+
+
+@two_cores
+@pytest.mark.verify
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", ["upgrade", "roll-back"])
+def test_a_fleet_replaced_part_by_part_ends_each_job_once(
+    way: str, older: Path, fleet: Fleet, client: redis.Redis, settings: Settings
+) -> None:
+    before, after = (older, NEWER) if way == "upgrade" else (NEWER, older)
+    for part in ("api", HERE, THERE):
+        fleet.start(part, before)
+    ids = [fleet.submit(device=device, **LASTING) for device in (HERE, THERE)]
+    eventually(lambda: fleet.statuses(*ids) == ["running"] * 2)
+    ids += [fleet.submit() for _ in range(QUEUED)]
+    fleet.replace("api", after)
+    fleet.replace(HERE, after)
+    eventually(lambda: client.zcard(Keys(settings.namespace).jobs_with_status("succeeded")) > 10)
+    fleet.replace(THERE, after)
+    eventually(lambda: set(fleet.statuses(*ids)) == {"succeeded"}, within_s=120, what="all jobs succeed")
+    found = histories(client, settings, ids)
+    assert [events[-1] for events in found] == ["succeed"] * len(ids)
+    assert {sum(event in DONE for event in events) for events in found} == {1}
+    assert found[0] == ["submit", "claim", "requeue", "claim", "succeed"], "the older worker handed it back"
+    if way == "roll-back":  # the older API can't read results that the newer version stored
+        fleet.replace("api", before)
+    for job_id in ids:
+        assert fleet.http.get(f"/v1/jobs/{job_id}/result").status_code == httpx.codes.OK
+        assert fleet.http.get(f"/v1/jobs/{job_id}/samples").status_code == httpx.codes.OK

@@ -1,4 +1,4 @@
-"""The command `python -m chaos [--seed N] [--minutes 10] [--jobs 1250]`.
+"""The command `python -m chaos [--seed N] [--minutes 10] [--jobs N]`.
 
 Exit code: 0 if all promises held, 1 if one was violated, 3 if the run itself failed, 130 after a signal.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -16,28 +17,29 @@ import traceback
 from pathlib import Path
 
 from chaos import report
+from chaos.plan import MOST_CORES, MOST_JOBS, job_count
 from chaos.rig import say
 from chaos.run import RunConfig, RunRecord, run
-from chaos.snapshot import MOST_JOBS
 from dyno.processes import STOP_SIGNALS
 
 SHORT = Path("build") / "chaos"  # results of runs that are too short to be recorded
 HELD, VIOLATED, BROKE, SIGNALED = 0, 1, 3, 130  # 2 is argparse's
-FULL_MINUTES, FULL_JOBS = 10.0, 1250  # of which five in six are tiny
+FULL_MINUTES = 10.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="of faults and jobs; random by default")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES)
-    parser.add_argument("--jobs", type=int, default=FULL_JOBS, help=f"at most {MOST_JOBS}")
+    parser.add_argument("--jobs", type=int, help=f"at most {MOST_JOBS}; by default as many as fit minutes and cores")
     parser.add_argument("--durability", choices=["everysec", "always"], default="everysec", help="of Redis' file")
-    parser.add_argument("--patience", type=float, default=120.0, help="seconds for the last jobs to end")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds without a job that ends")
     given = parser.parse_args()
-    if not 0 < given.jobs <= MOST_JOBS or given.minutes <= 0:
+    jobs = job_count(given.minutes, len(os.sched_getaffinity(0))) if given.jobs is None else given.jobs
+    if not 0 < jobs <= MOST_JOBS or given.minutes <= 0:
         parser.error(f"--jobs is 1 to {MOST_JOBS}, --minutes above 0")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    config = RunConfig(seed, given.minutes, given.jobs, given.durability, given.patience)
+    config = RunConfig(seed, given.minutes, jobs, given.durability, given.patience)
     say(f"seed {seed}, {config.minutes:g} minutes, {config.jobs} jobs, AOF {config.durability}")
     folder = Path(tempfile.mkdtemp(prefix="dyno-chaos-"))
     try:
@@ -73,7 +75,7 @@ async def _run_until_signal(config: RunConfig, folder: Path) -> RunRecord:
 
 def _report(record: RunRecord) -> int:
     found, config = report.summary(record), record.config
-    is_full = config.minutes >= FULL_MINUTES and config.jobs >= FULL_JOBS
+    is_full = config.minutes >= FULL_MINUTES and config.jobs >= job_count(FULL_MINUTES, MOST_CORES)
     report.keep(config.seed, found, report.RECORDED if is_full else SHORT)
     if is_full:
         report.publish()

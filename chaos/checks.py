@@ -222,8 +222,13 @@ def unexplained_failures(
 
 
 def state_violations(snapshot: Snapshot) -> Iterator[Violation]:
-    """Each record must agree with the job's stream and keys, and each index and lease with the records."""
+    """Each record must agree with the job's stream and keys, and each index and lease with the records.
+
+    They must have agreed all the time: a repair by Dyno's audit hides that they didn't.
+    """
     yield from _record_violations(snapshot)
+    for kind, count in snapshot.repairs.items():
+        yield Violation(ViolationKind.INDEX, f"the audit had to repair {count} times: {kind}")
     records = {job: stored.record for job, stored in snapshot.jobs.items()}
     wanted = _expected_indexes(records, snapshot.leases)
     for index in sorted({*wanted, *snapshot.indexes}):

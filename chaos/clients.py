@@ -125,7 +125,7 @@ def _is_expected(response: httpx.Response, codes: set[int], responses: Responses
 async def _request(
     http: httpx.AsyncClient, method: str, path: str, retries: Counter[str], until_s: float = math.inf, **options: Any
 ) -> httpx.Response:
-    """Repeat the request until the response isn't a 503 with `Retry-After`; `until_s` on the monotonic clock at most.
+    """Repeat the request while the response asks for that; `until_s` on the monotonic clock at most.
 
     Without any response, the code is 0.
     """
@@ -133,13 +133,20 @@ async def _request(
     while time.monotonic() < until_s:
         try:
             response = await http.request(method, path, **options)
-            if response.status_code != httpx.codes.SERVICE_UNAVAILABLE or "Retry-After" not in response.headers:
+            if not _asks_to_repeat(response):
                 return response
-            retries["503"] += 1
+            retries[str(response.status_code)] += 1
         except httpx.TransportError as error:
             retries[type(error).__name__] += 1
         await asyncio.sleep(_RETRY_S)
     return response
+
+
+def _asks_to_repeat(response: httpx.Response) -> bool:
+    """503 with `Retry-After`. Also 408: an API that was stopped may find that the time for a body is over."""
+    if response.status_code == httpx.codes.REQUEST_TIMEOUT:
+        return True
+    return response.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in response.headers
 
 
 async def read_jobs(url: str, ids: Iterable[str], within_s: float) -> dict[str, JobView]:
@@ -152,9 +159,4 @@ async def read_jobs(url: str, ids: Iterable[str], within_s: float) -> dict[str, 
             ]
             bodies = [answer.json() if answer.content else {} for answer in answers]
             found[job] = JobView(answers[0].status_code, bodies[0], answers[1].status_code, bodies[1])
-    return found
-
-
-def _body(response: httpx.Response) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = response.json() if response.content else {}
     return found

@@ -89,6 +89,16 @@ def clear_s(from_s: float, to_s: float, spans: Iterable[Span]) -> float:
     return total_s + max(0.0, to_s - at_s)
 
 
+MOST_JOBS = 2000  # per run, because the general stream keeps 10,000 events
+MOST_CORES = 2  # the workers have two devices of one core each
+_JOBS_A_MINUTE = 62.5  # for each core: 1,250 in ten minutes on two cores
+
+
+def job_count(minutes: float, cores: int) -> int:
+    """How many jobs a run of that length has on a machine with so many cores."""
+    return max(1, min(MOST_JOBS, round(_JOBS_A_MINUTE * minutes * min(cores, MOST_CORES))))
+
+
 Size = Literal["tiny", "long", "longer", "with a file", "failing"]
 _SIZES: Mapping[Size, int] = {"tiny": 84, "long": 10, "longer": 2, "with a file": 3, "failing": 1}
 _LASTS_S: Mapping[Size, tuple[float, float]] = {"long": (0.5, 2.0), "longer": (3.0, 6.0)}  # so that faults meet them

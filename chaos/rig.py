@@ -23,7 +23,7 @@ from dyno.store.embedded import EmbeddedServer
 
 LEASE_S = 5.0  # instead of 30, so that many leases run out in a run
 READY_S = 120.0
-MARK = "DYNO_CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
+MARK = "CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
 _RESTART_S, _STOP_S, _POLL_S = 0.5, 20.0, 0.05
 
 
@@ -68,6 +68,7 @@ class Rig:
         shell = {variable: value for variable, value in os.environ.items() if not variable.startswith("DYNO_")}
         settings = {
             MARK: self.name,
+            "DYNO_RUNNER_ENV": f"{MARK},JUMPING_CLOCK",
             "DYNO_LEASE_S": str(LEASE_S),
             "DYNO_HEARTBEAT_S": "1",
             "DYNO_REAP_EVERY_S": "1",

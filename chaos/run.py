@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ _AFTER_S = LEASE_S + 5  # a fault has an effect until the last lease has run out
 
 @dataclass(frozen=True)
 class RunConfig:
-    """`patience_s`: after the faults, the time limit for responses and for the jobs to end."""
+    """`patience_s`: after the faults, the time limit for responses, and for the next job to end."""
 
     seed: int
     minutes: float
@@ -83,10 +84,7 @@ async def _shake(
         async with asyncio.TaskGroup() as shaking:
             shaking.create_task(faults.inject_all(planned, begun_s))
             shaking.create_task(_submit(rig, jobs, begun_s, duration_s + config.patience_s, responses))
-        found = await _at_rest(rig, config.patience_s)
-        say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
-        found += await leaks.at_rest(rig, READY_S)
-        say(f"{time.monotonic() - begun_s:6.1f} s  looked for leftovers")
+        found = await _settle(rig, config.patience_s, begun_s)
         views = await clients.read_jobs(rig.url, responses.ids, config.patience_s)
         restarting.cancel()
     return found, views
@@ -99,20 +97,44 @@ async def _submit(rig: Rig, jobs: Sequence[PlannedJob], begun_s: float, within_s
         async with asyncio.timeout(within_s):
             await clients.submit_all(rig.url, jobs, begun_s, responses, keys)
     except TimeoutError:
-        responses.unexpected.append(f"{len(jobs) - len(responses.accepted)} jobs had no response at the timeout")
+        missing = len(jobs) - len(responses.accepted)
+        responses.unexpected.append(f"a request had no response within {within_s:g} s; {missing} jobs aren't accepted")
 
 
-async def _at_rest(rig: Rig, within_s: float) -> list[Violation]:
-    """Wait until no job waits or runs; jobs that still do at the timeout are lost. No device is leased then."""
-    deadline_s = time.monotonic() + within_s
+async def _settle(rig: Rig, patience_s: float, begun_s: float) -> list[Violation]:
+    """Wait for the jobs, then look for leftovers, unless jobs remain: these are lost, and parts may work on them."""
+
+    def note(text: str) -> None:
+        say(f"{time.monotonic() - begun_s:6.1f} s  {text}")
+
+    unfinished, found = await _rest(rig, patience_s)
+    if unfinished:
+        note(f"{unfinished} jobs wait or run, and none has ended for {patience_s:g} s")
+        return found
+    note("no job waits or runs")
+    found += await leaks.at_rest(rig, READY_S)
+    note("looked for leftovers")
+    return found
+
+
+async def _rest(rig: Rig, patience_s: float) -> tuple[int, list[Violation]]:
+    """Wait until no job waits or runs, for as long as jobs end: a slow machine needs more time, a lost job has no end.
+
+    Returns the number of jobs that wait or run after `patience_s` without an end, and the devices leased at rest.
+    """
+    least, since_s = math.inf, time.monotonic()
     with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
-        while time.monotonic() < deadline_s:
+        while True:
             with client.pipeline() as pipeline:
                 pipeline.zcard(KEYS.jobs_with_status(QUEUED))
                 pipeline.zcard(KEYS.jobs_with_status(RUNNING))
                 pipeline.zrange(KEYS.leases, 0, -1)
-                *unfinished, leased = pipeline.execute()
-            if not any(unfinished):
-                return [Violation(ViolationKind.HELD, f"{device} is leased at rest") for device in leased]
+                queued, running, leased = pipeline.execute()
+            unfinished = queued + running
+            if not unfinished:
+                return 0, [Violation(ViolationKind.HELD, f"{device} is leased at rest") for device in leased]
+            if unfinished < least:
+                least, since_s = unfinished, time.monotonic()
+            elif time.monotonic() - since_s > patience_s:
+                return unfinished, []
             await asyncio.sleep(0.1)
-    return []

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from dyno.store.redis import JOB_ID, Keys
 
-MOST_JOBS = 2000  # per run, because the general stream keeps 10,000 events
 Record = Mapping[str, str]
 
 
@@ -51,12 +50,19 @@ class StoredJob(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The names of indexes are their keys without the namespace. `leases`: by device."""
+    """The names of indexes are their keys without the namespace. `leases`: by device.
+
+    `repairs`: how many Dyno's audit made, by kind.
+    """
 
     jobs: Mapping[str, StoredJob]
     streams: Streams
     indexes: Mapping[str, set[str]]
     leases: Mapping[str, Record]
+    repairs: Mapping[str, int]
+
+
+_REPAIRED = "repaired "
 
 
 def read(client: Any, keys: Keys) -> Snapshot:
@@ -74,6 +80,11 @@ def read(client: Any, keys: Keys) -> Snapshot:
         ),
         indexes=_indexes(client, keys),
         leases={device: client.hgetall(keys.lease(device)) for device in leases},
+        repairs={
+            name.removeprefix(_REPAIRED): int(count)
+            for name, count in client.hgetall(keys.counts).items()
+            if name.startswith(_REPAIRED)
+        },
     )
 
 

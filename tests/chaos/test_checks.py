@@ -418,6 +418,7 @@ DAMAGES: dict[str, Damage] = {
     "a record with another end": lambda r, k, ids: r.hset(k.job(ids[0]), "finished_at", "1.5"),
     "a record with another last attempt": lambda r, k, ids: r.hset(k.job(ids[0]), "last_token", "another"),
     "a record with another reason": lambda r, k, ids: r.hset(k.job(ids[1]), "status_reason", "stalled"),
+    "damage that was repaired": lambda r, k, ids: r.hincrby(k.counts, "repaired wrong_status", 1),
 }
 for number, field in ((0, "id"), (0, "status"), (0, "created_ms"), (1, "workload"), (2, "owner"), (3, "queue")):
     DAMAGES[f"a record without {field}"] = lambda r, k, ids, n=number, f=field: r.hdel(k.job(ids[n]), f)

@@ -65,6 +65,13 @@ def test_a_submit_is_repeated_unchanged_until_it_is_accepted() -> None:
     assert responses.unexpected == []
 
 
+def test_a_submit_whose_body_came_too_late_is_repeated() -> None:
+    """As after the API was stopped between the head of a request and its body."""
+    responses = submitted(Moody([(408, {"code": "body-timeout"}), ACCEPTED], retry_after=False), JOB)
+    assert responses.accepted == {"key": {"job_1"}}
+    assert (responses.retries, responses.unexpected) == ({"408": 1}, [])
+
+
 def test_two_responses_to_one_key_are_both_recorded() -> None:
     responses = submitted(Moody([ACCEPTED, (202, {"id": "job_2"})]), JOB._replace(twice=True))
     assert responses.accepted == {"key": {"job_1", "job_2"}}

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from chaos.plan import _LANES, API, WORKERS, FaultKind, Span, clear_s, plan_faults, plan_jobs
+from chaos.plan import _LANES, API, WORKERS, FaultKind, Span, clear_s, job_count, plan_faults, plan_jobs
 from dyno.models.spec import Spec
 from dyno.workloads import resolve
 
@@ -51,6 +51,14 @@ def test_jobs_are_spread_over_the_run_and_most_are_tiny() -> None:
     for job in jobs[:200]:
         spec = resolve(Spec.model_validate(job.body)).spec
         assert (spec.queue_if_absent, spec.device.kind) == (True, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "cores", "jobs"),
+    [(10, 2, 1250), (10, 64, 1250), (4, 2, 500), (4, 1, 250), (0.001, 1, 1), (600, 2, 2000)],
+)
+def test_the_number_of_jobs_follows_from_the_minutes_and_the_cores(minutes: float, cores: int, jobs: int) -> None:
+    assert job_count(minutes, cores) == jobs
 
 
 def test_time_outside_of_all_spans_counts_once() -> None:

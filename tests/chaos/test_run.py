@@ -8,19 +8,21 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import redis
 
 import chaos.__main__ as command
 from chaos import clients, leaks, report
-from chaos.checks import Violation, ViolationKind
+from chaos.checks import QUEUED, RUNNING, Violation, ViolationKind
 from chaos.plan import FaultKind
 from chaos.rig import Rig
-from chaos.run import RunConfig, run
+from chaos.run import KEYS, RunConfig, _rest, _settle, run
 from tests.numpy_runners import ON_NUMPY
 
 ROOT = Path(__file__).parent.parent.parent
@@ -108,3 +110,44 @@ def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
     assert command.main() == command.BROKE
     assert command.BROKE not in (command.HELD, command.VIOLATED)
     assert "the run itself failed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def resting(tmp_path: Path) -> Iterator[tuple[Rig, redis.Redis]]:
+    """A rig with Redis alone, and a client of it."""
+    rig = Rig(tmp_path, "everysec")
+    rig.server.start()
+    try:
+        with redis.Redis.from_url(rig.server.url) as client:
+            yield rig, client
+    finally:
+        rig.close()
+
+
+def test_a_slow_machine_has_time_while_jobs_end(resting: tuple[Rig, redis.Redis]) -> None:
+    rig, client = resting
+    left, patience_s = {f"job_{number}": number for number in range(4)}, 1.0
+    client.zadd(KEYS.jobs_with_status(QUEUED), left)
+
+    async def end_one_after_the_other() -> None:
+        for job in left:
+            await asyncio.sleep(0.6 * patience_s)  # the time that a job takes here
+            client.zrem(KEYS.jobs_with_status(QUEUED), job)
+
+    async def both() -> tuple[int, list[Violation]]:
+        ending = asyncio.create_task(end_one_after_the_other())
+        found = await _rest(rig, patience_s)
+        await ending
+        return found
+
+    client.zadd(KEYS.leases, {"cpu:0-0@here": 1})
+    assert asyncio.run(both()) == (0, [Violation(ViolationKind.HELD, "cpu:0-0@here is leased at rest")])
+
+
+def test_jobs_without_an_end_are_reported_and_no_part_is_called_hung(
+    resting: tuple[Rig, redis.Redis], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig, client = resting
+    client.zadd(KEYS.jobs_with_status(RUNNING), {"job_1": 1, "job_2": 2})
+    assert asyncio.run(_settle(rig, 0.3, time.monotonic())) == []
+    assert "2 jobs wait or run, and none has ended for 0.3 s" in capsys.readouterr().err

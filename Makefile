@@ -15,8 +15,10 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify
+# The locks that images install (deploy/Dockerfile).
+IMAGES := server cpu gpu jax-cuda jax-tpu
 
-.PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs site openapi lock clean
+.PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs site openapi lock dist sbom audit clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -86,12 +88,26 @@ openapi: install  # write docs/openapi.json, the reviewed snapshot
 
 # With a uv of its own, so that no environment is made or changed, whichever VENV names.
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
-	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
-	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
-	$(LOCK) --extra jax-cuda --extra build pyproject.toml -o requirements/jax-cuda.txt
-	$(LOCK) --extra jax-tpu --extra build pyproject.toml -o requirements/jax-tpu.txt
+	$(LOCK) --extra server pyproject.toml -o requirements/server.txt
+	$(LOCK) --extra cpu --extra jax pyproject.toml -o requirements/cpu.txt
+	$(LOCK) --extra gpu pyproject.toml -o requirements/gpu.txt
+	$(LOCK) --extra jax-cuda pyproject.toml -o requirements/jax-cuda.txt
+	$(LOCK) --extra jax-tpu pyproject.toml -o requirements/jax-tpu.txt
+	echo hatchling | $(LOCK) - -o requirements/build.txt
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
+
+dist: install  # the wheel of this commit, the same bytes on every machine, in dist/
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+		--no-index --wheel-dir dist .
+
+sbom: install  # what each image consists of, as CycloneDX in build/sbom/
+	@mkdir -p build/sbom
+	set -e; for lock in $(IMAGES); do $(BIN)/cyclonedx-py requirements requirements/$$lock.txt --pyproject pyproject.toml \
+		--output-reproducible --output-format JSON --output-file build/sbom/$$lock.cdx.json; done
+
+audit: install  # look up known vulnerabilities of the locked packages, in the package index
+	set -e; for lock in $(IMAGES); do $(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes -r requirements/$$lock.txt; done
 
 clean:  # remove the environment and caches
 	rm -rf $(VENV) $(LOCKER) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Starts Redis as Dyno needs it: start.sh [options of redis-server].
-# With REDIS_API_PASSWORD and REDIS_WORKER_PASSWORD, only the users of users.acl get in. Without, whoever reaches it does.
+# With REDIS_API_PASSWORD and REDIS_WORKER_PASSWORD, or the files that REDIS_API_PASSWORD_FILE and
+# REDIS_WORKER_PASSWORD_FILE name, only the users of users.acl get in. Without, whoever reaches it does.
 # For an administrator, add a user to users.acl.
 set -eu
 folder=$(dirname "$0")
@@ -9,6 +10,11 @@ sha256() {
   printf %s "$1" | sha256sum | cut -d ' ' -f 1
 }
 
+if [ -n "${REDIS_API_PASSWORD_FILE:-}${REDIS_WORKER_PASSWORD_FILE:-}" ]; then
+  REDIS_API_PASSWORD=$(cat "${REDIS_API_PASSWORD_FILE:?}")
+  REDIS_WORKER_PASSWORD=$(cat "${REDIS_WORKER_PASSWORD_FILE:?}")
+  : "${REDIS_API_PASSWORD:?is empty}" "${REDIS_WORKER_PASSWORD:?is empty}"
+fi
 if [ -n "${REDIS_API_PASSWORD:-}${REDIS_WORKER_PASSWORD:-}" ]; then
   users=$(mktemp)
   case $(redis-server --version) in

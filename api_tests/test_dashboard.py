@@ -11,6 +11,7 @@ import pytest
 
 from dyno.formatting import format_quantity
 from tests.cores import HERE
+from tests.pages import beside, text_of
 from tests.waiting import eventually
 
 TINY_FORM = {
@@ -18,12 +19,6 @@ TINY_FORM = {
     **{"measure.processes": "2", "measure.min_samples": "3", "measure.min_s": "0", "labels": "page=yes"},
 }
 LINK = re.compile(r'(?:href|src)="([^"]*)"')
-
-
-def text_of(page: httpx.Response) -> str:
-    """The words of the page, as a person reads them."""
-    shown = re.sub(r"<[^>]*>", " ", page.text)
-    return " ".join(unescape(shown).replace("\xa0", " ").split())
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +68,7 @@ def test_the_start_page_has_devices_and_the_latest_results(done: dict[str, Any],
     assert HERE in shown
     assert "Latest results" in shown
     assert "matmul n = 64" in shown
+    assert f'type="checkbox" name="job" value="{done["id"]}"' in http.get("/").text
 
 
 def test_chosen_results_are_compared(done: dict[str, Any], api: Any, http: httpx.Client) -> None:
@@ -92,7 +88,8 @@ def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api: Any, 
     assert "<progress" in page.text
     assert http.post(f"/jobs/{job['id']}/cancel").headers["location"] == f"/jobs/{job['id']}"
     assert api.finished(job)["status"] == "canceled"
-    again = http.post(f"/jobs/{job['id']}/rerun").headers["location"]
+    once, again = (http.post(f"/jobs/{job['id']}/rerun", data={"form_key": "1"}).headers["location"] for _ in range(2))
+    assert once == again, "a double click makes one job"
     assert http.get(f"/v1{again}").json()["rerun_of"] == job["id"]
     http.post(f"{again}/cancel")
     eventually(lambda: http.get(f"/v1{again}").json()["done"], 60, "canceled")
@@ -100,18 +97,57 @@ def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api: Any, 
     assert http.get(again).status_code == 404
 
 
-def test_a_sweep_is_sent_by_a_form_and_shown_as_a_table(http: httpx.Client) -> None:
-    form = TINY_FORM | {"workload": "matmul", "measure.processes": "1", "axis1": "n", "values1": "64, 65"}
-    sent = http.post("/sweeps", data=form)
+def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http: httpx.Client) -> None:
+    form = TINY_FORM | {"measure.processes": "1", "params.n": "64, 65", "rounds": "1"}
+    sent = http.post("/workloads/matmul/sweep", data=form)
     assert sent.status_code == 303, text_of(sent)
     path = sent.headers["location"]
     eventually(lambda: http.get(f"/v1{path}").json()["status"] != "running", 150, "done")
-    page = http.get(path)
-    assert "2 of 2 results" in text_of(page)
+    assert "2 of 2 results" in text_of(http.get(path))
     assert text_of(http.get("/sweeps")).count("n (2)") >= 1
-    refused = http.post("/sweeps", data=form | {"values1": "0"})
+    file = http.get(path, params={"file": 1})
+    assert file.headers["content-disposition"] == f'attachment; filename="{path.rpartition("/")[2]}.html"'
+    assert 'src="data:image/svg+xml;base64,' in file.text
+    assert not re.findall(r'<script|<link|<form|src="/', file.text)
+    refused = http.post("/workloads/matmul/sweep", data=form | {"params.n": "64, 0"})
     assert refused.status_code == 422
     assert "The sweep was not submitted" in text_of(refused)
+    assert beside(refused, "params.n")[0] == "64, 0"
+    assert beside(refused, "params.n")[1]
+
+
+def test_two_specs_in_turns_are_compared_on_their_jobs_page(api: Any, http: httpx.Client) -> None:
+    brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
+    specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
+    made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False}).json()
+    api.finished({"urls": {"self": f"/v1/jobs/{made['job']}"}})
+    ratio = http.get(made["urls"]["self"]).json()["results"][1]["ratio"]
+    page = http.get(f"/jobs/{made['job']}")
+    assert f"{ratio['value']:.3g}" in text_of(page)
+    assert ratio["verdict"] in text_of(page)
+    assert "/params/repeats 10 20" in text_of(page)
+    assert "on a logarithmic axis</title>" in page.text
+
+
+def test_a_schedule_is_saved_by_a_form_and_listed(http: httpx.Client) -> None:
+    form = TINY_FORM | {"schedule.name": "by-form", "schedule.cron": "0 3 * * *", "schedule.timezone": "Europe/Zurich"}
+    assert http.post("/workloads/matmul/schedule", data=form).headers["location"] == "/schedules"
+    assert "0 3 * * * Europe/Zurich" in text_of(http.get("/schedules"))
+    http.post("/schedules/by-form/pause")
+    assert http.get("/v1/schedules/by-form").json()["next_firings"] == []
+    http.post("/schedules/by-form/delete")
+    assert http.get("/v1/schedules/by-form").status_code == 404
+
+
+def test_advice_is_a_page(done: dict[str, Any], http: httpx.Client) -> None:
+    asked = {"workload": "matmul", "params": '{"n": 64, "dtype": "float32"}'}
+    found = http.get("/v1/advice", params=asked).json()
+    page = http.get("/advice", params={"workload": "matmul", "params.n": "64", "params.dtype": "float32"})
+    assert page.status_code == 200
+    for ranking in found["rankings"]:
+        assert ranking["best"][0] in text_of(page)
+    for missing in found["not_ranked"]:
+        assert missing["reason"] in text_of(page)
 
 
 def test_history_and_fleet_are_pages(done: dict[str, Any], http: httpx.Client) -> None:
@@ -140,6 +176,10 @@ def test_each_page_loads_only_what_this_service_has_and_its_links_lead_somewhere
         "/history",
         "/fleet",
         "/sweeps",
+        "/schedules",
+        "/advice?workload=matmul",
+        "/workloads/matmul/sweep",
+        "/workloads/matmul/schedule",
     ):
         page = http.get(path)
         assert page.status_code == 200

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
-from tests.browser import Browser, browser
+from tests.browser import Browser, browser, grave_violations, width_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
@@ -37,6 +39,7 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     page.evaluate("window.same = true")
     eventually(lambda: page.evaluate("document.querySelector('progress')?.value > 0"), 60, "progress")
     first = page.locator("progress").evaluate("bar => bar.value")
+    page.get_by_text("So far, after 1 run").wait_for()
     further = f"!document.querySelector('progress') || document.querySelector('progress').value > {first}"
     eventually(lambda: page.evaluate(further), 60, "further progress")
     page.locator(".answer .verdict").wait_for()
@@ -46,25 +49,81 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     assert result["verdict"] in page.locator(".answer .verdict").inner_text()
 
 
+def test_a_picture_downloads_as_png(shown: Browser, api: Any) -> None:
+    job = api.finished(api.submit())["id"]
+    shown.page.goto(f"/jobs/{job}")
+    with shown.page.expect_download() as saving:
+        shown.page.get_by_role("link", name="phases as PNG").click()
+    assert saving.value.suggested_filename == f"{job}-phases.png"
+    drawn = Image.open(io.BytesIO(Path(saving.value.path()).read_bytes())).convert("RGB")
+    assert drawn.size == (1440, 68)
+    assert (0, 114, 178) in {colour for _, colour in drawn.getcolors(100_000)}, "with its style"
+
+
+TRAINED = {"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1}
+TRAININGS = {
+    "mnist_cnn": {"epochs": 1, "batch_size": 32, "train_samples": 128, "test_samples": 64, "jit_compile": False},
+    "weather_gru": {"epochs": 1, "batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8, "jit_compile": False},
+}
+
+
+@pytest.mark.parametrize("workload", TRAININGS)
+def test_the_wrong_digits_and_the_forecasts_are_shown_and_open(shown: Browser, api: Any, workload: str) -> None:
+    params = TRAININGS[workload] | {"data": "sample"}
+    job = api.finished(api.submit({"workload": workload, "params": params, "measure": TRAINED}))
+    assert job["status"] == "succeeded", job["failure"]
+    page = shown.page
+    page.goto(f"/jobs/{job['id']}")
+    pictures = page.locator("figure img").all()
+    assert pictures
+    for each in pictures:
+        each.scroll_into_view_if_needed()
+        eventually(lambda each=each: each.evaluate("image => image.naturalWidth > 50"), 30, "the picture is loaded")
+        link = page.get_by_role("link", name=str(each.get_attribute("alt")), exact=True).first
+        assert page.request.get(str(link.get_attribute("href"))).headers["content-type"] == "image/png"
+
+
 def test_two_results_are_chosen_and_compared(shown: Browser, api: Any) -> None:
     jobs = [api.finished(api.submit(params={"n": n}, labels={"page": "compare"}))["id"] for n in (64, 96)]
-    shown.page.goto("/jobs?label=page%3Dcompare")
-    for job in jobs:
-        shown.page.locator(f'input[value="{job}"]').check()
-    shown.page.get_by_role("button", name="Compare").click()
-    shown.page.get_by_text("times as fast").first.wait_for()
+    for path in ("/", "/jobs?label=page%3Dcompare"):
+        shown.page.goto(path)
+        for job in jobs:
+            shown.page.locator(f'input[value="{job}"]').check()
+        shown.page.get_by_role("button", name="Compare selected").click()
+        shown.page.get_by_text("times as fast").first.wait_for()
     assert shown.page.locator("tbody tr").count() >= 2
+
+
+def test_chosen_results_stay_chosen_when_the_start_page_shows_news(shown: Browser, api: Any) -> None:
+    job = api.finished(api.submit())["id"]
+    shown.page.goto("/")
+    shown.page.evaluate("window.same = true")
+    box = shown.page.locator(f'input[value="{job}"]')
+    box.check()
+    other = api.finished(api.submit())["id"]
+    shown.page.locator(f'input[value="{other}"]').wait_for()
+    assert shown.page.evaluate("window.same"), "the page was loaded again"
+    assert box.is_checked()
 
 
 def test_a_sweep_is_run_and_a_job_canceled(shown: Browser, api: Any) -> None:
     page = shown.page
-    page.goto("/sweeps")
-    page.locator("[name=workload]").select_option("device_info")
+    page.goto("/")
+    page.get_by_role("link", name="Sweep", exact=True).click()
+    page.locator("a[href='/workloads/matmul/sweep']").click()
+    page.locator("[name='params.n']").fill("64, 0")
     page.locator("[name='measure.processes']").fill("1")
-    page.locator("[name=axis1]").fill("framework")
-    page.locator("[name=values1]").fill("tensorflow")
+    page.locator("[name='measure.max_s']").fill("1")
     page.get_by_role("button", name="Run the sweep").click()
-    page.get_by_text("1 of 1 results").wait_for()
+    page.locator("label:has([name='params.n']) .wrong").wait_for()
+    assert page.locator("[name='params.n']").input_value() == "64, 0"
+    shown.complaints.clear()  # the browser logs the 422
+    page.locator("[name='params.n']").fill("64, 65")
+    page.get_by_role("button", name="Run the sweep").click()
+    page.get_by_text("2 of 2 results").wait_for()
+    with page.expect_download() as saving:
+        page.get_by_role("link", name="Save this page").click()
+    assert saving.value.suggested_filename.endswith(".html")
     job = api.submit(params={"n": 256}, measure={"processes": 1, "min_s": 55, "max_s": 60})
     page.goto(f"/jobs/{job['id']}")
     page.get_by_role("button", name="Cancel").click()
@@ -81,36 +140,37 @@ def test_the_keyboard_moves_in_lists_and_reaches_the_filters(shown: Browser, api
     shown.page.keyboard.press("k")
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_url("**/workloads/cifar10_cnn")
-    shown.page.goto("/jobs")
+    shown.page.goto("/")
     shown.page.keyboard.press("/")
-    assert shown.page.evaluate("document.activeElement.name") == "workload"
+    shown.page.wait_for_url("**/jobs#search")
+    eventually(lambda: shown.page.evaluate("document.activeElement.name") == "workload", 10, "the filter has the focus")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(url: str, api: Any, scheme: str) -> None:
     done = api.finished(api.submit())
-    axe = (files("axe_playwright_python") / "axe.min.js").read_text()
-    pages = ("/", "/jobs", f"/jobs/{done['id']}", "/workloads/mnist_cnn", "/sweeps", "/history", "/fleet", "/login")
+    other = api.finished(api.submit())["id"]
+    of_forms = ("/workloads/mnist_cnn", "/workloads/mnist_cnn/sweep", "/workloads/matmul/schedule", "/login")
+    of_results = (f"/jobs/{done['id']}", f"/compare?job={done['id']}&job={other}", "/advice?workload=matmul")
+    of_lists = ("/jobs", f"/jobs?compare={other}", "/workloads", "/sweeps", "/schedules", "/history", "/fleet")
+    missing = "/jobs/job_01M80PT6VM78YWA14Q3XXHDWDJ"
+    pages = ("/", missing, *of_lists, *of_results, *of_forms)
     with browser(url, color_scheme=scheme, bypass_csp=True) as shown:
         for path in pages:
             shown.page.goto(path)
-            shown.page.evaluate(axe)
-            found = shown.page.evaluate("axe.run().then(found => found.violations)")
-            grave = {
-                each["id"]: [node["html"] for node in each["nodes"]]
-                for each in found
-                if each["impact"] in ("serious", "critical")
-            }
-            assert grave == {}, path
+            assert grave_violations(shown.page) == {}, path
 
 
 def test_a_phone_needs_no_sideways_scrolling(url: str, api: Any) -> None:
-    done = api.finished(api.submit())
+    done, same = (api.finished(api.submit()) for _ in range(2))
     with browser(url, viewport={"width": 375, "height": 800}) as shown:
-        for path in ("/", "/jobs", f"/jobs/{done['id']}", "/workloads/mnist_cnn", "/sweeps", "/history", "/fleet"):
+        for path in (
+            *("/", "/jobs", f"/jobs/{done['id']}", "/workloads/mnist_cnn", "/sweeps", "/history", "/fleet"),
+            *("/schedules", "/advice?workload=matmul&params.n=64", "/workloads/mnist_cnn/sweep"),
+            *("/workloads", f"/jobs?compare={same['id']}", f"/compare?job={done['id']}&job={same['id']}"),
+        ):
             shown.page.goto(path)
-            wide = shown.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= 375, (path, wide)
+            assert width_of(shown.page) <= 375, path
 
 
 def test_the_same_facts_without_javascript(url: str, api: Any) -> None:
@@ -119,7 +179,7 @@ def test_the_same_facts_without_javascript(url: str, api: Any) -> None:
     for on in (True, False):
         with browser(url, java_script_enabled=on) as shown:
             shown.page.goto(f"/jobs/{done['id']}")
-            told.append(shown.page.locator("main").inner_text().replace("ago", ""))
+            told.append(shown.page.locator("main").inner_text().replace("ago", "").replace(" PNG", ""))
     with_scripts, without = (" ".join(each.split()) for each in told)
     assert with_scripts[-500:] == without[-500:]
     assert len(with_scripts) == pytest.approx(len(without), abs=10)

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import cast
+from typing import NoReturn, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -29,16 +29,25 @@ from dyno.logging import set_up_logging
 from dyno.settings import Settings, WrongSettings, load_settings
 from service import anonymous_access, middleware, multiprocess, state
 from service.app import create_app
-from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
+from service.server import CertificateWatch, HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
 
 
 class Server(uvicorn.Server):
-    """Print the address once it listens, and end long polls at shutdown."""
+    """Print the address once it listens, reload renewed TLS files, and end long polls at shutdown."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, *, prints: bool) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        stopping: asyncio.Event,
+        certificate: CertificateWatch | None = None,
+        *,
+        prints: bool,
+    ) -> None:
         super().__init__(config)
+        self._certificate = certificate
+        self._renewal: asyncio.Task[NoReturn] | None = None  # ends with the loop
         self._stopping, self._prints = stopping, prints
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -48,6 +57,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             set_tcp_user_timeout(each for server in self.servers for each in server.sockets)
+        if self.config.ssl is not None and self._certificate is not None:
+            self._renewal = asyncio.create_task(self._certificate.run(self.config.ssl))
         if self.started and self._prints:
             port = self.servers[0].sockets[0].getsockname()[1]
             sys.stdout.write(
@@ -95,7 +106,8 @@ def main(words: Sequence[str]) -> int:
         return _refuse(error.detail, 1)
     gc.collect()
     gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/decisions/0016)
-    server = Server(_config(app, settings), app.state.stopping, prints=asked.number == 1)
+    certificate = CertificateWatch.of(settings, app.state.meter)
+    server = Server(_config(app, settings), app.state.stopping, certificate, prints=asked.number == 1)
     server.run(None if asked.socket is None else [socket.socket(fileno=asked.socket)])
     return 0
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dyno import artifact_store, errors, webhook_url
 from dyno.devices.device import Device
+from dyno.formatting import format_quantity
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.result import Artifact
@@ -174,8 +175,10 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError
 
 
 def _all_cordoned(able: Sequence[Device]) -> str:
-    names = ", ".join(sorted(device.full_id for device in able))
-    return f"all live devices that fit the job are cordoned: {names}"
+    reasons = {each.full_id: each.cordon_reason for each in able if isinstance(each, DeviceStatus)}
+    names = sorted(device.full_id for device in able)
+    told = ", ".join(f"{name} ({why})" if (why := reasons.get(name)) else name for name in names)
+    return f"all live devices that fit the job are cordoned: {told}"
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
@@ -197,8 +200,8 @@ def _candidate(request: JobRequest, device: Device) -> _Candidate:
 
 def _does_not_fit(request: JobRequest, best: Device) -> errors.DoesNotFit:
     detail = (
-        f"the job needs about {request.estimate(best).memory_bytes} bytes; "
-        f"the largest fitting device, {best.full_id}, has {best.memory_bytes} bytes"
+        f"the job needs about {format_quantity(request.estimate(best).memory_bytes, 'B')}; "
+        f"the largest fitting device, {best.full_id}, has {format_quantity(best.memory_bytes, 'B')}"
     )
     fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
     return errors.DoesNotFit([errors.FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])

@@ -29,12 +29,15 @@ def bearer_token(request: Request) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-SESSION_COOKIE = "dyno_key"  # a browser's API key, which the dashboard's form for it sets
+SESSION_COOKIE = "dyno_session"  # the id of a browser's session, which the dashboard's form for the key opens
 
 
-def secret_of(request: Request) -> str | None:
-    """The API key of the request: its bearer token, else that of a browser's session. Raises RepeatedHeader."""
-    return bearer_token(request) or request.cookies.get(SESSION_COOKIE)
+async def _key_of(request: Request, state: State) -> ApiKey | None:
+    """The key of the bearer token, else of the browser's session. Raises RepeatedHeader and LimitReached."""
+    secret, session = bearer_token(request), request.cookies.get(SESSION_COOKIE)
+    if secret is not None:
+        return await state.keys.admit(secret)
+    return None if session is None else await state.keys.admit_session(session)
 
 
 async def check_weights_access(request: Request, state: State) -> None:
@@ -125,9 +128,13 @@ WITHOUT_STORE = ("GET", "/metrics")
 
 
 class Caller(NamedTuple):
-    """Who sent the request. Without a key, where none is needed, everything is allowed."""
+    """Who sent the request. Without a key, where none is needed, everything is allowed.
+
+    `session`: the id of the browser's session; None if the request sent the key itself.
+    """
 
     key: ApiKey | None = None
+    session: str | None = None
 
     @property
     def scope(self) -> Scope:
@@ -145,8 +152,8 @@ class Caller(NamedTuple):
 async def authorize(request: Request) -> Caller:
     """Identify the caller and check the route's rule. Runs before every route, before the body is read.
 
-    Raises NotAuthorized (no key, or an unknown one), RepeatedHeader, ScopeMissing, LimitReached, OriginNotAllowed, and
-    all that `check_anonymous` raises.
+    Raises NotAuthorized (no key, or an unknown one), KeyExpired, RepeatedHeader, ScopeMissing, LimitReached,
+    OriginNotAllowed, and all that `check_anonymous` raises.
     """
     row = (request.method, request.scope["route"].path)
     rule: RouteRule = request.app.state.rules[row]
@@ -167,23 +174,24 @@ def likely_viewer(request: Request, state: State) -> Viewer | None:
 
     The data may be read before `authorize` has replied, but not shown.
     """
-    secret = secret_of(request)
+    secret = bearer_token(request)
     key = None if secret is None else state.keys.last_admitted(secret)
     return None if key is None else Caller(key).viewer
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
     """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
-    secret = secret_of(request)
     with problems.hide_store_details():
-        key = None if secret is None else await state.keys.admit(secret)
+        key = await _key_of(request, state)
     if key is not None:
+        session = None
         if bearer_token(request) is None:
             anonymous_access.check_origin(request, state.settings)
+            session = request.cookies[SESSION_COOKIE]
         middleware.caller_key.set(key.id)
-        return Caller(key)
+        return Caller(key, session)
     if row[1].startswith(ALWAYS_NEED_KEY) or await state.gate.closed(while_away=row == WITHOUT_STORE):
-        raise problems.NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")
+        raise problems.NotAuthorized(_KEY_NEEDED if bearer_token(request) is None else "this key is unknown or revoked")
     anonymous_access.check_anonymous(request, state.settings)
     return Caller()
 
@@ -198,11 +206,13 @@ async def is_known(request: Request, state: State) -> bool:
 
 
 async def may_continue(state: State, caller: Caller) -> bool:
-    """Whether an open stream may go on: its key isn't revoked or, without a key, none was created since.
+    """Whether an open stream may go on: its key is valid, and its session open; without a key, none was created since.
 
     While the store is unreachable the stream may go on: it has no data to send.
     """
     with contextlib.suppress(StoreUnavailable):
+        if caller.session is not None and not await state.keys.has_session(caller.session):
+            return False
         return await (state.keys.is_valid(caller.key.id) if caller.key else _open(state))
     return True
 

@@ -57,6 +57,12 @@ class HttpMetrics:
         self.streams = prometheus_client.Gauge(
             "dyno_streams", "Open streaming responses", registry=self._registry, multiprocess_mode="livesum"
         )
+        self.tls_expiry = prometheus_client.Gauge(
+            "dyno_tls_expiry_timestamp_seconds",
+            "When the TLS certificate in use expires, in seconds since 1970; 0 without TLS",
+            registry=self._registry,
+            multiprocess_mode="livemin",
+        )
         self._endings = prometheus_client.Counter(
             "dyno_connections_ended", "Connections that this API process closed", ["why"], registry=self._registry
         )

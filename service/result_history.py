@@ -173,13 +173,14 @@ class AlarmWatch:
         last, now = await self._records.looks(workload)
         if now.succeeded == last.succeeded:
             return
+        since_s = last.at_s if last.at_s <= now.at_s else 0.0  # else Redis' clock has stepped back
         series = defaultdict[str, list[Job]](list)
         async for page in _job_pages(self._state, WATCHED_JOBS, {"workload": workload}):
             for job in page.data:
                 series[_spec_on_device(job, self._state.workloads[workload])].append(job)
         is_done = True
         for jobs in series.values():
-            if any(job.finished_at and job.finished_at.timestamp() >= last.at_s for job in jobs):
+            if any(job.finished_at and job.finished_at.timestamp() >= since_s for job in jobs):
                 is_done &= await self._look_at(jobs[:MOST_RESULTS])
         if is_done:
             await self._records.end_look(workload, now)
@@ -217,7 +218,7 @@ class AlarmWatch:
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
-        """The new job; None if its key is revoked or another Dyno ran it. Raises as `submission.submit` does."""
+        """The new job; None if its key isn't valid or another Dyno ran it. Raises as `submission.submit` does."""
         job = await self._state.jobs.get(job_id)
         viewer = await self._viewer(job.owner)
         if viewer is None or job.imported is not None:
@@ -229,11 +230,11 @@ class AlarmWatch:
         return submitted.stored.id
 
     async def _viewer(self, owner: str | None) -> Viewer | None:
-        """The owner of the rerun, whose limits count; None for a revoked key, which submits nothing."""
+        """The owner of the rerun, whose limits count; None for a revoked or expired key, which submits nothing."""
         if owner is None:
             return EVERYBODY
-        keys = (key for key in await self._state.keys.list() if key.id == owner and key.revoked_at is None)
-        return next((key.viewer for key in keys), None)
+        key = await self._state.keys.valid(owner)
+        return None if key is None else key.viewer
 
 
 def _spec_on_device(job: Job, workload: Workload) -> str:

@@ -28,7 +28,7 @@ from service.state import State
 
 LATE_S = 600
 _MOST_OF_DETAIL = 500  # characters
-_REVOKED = "the key that saved the schedule was revoked"
+_REVOKED = "the key that saved the schedule was revoked or has expired"
 _KEY_NEEDED = "the schedule was saved without a key, and every request needs one now"
 
 log = logging.getLogger(__name__)

@@ -5,15 +5,18 @@ their size and time (service/validation.py, service/routes/artifacts.py).
 """
 
 import asyncio
+import base64
 import contextvars
 import logging
+import re
 import resource
 import socket
 import ssl
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from starlette.datastructures import MutableHeaders
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -213,3 +216,94 @@ def _unusable(cert: Path, key: Path) -> str | None:
             return f"{_KEY}: {key} has no private key in PEM"
         return f"{_CERT}, {_KEY}: OpenSSL refuses {cert} and {key}: {error.reason}"
     return None
+
+
+_RENEWAL_CHECK_S = 5.0
+
+
+class CertificateWatch:
+    """Loads renewed TLS files into the server's context. New connections then get the new certificate.
+
+    Construct it before the server reads the files. `metrics` gets the expiry of the certificate in use.
+    """
+
+    def __init__(self, settings: Settings, metrics: HttpMetrics, cert: Path, key: Path) -> None:
+        self._settings, self._metrics, self._cert, self._key = settings, metrics, cert, key
+        self._loaded = self._versions()
+        self._metrics.tls_expiry.set(expiry_s(cert))
+
+    @classmethod
+    def of(cls, settings: Settings, metrics: HttpMetrics) -> "CertificateWatch | None":
+        """None without TLS."""
+        cert, key = settings.tls_cert_file, settings.tls_key_file
+        return None if cert is None or key is None else cls(settings, metrics, cert, key)
+
+    async def run(self, context: ssl.SSLContext) -> NoReturn:
+        """Look at the files every 5 s."""
+        while True:
+            await asyncio.sleep(_RENEWAL_CHECK_S)
+            await self.reload(context)
+
+    async def reload(self, context: ssl.SSLContext) -> None:
+        """Load the files if they have changed. Unusable ones are logged once, and the old certificate stays in use."""
+        found = await asyncio.to_thread(self._versions)
+        if found == self._loaded:
+            return
+        self._loaded = found
+        try:
+            # Checked in a context of its own: a certificate without its key would leave `context` without either.
+            if wrong := await asyncio.to_thread(tls_error, self._settings):
+                log.error("the renewed TLS files can't be used, the old ones stay in use: %s", wrong)
+                return
+            context.load_cert_chain(self._cert, self._key)
+            self._metrics.tls_expiry.set(expiry_s(self._cert))
+        except (OSError, ValueError) as error:  # changed again since the check; the next look loads them
+            log.error("the renewed TLS files can't be loaded: %s", error)
+        else:
+            log.warning("loaded the renewed TLS files")
+
+    def _versions(self) -> list[tuple[int, int, int] | None]:
+        return [_version(file) for file in (self._cert, self._key)]
+
+
+_UTC_TIME, _VERSION_TAG = 0x17, 0xA0
+
+
+def expiry_s(cert: Path) -> float:
+    """When the first certificate in the file expires, in seconds since 1970.
+
+    Python's ssl module reads this date only from the certificate of a connected peer, so the file is parsed here.
+    Raises OSError if the file can't be read, and ValueError if it holds no certificate.
+    """
+    text = re.search(r"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----(.*?)-----END", cert.read_text("latin-1"), re.DOTALL)
+    if text is None:
+        raise ValueError(f"{cert} has no certificate in PEM")
+    (_, certificate), *_ = _elements(base64.b64decode(text[1]))
+    (_, signed), *_ = _elements(certificate)
+    # RFC 5280: the optional version, then serial number, signature algorithm, issuer, validity
+    _, _, _, validity, *_ = (content for tag, content in _elements(signed) if tag != _VERSION_TAG)
+    _, (tag, end) = _elements(validity)
+    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(end.decode(), form).replace(tzinfo=UTC).timestamp()
+
+
+def _elements(der: bytes) -> list[tuple[int, bytes]]:
+    """Tag and content of each element of a DER sequence."""
+    found, at = [], 0
+    while at < len(der):
+        tag, size, at = der[at], der[at + 1], at + 2
+        if size & 0x80:  # so many bytes of the size follow
+            width = size & 0x7F
+            size, at = int.from_bytes(der[at : at + width]), at + width
+        found.append((tag, der[at : at + size]))
+        at += size
+    return found
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    """Changes with the contents, also if `file` is a link to another file since. None if it can't be read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

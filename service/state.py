@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-import anyio
 import redis
 
 from dyno import celery_app, errors, webhook_delivery
@@ -34,6 +33,8 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.workloads import contract, resolve
 from service import admission, anonymous_access, problems
+from service.readiness import ReadinessChecks
+from service.shared_pages import SharedPages
 
 
 def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:
@@ -108,8 +109,8 @@ POLLS_OF, STREAMS_OF = 2, 4
 class State:
     """One per process; each route gets a copy whose `jobs` are those that its caller may see.
 
-    `stopping` is set when the server begins to shut down: long polls then respond at once. `checking` limits health
-    checks of the artifact store. `streams` and `polls` limit open streams and long polls.
+    `stopping` is set when the server begins to shut down: long polls then respond at once. `streams` and `polls` limit
+    open streams and long polls.
     """
 
     settings: Settings
@@ -123,9 +124,10 @@ class State:
     feed: events.EventReader
     artifacts: ArtifactStore
     stopping: asyncio.Event
-    checking: anyio.CapacityLimiter
+    readiness: ReadinessChecks
     streams: StreamLimit
     polls: StreamLimit
+    pages: SharedPages
     traces: Tracer
     admissions: admission.RecentAdmissions
 
@@ -195,9 +197,10 @@ async def opened(
             feed=events.EventReader(client, settings),
             artifacts=artifacts,
             stopping=stopping,
-            checking=anyio.CapacityLimiter(1),
+            readiness=ReadinessChecks.of(client, settings, artifacts),
             streams=StreamLimit(min(settings.max_streams, max(1, connections // STREAMS_OF))),
             polls=StreamLimit(max(1, connections // POLLS_OF)),
+            pages=SharedPages(),
             traces=traces,
             admissions=admission.RecentAdmissions(),
         )

@@ -177,7 +177,8 @@ async def named_baseline(state: State, spec: Spec) -> Baseline | None:
     try:
         found = await baselines_of(state).own(spec.baseline)
     except UnknownBaseline as unknown:
-        detail = f"{unknown.detail}; save one with PUT /v1/baselines/{spec.baseline}"
+        how = f"`dyno baseline save {spec.baseline} JOB` or PUT /v1/baselines/{spec.baseline}"
+        detail = f"{unknown.detail}; save one with {how}"
         raise InvalidSpec([FieldError("/baseline", "unknown-baseline", detail)]) from None
     of = resolve(spec, state.workloads)
     check_metric(found, judged_metrics(of.workload, of.params))

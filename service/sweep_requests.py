@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dyno import errors
+from dyno.measure import accuracy_metric
 from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.baseline import Baseline
@@ -287,7 +288,7 @@ def _check_metric(metric: str | None, requests: Collection[validation.JobRequest
 def _metrics(request: validation.JobRequest) -> list[str]:
     """The names of the metrics, the headline first."""
     found = [*request.workload.sampled_for(request.params), *request.workload.metrics_for(request.params)]
-    return list(dict.fromkeys(each.name for each in found))
+    return list(dict.fromkeys([*(each.name for each in found), *accuracy_metric.names_for(request.params)]))
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:

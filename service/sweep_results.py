@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from dyno import sweep_tables
 from dyno.errors import FieldError, InvalidSpec
 from dyno.formatting import spreadsheet_cell
-from dyno.measure import compare_results, ratios, statistics
+from dyno.measure import accuracy_metric, compare_results, ratios, statistics
 from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.comparison import Comparative, CompareHow, Ratio
@@ -108,7 +108,10 @@ async def read_measured(state: State, stored: StoredSweep) -> list[Measured]:
     """What there is of each point so far."""
     jobs = await state.jobs.read_all(stored.job_ids)
     done = [job.id for job in jobs if job is not None and job.record["status"] == Status.SUCCEEDED]
-    results = dict(zip(done, await read_result_summaries(state.client, state.settings, done), strict=True))
+    found = await read_result_summaries(state.client, state.settings, done)
+    results = {
+        job_id: result and accuracy_metric.with_accuracy(result) for job_id, result in zip(done, found, strict=True)
+    }
     by_id = {job.id: job for job in jobs if job is not None}
     return [
         Measured([by_id.get(each) for each in point.jobs], [results.get(each) for each in point.jobs])
@@ -190,15 +193,17 @@ def _point(point: sweep.StoredPoint, measured: Measured, known: dict[str, Any]) 
 
 
 def pooled(of_rounds: Sequence[Metric | None]) -> sweep.PointMetric:
-    """The metric over the rounds that have it; that of the job if there is only one."""
+    """The metric over the rounds that have it; that of the last job if there is only one, or if the metric is over
+    seeds, which all rounds share.
+    """
     found = [metric for metric in of_rounds if metric is not None]
-    pooled = sweep.PointMetric.model_validate(found[-1], from_attributes=True)
+    last = sweep.PointMetric.model_validate(found[-1], from_attributes=True)
     values = [metric.value for metric in found if metric.value is not None]
-    if len(values) < 2:
-        return pooled
+    if len(values) < 2 or accuracy_metric.is_over_seeds(last.name):
+        return last
     interval = statistics.mean_interval(values)
     low = None if interval.low is None else max(0.0, interval.low)  # times and rates are positive
-    return pooled.model_copy(update={"value": interval.value, "low": low, "high": interval.high})
+    return last.model_copy(update={"value": interval.value, "low": low, "high": interval.high, "reason": None})
 
 
 def _batch_sizes(limit: sweep.BatchLimit, points: Sequence[sweep.SweepPoint], metric: str) -> sweep.BatchSizes:
@@ -238,8 +243,8 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
         else (of_base, own)
         for (first, of_base), (second, own) in rounds
     ]
-    one = len(base.jobs) == 1
-    found = compare_results.ratio(*pairs[0], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
+    one = len(base.jobs) == 1 or accuracy_metric.is_over_seeds(metric)
+    found = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
     is_adjusted = any(own is not raw for (_, own), (_, (_, raw)) in zip(pairs, rounds, strict=True))
     adjusted = fmean(own.value for _, own in pairs if own.value is not None) if is_adjusted else None
     return {"ratio": found, "same_work": same_work, "adjusted_value": adjusted}
@@ -273,13 +278,16 @@ def _ratio_over_rounds(pairs: Sequence[tuple[Metric, Metric]]) -> Ratio:
     firsts, seconds = zip(*values, strict=True)
     over, under = (seconds, firsts) if pairs[0][0].better == "higher" else (firsts, seconds)
     found = ratios.ratio_over_rounds(over, under, _HOW.confidence)
+    verdict = ratios.comparative_verdict(found.interval, _HOW.margin)
+    undecided = verdict is Comparative.INCONCLUSIVE
     return Ratio(
-        verdict=ratios.comparative_verdict(found.interval, _HOW.margin),
+        verdict=verdict,
         value=found.interval.value,
         low=found.interval.low,
         high=found.interval.high,
         degrees_of_freedom=found.degrees,
         smallest_effect=found.smallest_effect,
+        more_runs=ratios.more_runs(found, _HOW.margin, _HOW.confidence) if undecided else None,
         reason=found.interval.reason,
     )
 

@@ -278,6 +278,7 @@ def _shown(name: str) -> str:
     return name[:64].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+_ACROSS_DEVICES = ". To compare devices, sweep over them with one of them as the base"
 _JOB_FIELDS = ("device", "timeout_s", "priority", "labels", "expires_in_s", "queue_if_absent", "webhook")
 
 
@@ -352,7 +353,7 @@ def _field(pointer: str) -> str:
 def _job_field_errors(first: JobRequest, second: JobRequest) -> list[FieldError]:
     detail = "both specs run as one job on one device: leave it out, or use the value of the first spec"
     return [
-        FieldError(f"/specs/1/{name}", "not-the-same", detail)
+        FieldError(f"/specs/1/{name}", "not-the-same", detail + _ACROSS_DEVICES * (name == "device"))
         for name in _JOB_FIELDS
         if getattr(first.spec, name) != getattr(second.spec, name)
     ]

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -21,6 +22,22 @@ class Browser:
     page: Page
     complaints: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+
+
+def grave_violations(page: Page) -> dict[str, list[str]]:
+    """The elements with which axe-core finds something serious, by its rule. The page must allow its script."""
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    return {
+        each["id"]: [node["html"] for node in each["nodes"]]
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    }
+
+
+def width_of(page: Page) -> int:
+    """The width that the page needs, in pixels."""
+    return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
 @contextmanager

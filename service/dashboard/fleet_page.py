@@ -1,17 +1,20 @@
 """The fleet: devices to cordon, workers. For admins: API keys."""
 
+from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from dyno.errors import InvalidKey
-from dyno.models.api_key import NewKey
-from service.auth import ADMIN, EVERYBODYS, OWN, READ, CallerDep, requires
-from service.dashboard.forms import read_form
+from dyno.errors import InvalidKey, UnknownKey
+from dyno.models.api_key import CreatedKey, NewKey
+from service.auth import ADMIN, EVERYBODYS, OWN, READ, Caller, CallerDep, requires
+from service.dashboard.forms import as_value, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.dependencies import StateDep
 from service.routes import fleet as fleet_routes
 from service.routes import keys as key_routes
+from service.state import State
 from service.validation import validate_model
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -50,22 +53,40 @@ async def uncordon(device_id: fleet_routes.DeviceName, state: StateDep, caller: 
 @requires(ADMIN, EVERYBODYS)
 async def keys(request: Request, state: StateDep, caller: CallerDep) -> Response:
     """All API keys, and the form for a new one."""
-    return page(request, caller, "keys.html", {"keys": await state.keys.list(), "created": None, "refused": None})
+    return await _keys_page(request, state, caller)
 
 
 @router.post("/keys")
 @requires(ADMIN, EVERYBODYS)
 async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Response:
     """Create a key, and show its secret this once."""
-    given = await read_form(request, state.settings)
+    given: dict[str, Any] = await read_form(request, state.settings)
+    if "expires_in_s" in given:
+        given["expires_in_s"] = as_value(given["expires_in_s"])
     created = refused = None
     try:
         asked = validate_model(NewKey, given, [], InvalidKey)
         created = await key_routes.create(asked, state, caller, Response())
     except InvalidKey as invalid:
         refused = "; ".join(f"{error.pointer.strip('/')}: {error.detail}" for error in invalid.errors)
-    context = {"keys": await state.keys.list(), "created": created, "refused": refused}
-    return page(request, caller, "keys.html", context, 422 if refused else 201)
+    return await _keys_page(request, state, caller, created, refused)
+
+
+async def _keys_page(
+    request: Request, state: State, caller: Caller, created: CreatedKey | None = None, refused: str | None = None
+) -> Response:
+    known = {"keys": await state.keys.list(), "now": datetime.now(UTC), "created": created, "refused": refused}
+    return page(request, caller, "keys.html", known, 422 if refused else 201 if created else 200)
+
+
+@router.get("/keys/{key_id}/revoke")
+@requires(ADMIN, EVERYBODYS)
+async def confirm_revoke(request: Request, key_id: key_routes.KeyId, state: StateDep, caller: CallerDep) -> Response:
+    """Ask before the key is revoked, which can't be undone."""
+    key = next((each for each in await state.keys.list() if each.id == key_id), None)
+    if key is None:
+        raise UnknownKey(f'there is no key "{key_id[:64]}"')
+    return page(request, caller, "revoke.html", {"key": key})
 
 
 @router.post("/keys/{key_id}/revoke")

@@ -1,10 +1,12 @@
 """Read forms that a page sent, and turn one into a spec.
 
 A field's name is its path in the spec: `params.batch_size`, `measure.processes`. A text that is JSON is read as JSON.
+A form that creates something has a random hidden field, so that sending it twice creates one.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -17,6 +19,8 @@ from service.problems import MalformedBody
 
 FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 500
+_FORM_KEY = "form_key"
+_NOT_OF_SPEC = (_FORM_KEY, "schedule")  # first parts of other fields of the forms
 
 
 async def read_form(request: Request, settings: Settings) -> dict[str, str]:
@@ -33,6 +37,8 @@ def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, text in fields.items():
         *parents, name = path.split(".")
+        if path.partition(".")[0] in _NOT_OF_SPEC:
+            continue
         at = document
         for parent in parents:
             at = at.setdefault(parent, {})
@@ -41,6 +47,22 @@ def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
                 raise InvalidSpec([wrong])
         at[name] = _labels(text) if path == "labels" else as_value(text.strip())
     return document
+
+
+def idempotency_key(fields: Mapping[str, str]) -> str | None:
+    """The key of a sent form: the same if it is sent twice, another one once a field has changed."""
+    if _FORM_KEY not in fields:
+        return None
+    return f"form_{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
+
+
+def beside_fields(errors: Iterable[FieldError]) -> dict[str, str]:
+    """What is wrong with each field of a form, by the field's name."""
+    wrong: dict[str, str] = {}
+    for error in errors:
+        name = error.pointer.strip("/").replace("/", ".")
+        wrong[name] = f"{wrong[name]}; {error.detail}" if name in wrong else error.detail
+    return wrong
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -55,3 +77,9 @@ def as_value(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def as_values(text: str) -> list[Any]:
+    """The values between commas. Those that are JSON are read as JSON, so that lists may have commas, too."""
+    found = as_value(f"[{text}]")
+    return found if isinstance(found, list) else [as_value(each.strip()) for each in text.split(",") if each.strip()]

@@ -1,28 +1,43 @@
-"""A job's page: its progress, or its result in words first, and then everything behind it. Cancel, rerun, delete."""
+"""A job's page: its progress, or its result in words first, and then everything behind it. Cancel, rerun, delete.
+
+While the job runs, the page has the figures of the runs that have ended.
+"""
 
 import json
 import shlex
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from dyno.errors import NoResult, RecordUnreadable
+from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
+from dyno.models.baseline import NewBaseline
+from dyno.models.comparison import UnfinishedComparison
 from dyno.models.job import Job, Status
-from dyno.models.result import RunSamples
-from dyno.models.spec import InterleavedSpec
-from dyno.store.jobs import read_log
+from dyno.models.result import Metric, RunSamples
+from dyno.models.spec import BaselineName, InterleavedSpec, Model, Spec
+from dyno.store.jobs import read_log, read_partial_metrics
+from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.dashboard import pictures
-from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
+from service.dashboard.comparison_page import comparison_context
+from service.dashboard.forms import idempotency_key, read_form
+from service.dashboard.rendering import PageRoute, as_text, page, see_other, selector_text, unusual_params
 from service.dependencies import JobId, StateDep
+from service.routes import baselines as baseline_routes
 from service.routes import jobs as job_routes
 from service.state import State
+from service.validation import validate_model
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
 
 DRAWN_HERE = "training.png"
 LOG_CHARACTERS = 20_000  # the end of the log; the whole is one link away
+
+
+class _Named(Model):
+    name: BaselineName
 
 
 @router.get("")
@@ -35,32 +50,65 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
         "log": (await read_log(state.client, state.settings, job_id, 0, state.jobs.viewer)).text[-LOG_CHARACTERS:],
         "unusual": partial(unusual_params, state.workloads),
         "commands": commands(job, str(request.base_url).rstrip("/"), caller.key is not None),
+        "form": _form_of(job.spec, state),
         "unreadable": None,
         "result": None,
+        "headline": None,
+        "so_far": None,
+        "others": urlencode({"workload": job.spec.workload, "status": Status.SUCCEEDED, "compare": job_id}),
+        "comparison": None,
+        "pictures": {},
     }
+    if job.status is Status.RUNNING:
+        context["so_far"] = so_far = await _so_far(state, job)
+        context["pictures"] = {"runs": so_far and pictures.runs(so_far)}
     if job.status is Status.SUCCEEDED:
         try:
-            context |= await _of_result(state, job_id)
+            context |= await _of_result(state, job)
         except (NoResult, RecordUnreadable) as error:
             context["unreadable"] = error.detail
-    return page(request, caller, "job.html", context)
+    return page(request, caller, "job.html", context, file_name=job_id)
 
 
-async def _of_result(state: State, job_id: str) -> dict[str, Any]:
-    result = await state.jobs.result(job_id)
+async def _so_far(state: State, job: Job) -> Metric | None:
+    """The headline figure of the runs that have ended, of the first spec; None before the first has."""
+    found = await read_partial_metrics(state.client, state.settings, job.id)
+    known = [each for each in found if each.arm in (None, "first")]
+    latest = max(known, key=lambda each: each.run, default=None)
+    return next((metric for metric in latest.metrics if metric.by_run), None) if latest else None
+
+
+async def _of_result(state: State, job: Job) -> dict[str, Any]:
+    result = await state.jobs.result(job.id)
     metric = result.headline
-    taken = await _samples(state, job_id)
+    taken = await _samples(state, job.id)
     epochs = result.training.epochs if result.training else []
+    drawn = {
+        "runs": metric and pictures.runs(metric),
+        "samples": pictures.samples(taken),
+        "histogram": pictures.histogram(taken),
+        "phases": pictures.phases(result.phases),
+        "loss": pictures.training(epochs, "loss"),
+        "accuracy": pictures.training(epochs, "accuracy"),
+    }
+    compared = await _compared(state, job)
     return {
         "result": result,
         "headline": metric,
-        "runs_picture": metric and pictures.runs(metric),
-        "samples_picture": pictures.samples(taken),
-        "histogram": pictures.histogram(taken),
-        "phases_picture": pictures.phases(result.phases),
-        "curves": [picture for figure in ("loss", "accuracy") if (picture := pictures.training(epochs, figure))],
+        **compared,
+        "pictures": drawn | compared.get("pictures", {}),
         "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
     }
+
+
+async def _compared(state: State, job: Job) -> dict[str, Any]:
+    """What the page shows of the comparison that a job of two specs made; nothing for other jobs."""
+    if not isinstance(job.spec, InterleavedSpec):
+        return {}
+    found = await submission.read_comparison(job, job.spec, state)
+    if isinstance(found, UnfinishedComparison):
+        return {"unreadable": found.failure and found.failure.message}
+    return comparison_context(found)
 
 
 async def _samples(state: State, job_id: str) -> list[RunSamples]:
@@ -84,6 +132,15 @@ def commands(job: Job, url: str, needs_key: bool) -> dict[str, str]:
     return {"curl": curl, **again, "Python": python}
 
 
+def _form_of(spec: Spec, state: State) -> str | None:
+    """The address of the workload's form with this spec filled in; None for two specs, and for a workload that left."""
+    if isinstance(spec, InterleavedSpec) or spec.workload not in state.workloads:
+        return None
+    params = {f"params.{name}": as_text(value) for name, value in unusual_params(state.workloads, spec).items()}
+    fields = {"device": selector_text(spec.device), "framework": spec.framework, **params}
+    return f"/workloads/{spec.workload}?{urlencode(fields)}"
+
+
 @router.post("/cancel")
 @requires(SUBMIT, OWN)
 async def cancel(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
@@ -94,10 +151,24 @@ async def cancel(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
 
 @router.post("/rerun")
 @requires(SUBMIT, OWN)
-async def rerun(job_id: JobId, state: StateDep) -> Response:
+async def rerun(request: Request, job_id: JobId, state: StateDep) -> Response:
     """Run the job's spec again, and show the new job."""
-    again = await job_routes.submit_rerun(state, job_id, None)
+    given = await read_form(request, state.settings)
+    again = await job_routes.submit_rerun(state, job_id, idempotency_key(given))
     return see_other(f"/jobs/{again.stored.id}")
+
+
+@router.post("/baseline")
+@requires(SUBMIT, OWN)
+async def save_baseline(
+    request: Request, job_id: JobId, state: StateDep, saved: baseline_routes.BaselinesDep
+) -> Response:
+    """Save the result's headline figure as a baseline, and show all baselines."""
+    await state.jobs.get(job_id)
+    given = await read_form(request, state.settings)
+    name = validate_model(_Named, {"name": given.get("name", "")}, [], InvalidBaseline).name
+    await baseline_routes.save(name, NewBaseline(job=job_id), state, saved, Response())
+    return see_other("/history#baselines")
 
 
 @router.post("/delete")

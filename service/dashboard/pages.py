@@ -8,19 +8,24 @@ from fastapi import APIRouter, Response
 
 from service import auth, dependencies
 from service.dashboard import (
+    advice_page,
     comparison_page,
     fleet_page,
     history_page,
     job_page,
+    schedules_page,
     session,
     start_page,
+    sweep_form,
     sweep_pages,
     workload_pages,
 )
 from service.static_files import StaticFile, file_response, read_files
 
 router = APIRouter(include_in_schema=False)
-for part in (start_page, job_page, comparison_page, sweep_pages, history_page, workload_pages, fleet_page, session):
+of_results = (job_page, comparison_page, history_page, advice_page, sweep_pages)
+of_forms = (workload_pages, sweep_form, schedules_page, fleet_page, session)
+for part in (start_page, *of_results, *of_forms):
     router.include_router(part.router)
 
 

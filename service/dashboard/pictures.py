@@ -4,15 +4,15 @@ Each has a title for screen readers. The page has the figures behind it as a tab
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 
 from dyno.formatting import format_quantity, scaled_unit
-from dyno.models.comparison import Comparison, Ratio
+from dyno.models.comparison import Ratio
 from dyno.models.history import ResultSeries
 from dyno.models.result import Epoch, Metric, Phases, RunSamples
 
@@ -20,6 +20,10 @@ WIDTH = 720
 MOST_POINTS = 1500  # of a picture: more can't be told apart
 _MARGIN = 0.06  # of a scale, beyond its outermost values
 _BINS = 40
+_MOST_ROWS, _ROW = 12, 44  # of a histogram, and the height of one
+_NAMES, _LONGEST_NAME = 0.36 * WIDTH, 42  # where the axis begins if names of rows are left of it, and their length
+_RATIO_STEPS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+_TICK_APART = 44.0
 
 
 @dataclass(frozen=True)
@@ -160,24 +164,39 @@ def samples(taken: Sequence[RunSamples]) -> Markup | None:
 
 
 def histogram(taken: Sequence[RunSamples]) -> Markup | None:
-    """How often which time was measured, without warm-up."""
-    times = sorted(time_s for run in taken for time_s in run.samples)
-    if len(times) < 10 or times[0] == times[-1]:
+    """How often which time was measured in each run, without warm-up. Many runs share one row."""
+    rows = {f"run {run.run + 1}": run.samples for run in taken if run.samples}
+    times = [time_s for row in rows.values() for time_s in row]
+    if len(rows) > _MOST_ROWS:
+        rows = {f"{len(rows)} runs": times}
+    if len(times) < 10 or min(times) == max(times):
         return None
-    width = (times[-1] - times[0]) / _BINS
-    counts = [0] * _BINS
-    for time_s in times:
-        counts[min(_BINS - 1, int((time_s - times[0]) / width))] += 1
-    picture, along = Picture("histogram of the samples", 130), Scale(times[0], times[-1], 80, WIDTH - 12, "s")
-    up = Scale(0, max(counts) * 1.05, 100, 8, "1")
-    picture.draw_y(up, 76, WIDTH)
-    for number, count in enumerate(counts):
-        x, x_end = along.place(times[0] + number * width), along.place(times[0] + (number + 1) * width)
-        if count:
-            title = f"{count} of {len(times)}"
-            picture.add("rect", "bar", title, x=x, width=x_end - x - 1, y=up.place(count), height=100 - up.place(count))
-    picture.draw_x(along, 100)
+    along = Scale(min(times), max(times), 80, WIDTH - 12, "s")
+    counts = {name: _counts(row, along) for name, row in rows.items()}
+    highest, bottom = max(max(row) for row in counts.values()), _ROW * len(counts)
+    picture, width = (
+        Picture("histogram of the samples, a row for each run", bottom + 30),
+        (along.end - along.start) / _BINS,
+    )
+    for number, (name, row) in enumerate(counts.items()):
+        floor = _ROW * (number + 1)
+        picture.add("line", "grid", x1=along.start, x2=along.end, y1=floor, y2=floor)
+        picture.write(along.start - 12, floor - 4, name, "end")
+        for place, count in enumerate(row):
+            if count:
+                height, title = (_ROW - 8) * count / highest, f"{name}: {count} of {len(rows[name])}"
+                x = along.start + place * width
+                picture.add("rect", "bar", title, x=x, width=width - 1, y=floor - height, height=height)
+    picture.draw_x(along, bottom)
     return picture.markup()
+
+
+def _counts(times: Sequence[float], along: Scale) -> list[int]:
+    """The number of times in each of the bins of the scale."""
+    counts, width = [0] * _BINS, (along.high - along.low) / _BINS
+    for time_s in times:
+        counts[min(_BINS - 1, int((time_s - along.low) / width))] += 1
+    return counts
 
 
 def phases(of: Phases) -> Markup:
@@ -213,47 +232,92 @@ def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
     return picture.markup()
 
 
-def compared(comparison: Comparison, names: Sequence[str]) -> Markup:
-    """A dot for each result, with its 95 % interval as a thick line, on one axis."""
-    rows = comparison.results
-    picture = Picture(f"{comparison.metric} of each result", 40 * len(rows) + 36)
+class Bounded(NamedTuple):
+    """A named figure with its interval, for a row of a picture."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def intervals(title: str, rows: Sequence[Bounded], unit: str) -> Markup:
+    """A dot for each row, with its interval as a thick line, on one axis."""
+    picture = Picture(title, 40 * len(rows) + 36)
     found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None]
-    along = scale(found or [0.0, 1.0], WIDTH * 0.36, WIDTH - 12, comparison.unit)
-    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
+    along = scale(found or [0.0, 1.0], _NAMES, WIDTH - 12, unit)
+    for number, row in enumerate(rows):
         y = 40 * number + 22
-        picture.write(along.start - 12, y + 4, name, "end")
+        picture.write(along.start - 12, y + 4, _fitting(row.name), "end")
         if row.low is not None and row.high is not None:
             picture.add("line", "interval", y1=y, y2=y, x1=along.place(row.low), x2=along.place(row.high))
         if row.value is not None:
-            title = format_quantity(row.value, comparison.unit)
-            picture.add("circle", "dot", title, cx=along.place(row.value), cy=y, r=5)
+            picture.add("circle", "dot", format_quantity(row.value, unit), cx=along.place(row.value), cy=y, r=5)
     picture.draw_x(along, 40 * len(rows) + 8)
     return picture.markup()
 
 
-def ratio(of: Ratio, margin: float) -> Markup | None:
-    """A ratio with its interval on a logarithmic axis; the band holds ratios that count as the same."""
-    if of.value is None or of.value <= 0:
+def ratios(named: Sequence[tuple[str, Ratio]], margin: float) -> Markup | None:
+    """Ratios with their intervals on one logarithmic axis; the band holds ratios that count as the same."""
+    rows = [Bounded(name, each.value, each.low, each.high) for name, each in named if each.value and each.value > 0]
+    if not rows:
         return None
-    known = [of.value, of.low, of.high, 1 / (1 + margin), 1 + margin]
-    values = [math.log(each) for each in known if each is not None and each > 0]
-    along = scale(values, 12, WIDTH / 2 - 12, "1")
-    picture = Picture(f"{of.value:.4g} times as good", 50, WIDTH / 2)
+    found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None and bound > 0]
+    along = scale([math.log(each) for each in (*found, 1 / (1 + margin), 1 + margin)], _NAMES, WIDTH - 12, "1")
+    bottom = 32 * len(rows) + 8
+    picture = Picture("the ratios with their intervals, on a logarithmic axis", bottom + 24)
     low, high = along.place(-math.log1p(margin)), along.place(math.log1p(margin))
-    picture.add("rect", "band", f"within {100 * margin:g} %: the same", x=low, width=high - low, y=4, height=24)
-    picture.add("line", "axis", x1=along.place(0), x2=along.place(0), y1=2, y2=30)
-    if of.low is not None and of.high is not None and of.high > 0:
-        start = along.place(math.log(of.low)) if of.low > 0 else along.start
-        picture.add("line", "interval", y1=16, y2=16, x1=start, x2=along.place(math.log(of.high)))
-    picture.add("circle", "dot", cx=along.place(math.log(of.value)), cy=16, r=5)
-    for each in (1.0, of.value):
-        if each == 1.0 or abs(along.place(math.log(each)) - along.place(0)) > 36:
-            picture.write(along.place(math.log(each)), 44, f"{each:.3g}")
+    picture.add("rect", "band", f"within {100 * margin:g} %: the same", x=low, width=high - low, y=4, height=bottom - 4)
+    for number, row in enumerate(rows):
+        y = 32 * number + 22
+        picture.write(along.start - 12, y + 4, _fitting(row.name), "end")
+        if row.low is not None and row.high is not None and row.high > 0:
+            start = along.place(math.log(row.low)) if row.low > 0 else along.start
+            picture.add("line", "interval", y1=y, y2=y, x1=start, x2=along.place(math.log(row.high)))
+        picture.add("circle", "dot", f"{row.value:.4g}", cx=along.place(math.log(row.value or 1.0)), cy=y, r=5)
+    for x, label in _ratio_ticks(along):
+        picture.add("line", "axis", x1=x, x2=x, y1=4 if label == "1" else bottom, y2=bottom + 4)
+        picture.write(x, bottom + 17, label)
+    picture.add("line", "axis", x1=along.start, x2=along.end, y1=bottom, y2=bottom)
     return picture.markup()
 
 
-def history(series: ResultSeries) -> Markup | None:
-    """The points of a series over time: their verdicts as shapes, changes and new software as vertical lines."""
+def _fitting(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _ratio_ticks(along: Scale) -> Iterator[tuple[float, str]]:
+    """Coordinates and labels of 1 and of round ratios on both sides of it, on a scale of logarithms."""
+    yield along.place(0.0), "1"
+    for side in (1, -1):
+        last = along.place(0.0)
+        for step in _RATIO_STEPS:
+            x = along.place(side * math.log(step))
+            if along.start <= x <= along.end and abs(x - last) >= _TICK_APART:
+                last = x
+                yield x, f"{step**side:.3g}"
+
+
+def trend(series: ResultSeries, job: str) -> Markup | None:
+    """The results of a series as a line that fits into a row of a table; the dot is the result of `job`."""
+    values = [point.adjusted_value or point.value for point in series.points]
+    if len(values) < 2:
+        return None
+    lowest, highest = (format_quantity(each, series.unit) for each in (min(values), max(values)))
+    picture = Picture(f"{len(values)} results, {lowest} to {highest}", 24, 96)
+    along, up = Scale(0, len(values) - 1, 4, 92, "1"), scale(values, 21, 3, series.unit)
+    places = {point.job: (along.place(number), up.place(values[number])) for number, point in enumerate(series.points)}
+    picture.add("polyline", "line", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places.values()))
+    if job in places:
+        picture.add("circle", "dot", cx=places[job][0], cy=places[job][1], r=3.0)
+    return picture.markup()
+
+
+def history(series: ResultSeries, lines: Mapping[str, float]) -> Markup | None:
+    """The points of a series over time: their verdicts as shapes, changes and new software as vertical lines.
+
+    `lines`: values of baselines by name, drawn as horizontal lines. They are those of points.
+    """
     points = [(point, point.adjusted_value or point.value) for point in series.points]
     if len(points) < 2:
         return None
@@ -264,6 +328,9 @@ def history(series: ResultSeries) -> Markup | None:
     )
     up = scale([value for _, value in points], 168, 14, series.unit)
     picture.draw_y(up, 76, WIDTH)
+    for name, value in lines.items():
+        picture.add("line", "base", f"baseline {name}", x1=80, x2=WIDTH - 12, y1=up.place(value), y2=up.place(value))
+        picture.write(WIDTH - 12, up.place(value) - 4, _fitting(name), "end")
     for context in series.contexts[1:]:
         x = along.place(context.since.timestamp())
         picture.add("line", "edge", "new software", x1=x, x2=x, y1=8, y2=170)

@@ -2,11 +2,15 @@
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
+from importlib.metadata import version
+from itertools import count
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 from fastapi import Request, Response
@@ -15,7 +19,7 @@ from fastapi.routing import APIRoute
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from dyno.errors import DynoError
+from dyno.errors import DynoError, KeyExpired
 from dyno.formatting import format_duration, format_quantity, ratio_in_words
 from dyno.measure.warning_codes import CODES
 from dyno.models.history import ResultSeries
@@ -23,7 +27,9 @@ from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
 from dyno.workloads.contract import Workload
 from service import problems
-from service.auth import Caller
+from service.auth import SUBMIT, Caller
+from service.dashboard import page_tables, saved_files
+from service.routes import guide
 
 # A page loads style sheets, scripts and pictures of this origin only, and runs nothing else.
 POLICY = (
@@ -84,14 +90,66 @@ def _environment() -> jinja2.Environment:
         "ratio_in_words": ratio_in_words,
     }
     templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
-    templates.globals |= {"signs": SIGNS, "codes": CODES}
+    templates.globals |= {"signs": SIGNS, "codes": CODES, "style_sheet": saved_files.style_sheet}
+    templates.globals |= {"table_formats": page_tables.FORMATS}
     return templates
 
 
-def page(request: Request, caller: Caller, template: str, context: Mapping[str, Any], status: int = 200) -> Response:
-    """The page that `template` makes of `context`."""
-    text = _environment().get_template(template).render(context, caller=caller, path=request.url.path)
-    return HTMLResponse(text, status, _HEADERS)
+def page(
+    request: Request,
+    caller: Caller,
+    template: str,
+    context: Mapping[str, Any],
+    status: int = 200,
+    *,
+    file_name: str | None = None,
+) -> Response:
+    """The page that `template` makes of `context`.
+
+    `?table=2.csv` responds with the second table of the page as a file. With `file_name`, `?file=1` responds with the
+    page as one HTML file without forms, and `?picture=` with one of the context's `pictures` as an SVG file.
+    """
+    asked: Mapping[str, str] = request.query_params if file_name else {}
+    if drawn := context.get("pictures", {}).get(asked.get("picture", "")):
+        return saved_files.picture_file(drawn, f"{file_name}-{asked['picture']}")
+    is_file = "file" in asked
+    known = {
+        "caller": caller,
+        "path": request.url.path,
+        "address": partial(_address, request),
+        "saved": is_file and _source(request),
+        "may_submit": SUBMIT in caller.scope.implied and not is_file,
+        "form_key": secrets.token_hex(16),
+        "has_guide": (guide.FOLDER / "index.html").is_file(),
+        "table_number": partial(next, count(1)),
+    }
+    text = _environment().get_template(template).render(context, **known)
+    if status == 200 and (wanted := request.query_params.get("table")):
+        name = file_name or template.removesuffix(".html")
+        if table := page_tables.table_file(text, wanted, name):
+            return table
+    return html(text, status, saved_files.attachment(f"{file_name}.html") if is_file else {})
+
+
+def html(text: str | bytes, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+    """A page that is rendered already."""
+    return HTMLResponse(text, status, {**_HEADERS, **headers})
+
+
+def _source(request: Request) -> dict[str, str]:
+    """Where a saved page is from. Its links lead to this origin."""
+    origin = str(request.base_url)
+    url = f"{origin.rstrip('/')}{_address(request)}"
+    return {"origin": origin, "url": url, "by": f"Dyno {version('tensordyno')}"}
+
+
+def _address(request: Request, **added: str) -> str:
+    """The address of this page with further fields in its query."""
+    kept = [
+        (name, value) for name, value in request.query_params.multi_items() if name not in ("file", "picture", "table")
+    ]
+    query = urlencode([*kept, *added.items()])
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def see_other(path: str) -> Response:
@@ -114,7 +172,7 @@ class PageRoute(APIRoute):
         async def answer_with_page(request: Request) -> Response:
             try:
                 return await answer(request)
-            except problems.NotAuthorized:
+            except (problems.NotAuthorized, KeyExpired):
                 query = f"?{request.url.query}" if request.url.query else ""
                 wanted = f"{request.url.path}{query}" if request.method == "GET" else "/"
                 return see_other(f"/login?next={quote(wanted)}")

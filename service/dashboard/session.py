@@ -1,13 +1,14 @@
-"""Log in with an API key, and out. The key is the session: its cookie meets the same checks as a bearer token.
+"""Log in with an API key, and out. A session's cookie meets the same checks as the key's bearer token.
 
-Scripts can't read the cookie, and it ends with the browser. A browser sends it with links from other sites, but a
-change that another origin requests is refused (`anonymous_access.check_origin`).
+The cookie has a random id; Redis keeps its hash for twelve hours. Revoking the key ends its sessions. Scripts can't
+read the cookie, and it ends with the browser. A browser sends it with links from other sites, but a change that another
+origin requests is refused (`anonymous_access.check_origin`).
 """
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dyno.errors import LimitReached
+from dyno.errors import KeyExpired, LimitReached
 from service import anonymous_access, auth, problems
 from service.dashboard.forms import read_form
 from service.dashboard.rendering import PageRoute, page, see_other
@@ -26,30 +27,38 @@ async def form(request: Request, next: str = "/") -> Response:
 @router.post("/login")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def log_in(request: Request) -> Response:
-    """Keep the key in a cookie, and go to the page that asked for it."""
+    """Open a session, and go to the page that asked for the key."""
     state: State = request.app.state.opened
     anonymous_access.check_origin(request, state.settings)
     given = await read_form(request, state.settings)
     secret, following = given.get("key", "").strip(), _own_path(given.get("next", "/"))
+    known, refused = False, "This key is unknown or revoked."
     try:
         with problems.hide_store_details():
             known = await state.keys.admit(secret) is not None
     except LimitReached:  # a known key that sends too many requests
         known = True
+    except KeyExpired as error:
+        refused = f"{error.detail[0].upper()}{error.detail[1:]}."
     if not known:
-        refused = "This key is unknown or revoked."
         return page(request, auth.Caller(), "login.html", {"next": following, "refused": refused}, 401)
+    with problems.hide_store_details():
+        session = await state.keys.open_session(secret)
     response = RedirectResponse(following, 303)
     is_https = request.url.scheme == "https"
-    response.set_cookie(auth.SESSION_COOKIE, secret, httponly=True, samesite="lax", secure=is_https)
+    response.set_cookie(auth.SESSION_COOKIE, session, httponly=True, samesite="lax", secure=is_https)
     return response
 
 
 @router.post("/logout")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def log_out(request: Request) -> Response:
-    """Forget the key."""
-    anonymous_access.check_origin(request, request.app.state.opened.settings)
+    """End the session."""
+    state: State = request.app.state.opened
+    anonymous_access.check_origin(request, state.settings)
+    if session := request.cookies.get(auth.SESSION_COOKIE):
+        with problems.hide_store_details():
+            await state.keys.end_session(session)
     response = see_other("/login")
     response.delete_cookie(auth.SESSION_COOKIE, httponly=True, samesite="lax")
     return response

@@ -1,26 +1,25 @@
-"""Sweeps: a list, a form for a new one, and each with its table and its picture."""
+"""Sweeps: a list, the presets, and each with its table and its picture."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from dyno import sweep_tables
 from dyno.errors import DynoError, FieldError, InvalidSpec
-from dyno.models.spec import Spec
-from dyno.models.sweep import PARAM
+from dyno.store.sweeps import StoredSweep
 from dyno.sweep_presets import presets
 from service import sweep_requests, sweep_results
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dashboard.forms import as_spec, as_value, read_form
+from service.dashboard.forms import idempotency_key, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
+from service.dashboard.sweep_form import of_field
 from service.dependencies import StateDep
 from service.routes import sweeps as sweep_routes
 from service.state import State
 
 router = APIRouter(prefix="/sweeps", include_in_schema=False, route_class=PageRoute)
-
-AXES = 2  # in the form; the API takes more
 
 
 @router.get("")
@@ -32,7 +31,7 @@ async def browse(
     sweeps: sweep_routes.SweepsDep,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
-    """The sweeps, newest first, and the form."""
+    """The sweeps, newest first, and the presets."""
     return await _browse(request, state, caller, sweeps, cursor)
 
 
@@ -43,7 +42,7 @@ async def _browse(
     sweeps: sweep_routes.SweepsDep,
     cursor: str | None = None,
     given: Mapping[str, str] | None = None,
-    errors: list[FieldError] | None = None,
+    errors: Sequence[FieldError] = (),
 ) -> Response:
     found = await sweeps.page(cursor, 20)
     context = {
@@ -51,9 +50,9 @@ async def _browse(
         "next_page": found.next_cursor and f"/sweeps?cursor={found.next_cursor}",
         "presets": presets(),
         "workloads": list(state.workloads),
-        "axes": range(1, AXES + 1),
+        "devices": await state.devices.read(),
         "given": given or {},
-        "errors": errors or [],
+        "errors": errors,
     }
     return page(request, caller, "sweeps.html", context, 422 if errors else 200)
 
@@ -61,34 +60,20 @@ async def _browse(
 @router.post("")
 @requires(SUBMIT, OWN)
 async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
-    """Queue the sweep of the form and show it; or show the form again with what is wrong."""
+    """Queue the sweep of a preset and show it; or show the presets again with what is wrong."""
     given = await read_form(request, state.settings)
     try:
-        plan = sweep_requests.plan(_document(given), [], state.settings.max_sweep_jobs)
-        sweep_id, _ = await sweep_requests.submit(state, sweeps, plan, None)
+        chosen = {"spec": {"device": given["device"]}} if "device" in given else {}
+        document = {"preset": given.get("preset", ""), **chosen}
+        plan = sweep_requests.plan(document, [], state.settings.max_sweep_jobs)
+        sweep_id, _ = await sweep_requests.submit(state, sweeps, plan, idempotency_key(given))
     except InvalidSpec as invalid:
-        return await _browse(request, state, caller, sweeps, None, given, invalid.errors)
+        wrong = [of_field(each) for each in invalid.errors]
+        return await _browse(request, state, caller, sweeps, None, given, wrong)
     except DynoError as refused:
         wrong = [FieldError("", refused.code, refused.detail)]
         return await _browse(request, state, caller, sweeps, None, given, wrong)
     return see_other(f"/sweeps/{sweep_id}")
-
-
-def _document(given: Mapping[str, str]) -> dict[str, Any]:
-    """The request that the form describes: a preset, or a workload with up to two axes."""
-    rounds = {"rounds": as_value(given["rounds"])} if "rounds" in given else {}
-    if given.get("preset"):
-        device = {"grid": {"device": [given["device"]]}} if "device" in given else {}
-        return {"preset": given["preset"], **device, **rounds}
-    grid = {}
-    for number in range(1, AXES + 1):
-        axis, values = given.get(f"axis{number}", "").strip(), given.get(f"values{number}", "")
-        if axis:
-            known = axis in ("device", "framework", "precision", "replicas") or axis.startswith(PARAM)
-            name = axis if known else f"{PARAM}{axis}"
-            grid[name] = [as_value(each.strip()) for each in values.split(",") if each.strip()]
-    spec = {name: text for name, text in given.items() if name.partition(".")[0] in Spec.model_fields}
-    return {"spec": as_spec(spec), "grid": grid, **rounds}
 
 
 @router.get("/{sweep_id}")
@@ -98,14 +83,24 @@ async def show(
 ) -> Response:
     """The table and the picture of a sweep, with the results that there are so far."""
     sweep = await sweep_routes.read_sweep(state, found, metric or None)
+    measured = any(point.metrics for point in sweep.points)
+    is_file = "file" in request.query_params
     context = {
         "sweep": sweep,
         "headings": sweep_tables.headings(sweep),
+        "conclusions": list(sweep_tables.conclusions(sweep)),
         "rows": list(zip(sweep.points, sweep_tables.cells(sweep), strict=True)),
         "metrics": sorted({each.name for point in sweep.points for each in point.metrics or ()}),
-        "measured": any(point.metrics for point in sweep.points),
+        "measured": measured,
+        "plot": await _plot_inside(state, found, metric) if measured and is_file else None,
     }
-    return page(request, caller, "sweep.html", context)
+    return page(request, caller, "sweep.html", context, file_name=found.id)
+
+
+async def _plot_inside(state: State, found: StoredSweep, metric: str) -> str:
+    """The plot as an address that contains it, for a page that loads nothing."""
+    drawn = await sweep_routes.plot(found, state, metric or None)
+    return f"data:image/svg+xml;base64,{base64.b64encode(bytes(drawn.body)).decode()}"
 
 
 @router.post("/{sweep_id}/cancel")

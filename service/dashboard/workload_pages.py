@@ -1,23 +1,29 @@
-"""The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job."""
+"""The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job or saves a schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import TypeAdapter, ValidationError
 
-from dyno.errors import DynoError, FieldError, InvalidSpec, UnknownWorkload
+from dyno.errors import DynoError, FieldError, InvalidSchedule, InvalidSpec, UnknownWorkload
 from dyno.formatting import describe_schema, format_duration
 from dyno.models.inventory import WorkloadEntry
+from dyno.models.job_schedule import NewSchedule, ScheduleName
 from service import submission, validation
 from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires
-from service.dashboard.forms import as_spec, read_form
+from service.dashboard.forms import as_spec, beside_fields, idempotency_key, read_form
 from service.dashboard.rendering import PageRoute, as_text, page, see_other
 from service.dependencies import StateDep
+from service.routes import schedules as schedule_routes
 from service.routes import workloads as workload_routes
 from service.state import State
 
 router = APIRouter(prefix="/workloads", include_in_schema=False, route_class=PageRoute)
+
+_NAME: TypeAdapter[str] = TypeAdapter(ScheduleName)
 
 
 class Field(NamedTuple):
@@ -52,7 +58,7 @@ async def submit(request: Request, name: str, state: StateDep, caller: CallerDep
     fields = await read_form(request, state.settings)
     try:
         asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-        submitted = await submission.submit(state, asked, None)
+        submitted = await submission.submit(state, asked, idempotency_key(fields))
     except UnknownWorkload:
         raise
     except InvalidSpec as invalid:
@@ -60,6 +66,50 @@ async def submit(request: Request, name: str, state: StateDep, caller: CallerDep
     except DynoError as refused:
         return await _form(request, state, caller, name, fields, [FieldError("", refused.code, refused.detail)])
     return see_other(f"/jobs/{submitted.stored.id}")
+
+
+@router.get("/{name}/schedule")
+@requires(READ, EVERYBODYS)
+async def show_schedule(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """The form with the times at which to submit it."""
+    return await _form(request, state, caller, name, dict(request.query_params), template="new_schedule.html")
+
+
+@router.post("/{name}/schedule")
+@requires(SUBMIT, OWN)
+async def schedule(
+    request: Request, name: str, state: StateDep, caller: CallerDep, saved: schedule_routes.SchedulesDep
+) -> Response:
+    """Save the form as a schedule and show all; or show the form again with what is wrong with it."""
+    fields, template = await read_form(request, state.settings), "new_schedule.html"
+    try:
+        named = _schedule_name(fields.get("schedule.name", ""))
+        when = {each: fields.get(f"schedule.{each}", "") for each in ("cron", "timezone")}
+        document = {**when, "spec": as_spec(fields) | {"workload": name}}
+        asked = validation.validate_model(NewSchedule, document, [], InvalidSchedule)
+        await schedule_routes.save(named, asked, state, saved, Response())
+    except InvalidSpec as invalid:
+        wrong = [_of_field(each) for each in invalid.errors]
+        return await _form(request, state, caller, name, fields, wrong, template)
+    except DynoError as refused:
+        wrong = [FieldError("", refused.code, refused.detail)]
+        return await _form(request, state, caller, name, fields, wrong, template)
+    return see_other("/schedules")
+
+
+def _schedule_name(given: str) -> str:
+    """Raises InvalidSchedule."""
+    try:
+        return _NAME.validate_python(given)
+    except ValidationError as invalid:
+        detail = "use letters, digits, dots, dashes and underscores, 64 at most, and begin with a letter or digit"
+        raise InvalidSchedule([FieldError("/name", "invalid-name", detail)]) from invalid
+
+
+def _of_field(error: FieldError) -> FieldError:
+    """The error at its field of the form: those of the spec have its path, the others begin with `schedule`."""
+    at = error.pointer
+    return replace(error, pointer=at.removeprefix("/spec") if at.startswith("/spec/") else f"/schedule{at}")
 
 
 @router.post("/{name}/estimate")
@@ -87,20 +137,22 @@ async def _form(
     name: str,
     given: Mapping[str, str],
     errors: Sequence[FieldError] = (),
+    template: str = "workload.html",
 ) -> Response:
     entry = await workload_routes.show(name, state)
     context = {
         "entry": entry,
-        "params": list(_params(entry)),
+        "params": list(param_fields(entry)),
         "devices": await state.devices.read(),
         "given": given,
         "errors": errors,
-        "wrong": {error.pointer.strip("/").replace("/", "."): error.detail for error in errors},
+        "wrong": beside_fields(errors),
     }
-    return page(request, caller, "workload.html", context, 422 if errors else 200)
+    return page(request, caller, template, context, 422 if errors else 200)
 
 
-def _params(entry: WorkloadEntry) -> Iterator[Field]:
+def param_fields(entry: WorkloadEntry) -> Iterator[Field]:
+    """An input for each param of the workload."""
     for name, schema in entry.params.get("properties", {}).items():
         default = schema.get("default")
         text = "" if default is None else as_text(default)

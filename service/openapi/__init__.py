@@ -107,7 +107,7 @@ _SCHEMES = {
 }
 _ANYWHERE = ("internal-error", *components.CONNECTION_ERRORS)
 _WITH_KEY = (
-    *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
+    *("not-authorized", "key-expired", "scope-missing", "limit-reached", "store-unavailable"),
     *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed", *_ANYWHERE),
 )
 

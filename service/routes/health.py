@@ -6,7 +6,7 @@ GET /metrics has counters and gauges of the store, and the requests and connecti
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import anyio.to_thread
@@ -16,16 +16,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from pydantic import BaseModel, Field
 
-from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
+from dyno.artifact_store import DiskSpace
+from dyno.errors import StoreUnavailable
 from dyno.models.job import DONE, FailureClass, Status
 from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
+from dyno.store.maintenance import REPAIRS
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
-from dyno.store.redis import BOUNDS_S, check_server_async, read_memory_note
+from dyno.store.redis import BOUNDS_S
 from service import auth, dependencies, middleware, problems
 from service.state import State
-
-FILES_WITHIN_S = 2.0
 
 router = APIRouter(tags=["health"])
 
@@ -56,33 +56,15 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     """Check that the service can accept and keep jobs.
 
     Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
-    missing, the problem only says which of the two fails, not where it is, and there are no notes.
+    missing, the problem only says which of the two fails, not where it is, and there are no notes. The service checks
+    once a second at most.
     """
-    reasons = await _store_errors(state) + await _artifact_store_errors(state)
+    store = await state.readiness.store.latest()
+    reasons = [*store.errors, *await state.readiness.artifact_store.latest()]
     if reasons:
         known = await auth.is_known(request, state)
         raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
-    note = await read_memory_note(state.client)
-    return Readiness(notes=[note] if note and await auth.is_known(request, state) else [])
-
-
-async def _store_errors(state: State) -> list[DynoError]:
-    try:
-        return [StoreUnfit(each) for each in await check_server_async(state.client, state.settings)]
-    except (StoreUnavailable, StoreUnfit) as error:
-        return [error]
-
-
-async def _artifact_store_errors(state: State) -> list[DynoError]:
-    """Check on a thread, one at a time: a mount that hangs must block neither all threads nor this response."""
-    try:
-        with anyio.fail_after(FILES_WITHIN_S):
-            await anyio.to_thread.run_sync(state.artifacts.check, abandon_on_cancel=True, limiter=state.checking)
-    except ArtifactStoreUnavailable as error:
-        return [error]
-    except TimeoutError:
-        return [ArtifactStoreUnavailable(f"the artifact store didn't respond within {FILES_WITHIN_S:g} s")]
-    return []
+    return Readiness(notes=[store.note] if store.note and await auth.is_known(request, state) else [])
 
 
 log = logging.getLogger(__name__)
@@ -107,7 +89,9 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 async def metrics(state: dependencies.StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
     found, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
-    scrape = Scrape(request.app.state.meter, found, ready, state.workloads.keys())
+    # A folder that is ready doesn't hang.
+    disk = await anyio.to_thread.run_sync(state.artifacts.disk) if ready["artifact_store"] else None
+    scrape = Scrape(request.app.state.meter, found, ready, disk, state.workloads.keys())
     return Response(
         await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     )
@@ -128,10 +112,10 @@ async def _read_readiness(state: State) -> dict[str, bool]:
     """For each part that `readyz` checks, whether it is ready."""
     try:
         async with asyncio.timeout(STORE_WITHIN_S):
-            store_errors: Sequence[object] = await _store_errors(state)
-    except (TimeoutError, redis.RedisError) as error:
-        store_errors = [error]
-    return {"store": not store_errors, "artifact_store": not await _artifact_store_errors(state)}
+            is_fit = not (await state.readiness.store.latest()).errors
+    except (TimeoutError, redis.RedisError):
+        is_fit = False
+    return {"store": is_fit, "artifact_store": not await state.readiness.artifact_store.latest()}
 
 
 class Scrape:
@@ -142,9 +126,11 @@ class Scrape:
         meter: middleware.HttpMetrics,
         found: StoreMetrics | None,
         ready: Mapping[str, bool],
+        disk: DiskSpace | None,
         workloads: Collection[str],
     ) -> None:
         self._meter, self._found, self._ready, self._workloads = meter, found, ready, workloads
+        self._disk = disk
 
     def collect(self) -> Iterator[Metric]:
         yield from self._meter.collect()
@@ -153,6 +139,8 @@ class Scrape:
         for part, is_ready in self._ready.items():
             ready.add_metric([part], is_ready)
         yield ready
+        if self._disk is not None:
+            yield from _disk(self._disk)
         if self._found is not None:
             yield from _memory(self._found)
             yield from _standing(self._found)
@@ -165,6 +153,17 @@ def _memory(found: StoreMetrics) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "dyno_store_memory_limit_bytes", "Redis' maxmemory; 0 without a limit", value=found.memory_limit_bytes
     )
+    yield GaugeMetricFamily("dyno_store_aof_bytes", "Size of Redis' append-only file", value=found.aof_bytes)
+    yield GaugeMetricFamily(
+        "dyno_store_aof_rewrite_ok", "Whether Redis' last rewrite of its file succeeded", value=found.aof_rewrite_ok
+    )
+
+
+def _disk(found: DiskSpace) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "dyno_artifact_disk_bytes", "Size of the disk with the artifact folder", value=found.total_bytes
+    )
+    yield GaugeMetricFamily("dyno_artifact_disk_free_bytes", "Free room on that disk", value=found.free_bytes)
 
 
 def _standing(found: StoreMetrics) -> Iterator[Metric]:
@@ -191,10 +190,19 @@ def _standing(found: StoreMetrics) -> Iterator[Metric]:
     held = GaugeMetricFamily(
         "dyno_device_held", "Whether another process uses the device while jobs wait for it", labels=["device", "kind"]
     )
+    hung = GaugeMetricFamily(
+        "dyno_device_hung", "Whether a runner that hangs still uses the device", labels=["device", "kind"]
+    )
     for device, worker in found.devices:
         busy.add_metric([device.full_id, device.kind], worker.state == "busy")
         held.add_metric([device.full_id, device.kind], worker.held_by is not None)
-    yield from (jobs, depths, oldest, devices, busy, held)
+        hung.add_metric([device.full_id, device.kind], worker.held_by is not None and worker.held_by.hung)
+    outboxes = GaugeMetricFamily(
+        "dyno_outbox_results", "Results on a host's disk that Redis hasn't taken", labels=["host"]
+    )
+    for host, number in found.outboxes.items():
+        outboxes.add_metric([host], number)
+    yield from (jobs, depths, oldest, devices, busy, held, hung, outboxes)
 
 
 def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
@@ -205,6 +213,7 @@ def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
         ("dropped", "dyno_jobs_dropped", "Done jobs deleted at a limit", ["limit"], [(each,) for each in LIMITS]),
         ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
+        ("repaired", "dyno_index_repairs", "Repairs of jobs' indexes", ["kind"], [(kind,) for kind in REPAIRS]),
         ("firing", "dyno_schedule_firings", "Due times of schedules", ["outcome"], [(each,) for each in FIRINGS]),
         ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(each,) for each in _DELIVERED]),
         ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(each,) for each in Outcome]),

@@ -1,5 +1,6 @@
 """Import results that another Dyno exported."""
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from dyno.errors import FieldError, InvalidImport
 from dyno.logging import audit
 from dyno.models.job import SCHEMA, Status
 from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ExportedResult, ImportReport
+from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.redis import JOB_ID
 from dyno.store.result_transfer import NumberedLine, ResultImports
 from dyno.validation_messages import field_errors
@@ -22,6 +24,7 @@ from service import auth, dependencies, problems, validation
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
 _CLOCKS_DIFFER_BY = timedelta(minutes=1)
+_OF_TWO_SPECS = {f"/job/spec/{name}" for name in InterleavedSpec.model_fields.keys() - Spec.model_fields.keys()}
 _WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _BODY: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "Lines of JSON"}}}
 
@@ -99,10 +102,19 @@ def _read_line(text: bytes) -> ExportedResult:
     try:
         line = ExportedResult.model_validate(document)
     except ValidationError as invalid:
-        raise InvalidImport(validation.one_error_per_field(field_errors(document, invalid))) from invalid
+        wrong = _of_its_kind(document, field_errors(document, invalid))
+        raise InvalidImport(validation.one_error_per_field(wrong)) from invalid
     if errors := [*_faults(line)]:
         raise InvalidImport(errors)
     return line
+
+
+def _of_its_kind(document: Any, errors: list[FieldError]) -> list[FieldError]:
+    """The errors without those that a spec has as one of two specs, unless the line is of two."""
+    with contextlib.suppress(KeyError, TypeError):
+        if "against" not in document["job"]["spec"]:
+            return [error for error in errors if error.pointer not in _OF_TWO_SPECS]
+    return errors
 
 
 def _faults(line: ExportedResult) -> Iterator[FieldError]:

@@ -12,11 +12,12 @@ import pytest
 from dyno.artifact_store import service_store
 from dyno.devices.device import Device
 from dyno.logging import Tracer
+from dyno.models.api_key import NewKey, Scope
 from dyno.models.job import Job, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
-from dyno.store.redis import sync_client
+from dyno.store.redis import Keys, sync_client
 from dyno.workloads import registry
 from service import result_history
 from service.result_history import AlarmWatch
@@ -81,6 +82,35 @@ async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(
         assert leases.finish(claim, "succeed", result=found)
     await watch.look("matmul")
     assert len(reruns(http, 110)) == 1
+
+
+async def test_after_the_clock_of_redis_stepped_back_results_raise_their_alarm(
+    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]]
+) -> None:
+    results(160, STEP[:12])
+    await watch.look("matmul")
+    with sync_client(settings) as client:
+        looked = Keys(settings.namespace).alarms_looked
+        number, at_s = str(client.hget(looked, "matmul")).split()
+        client.hset(looked, "matmul", f"{number} {float(at_s) + 3600}")
+    results(160, STEP[12:])
+    await watch.look("matmul")
+    assert len(reruns(http, 160)) == 1
+
+
+@pytest.mark.parametrize(("n", "field"), [(170, "expires_at"), (171, "revoked_at")])
+async def test_the_alarm_of_a_key_that_is_no_longer_valid_submits_nothing(
+    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]], n: int, field: str
+) -> None:
+    keys, ids = Keys(settings.namespace), results(n, STEP)
+    owner, _ = await watch._state.keys.create(NewKey(name="ci", scope=Scope.SUBMIT))
+    with sync_client(settings) as client:
+        for job_id in ids:
+            client.hset(keys.job(job_id), "owner", owner.id)
+        client.hset(keys.api_key(owner.id), field, "1.000000")
+        await watch.look("matmul")
+        client.delete(keys.api_keys)  # so that the API, which has seen no key, needs none
+    assert reruns(http, n) == []
 
 
 async def test_alarms_of_several_metrics_share_a_rerun(

@@ -50,6 +50,22 @@ def test_an_unknown_alarm_is_named(asked: Callable[..., Result]) -> None:
     assert asked("history", "--label", "test=none").stdout == "no results\n"
 
 
+def test_one_result_is_a_series(asked: Callable[..., Result], finished: Finished) -> None:
+    finished([100e9] * 2, {"labels": {"test": "one"}})
+    told = asked("history", "--label", "test=one")
+    assert told.exit_code == 0, told.output
+    [row] = [line.split("│") for line in told.stdout.splitlines() if "matmul spec_" in line]
+    assert [cell.strip() for cell in row[3:8]] == ["throughput", "1", "▁", "100 GFLOP/s indicative", ""]
+    [series] = json.loads(asked("history", "--label", "test=one", "--json").stdout)["series"]
+    assert (len(series["points"]), series["changes"], series["of_class"]["outcome"]) == (1, [], "unknown")
+
+
+def test_a_metric_that_no_result_has_is_named(asked: Callable[..., Result], finished: Finished) -> None:
+    finished(spec={"labels": {"test": "other"}})
+    told = asked("history", "--label", "test=other", "--metric", "troughput")
+    assert told.stdout == "no results with the metric troughput; results without it: 1\n"
+
+
 def test_a_sparkline_has_a_character_for_each_value() -> None:
     assert sparkline([1.0, 2.0, 8.0]) == "▁▂█"
     assert sparkline([5.0, 5.0]) == "▁▁"

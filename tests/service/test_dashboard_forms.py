@@ -1,9 +1,43 @@
-"""What the dashboard's forms send, also when it is odd: a page with what is wrong, and nothing done."""
+"""What the dashboard's forms send: jobs, sweeps and schedules. A wrong form is shown again, and nothing is done."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
 import httpx
 import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.inventory import WorkerRecord
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.redis import Keys
+from service.dashboard.forms import as_values
+from service.dashboard.sweep_form import as_sweep
+from tests.pages import beside, posts_of, text_of
+
+JOB = {"form_key": "3f1c", "params.n": "64", "device": "cpu"}
+SWEEP = {"form_key": "77ab", "params.n": "64, 65", "device": "cpu"}
+SCHEDULE = {
+    **{"schedule.name": "nightly", "schedule.cron": "0 3 * * *", "schedule.timezone": "Europe/Zurich"},
+    **{"params.n": "64", "device": "cpu"},
+}
+
+
+@pytest.fixture
+def queue(http: httpx.Client, offered: Device) -> Iterator[None]:
+    """A device for the jobs of the forms, which are canceled at the end."""
+    yield
+    for job in http.get("/v1/jobs", params={"status": "queued", "limit": 200}).json()["data"]:
+        http.post(job["urls"]["cancel"])
+
+
+def all_jobs(http: httpx.Client) -> list[str]:
+    return [job["id"] for job in http.get("/v1/jobs", params={"limit": 200}).json()["data"]]
 
 
 def test_no_page_creates_the_first_key(http: httpx.Client) -> None:
@@ -25,18 +59,24 @@ def test_a_filter_that_no_job_can_have_is_refused(http: httpx.Client, query: str
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("/sweeps", {"workload": "matmul", "axis1": "n", "values1": "64", "rounds": "²"}),
-        ("/sweeps", {"workload": "matmul", "axis1": "n", "values1": "64", "rounds": "01"}),
-        ("/sweeps", {"workload": "matmul", "axis1": "n", "values1": "64", "rounds": "two"}),
+        ("/workloads/matmul/sweep", SWEEP | {"rounds": "²"}),
+        ("/workloads/matmul/sweep", SWEEP | {"rounds": "01"}),
+        ("/workloads/matmul/sweep", {"params": "1", "params.n": "2"}),
+        ("/workloads/matmul/sweep", {"params": "1", "params.n": "2, 3"}),
+        ("/workloads/matmul/sweep", {"params.n": "[" * 15_000}),
+        ("/sweeps", {"preset": "²"}),
+        ("/sweeps", {}),
         ("/workloads/matmul", {"params": "1", "params.n": "2"}),
         ("/workloads/matmul/estimate", {"params": "1", "params.n": "2"}),
+        ("/workloads/matmul/schedule", SCHEDULE | {"params": "1"}),
         ("/workloads/matmul", {"params.n": "[" * 15_000}),
     ],
 )
 def test_an_odd_form_is_refused(http: httpx.Client, path: str, fields: dict[str, str]) -> None:
-    answer = http.post(path, data=fields)
+    before = all_jobs(http)
+    answer = http.post(path, data=fields or {"odd": "1"})
     assert answer.status_code == 422, answer.text
-    assert http.get("/v1/jobs").json()["data"] == []
+    assert all_jobs(http) == before
 
 
 def test_an_unknown_alarm_is_a_page(http: httpx.Client) -> None:
@@ -46,3 +86,150 @@ def test_an_unknown_alarm_is_a_page(http: httpx.Client) -> None:
 
 def test_pages_are_not_stored_by_browsers(http: httpx.Client) -> None:
     assert http.get("/jobs").headers["cache-control"] == "no-store"
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_form_that_is_sent_twice_makes_one_job(http: httpx.Client) -> None:
+    first, again = (http.post("/workloads/matmul", data=JOB) for _ in range(2))
+    assert first.status_code == 303, text_of(first)
+    assert first.headers["location"] == again.headers["location"]
+    changed = http.post("/workloads/matmul", data=JOB | {"params.n": "65"})
+    assert changed.headers["location"] != first.headers["location"], "the browser went back and changed a field"
+    path = first.headers["location"]
+    rerun, rerun_again = (http.post(f"{path}/rerun", data={"form_key": "a"}) for _ in range(2))
+    assert rerun.headers["location"] == rerun_again.headers["location"] != path
+
+
+def test_each_page_has_another_form_key(http: httpx.Client) -> None:
+    for path in ("/workloads/matmul", "/workloads/matmul/sweep", "/sweeps"):
+        pages = [http.get(path).text for _ in range(2)]
+        first, second = (re.findall(r'name="form_key" value="([0-9a-f]{32})"', page)[0] for page in pages)
+        assert first != second, path
+
+
+@pytest.mark.usefixtures("queue")
+def test_fields_with_several_values_vary_in_a_sweep(http: httpx.Client) -> None:
+    form = SWEEP | {"params.dtype": "float32", "rounds": "2", "labels": "why=form"}
+    sent, again = (http.post("/workloads/matmul/sweep", data=form) for _ in range(2))
+    assert sent.status_code == 303, text_of(sent)
+    assert sent.headers["location"] == again.headers["location"], "one sweep for a double click"
+    sweep = http.get(f"/v1{sent.headers['location']}").json()
+    assert (sweep["axes"], sweep["rounds"]) == ({"params.n": [64, 65]}, 2)
+    spec = http.get(f"/v1/jobs/{sweep['points'][0]['job']}").json()["spec"]
+    assert (spec["params"]["dtype"], spec["device"]["kind"], spec["labels"]["why"]) == ("float32", "cpu", "form")
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        ("params.n", "64, 0"),
+        ("params.dtype", "float31"),
+        ("device", "cpu, sofa"),
+        ("framework", "tensorflow, keras"),
+        ("measure.processes", "0"),
+        ("rounds", "two"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_stands_beside_its_field(
+    http: httpx.Client, offered: Device, field: str, typed: str
+) -> None:
+    page = http.post("/workloads/matmul/sweep", data=SWEEP | {field: typed})
+    assert page.status_code == 422
+    assert "The sweep was not submitted" in text_of(page)
+    kept, wrong = beside(page, field)
+    assert kept == typed
+    assert wrong
+    other = "params.n" if field != "params.n" else "device"
+    assert beside(page, other) == (SWEEP[other], "")
+
+
+def test_a_sweep_in_which_nothing_varies_is_refused(http: httpx.Client) -> None:
+    page = http.post("/workloads/matmul/sweep", data={"params.n": "64"})
+    assert (page.status_code, "nothing varies" in text_of(page)) == (422, True)
+
+
+def test_values_may_be_texts_and_lists() -> None:
+    assert as_values("64, 65,") == [64, 65]
+    assert as_values("float32, bfloat16") == ["float32", "bfloat16"]
+    assert as_values("[1, 2], [3]") == [[1, 2], [3]]
+    assert as_values("true, 0.5, a b") == [True, 0.5, "a b"]
+    assert as_sweep("mnist_cnn", {"params.batch_size": "auto"})["grid"] == {"params.batch_size": ["auto"]}
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_preset_runs_with_one_click_on_a_device_that_fits(
+    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
+) -> None:
+    form = {"form_key": "1", "preset": "matmul-devices", "device": "cpu"}
+    refused = http.post("/sweeps", data=form)
+    assert refused.status_code == 422, "its framework isn't installed"
+    row = refused.text.partition('name="preset" value="matmul-devices"')[2].partition("</form>")[0]
+    assert 'class="wrong"' in row
+    assert re.search(r"<option selected>cpu<", row), "what was chosen stays"
+    able = device(id="cpu:2-3", cores=[2, 3], memory_bytes=64 * 2**30, frameworks={"jax": "0.10.2"})
+    record = WorkerRecord(
+        **{"id": "worker-2", "host": able.host, "pid": 1, "device": able.full_id, "state": "idle", "version": "0"},
+        started_at=datetime.now(UTC),
+    )
+    fleet.publish(client, settings, able, record)
+    sent, again = (http.post("/sweeps", data=form | {"form_key": "2"}) for _ in range(2))
+    assert sent.status_code == 303, text_of(sent)
+    assert sent.headers["location"] == again.headers["location"]
+    assert http.get(f"/v1{sent.headers['location']}").json()["preset"] == "matmul-devices"
+
+
+def test_a_schedule_is_saved_paused_resumed_and_deleted_by_forms(http: httpx.Client, offered: Device) -> None:
+    sent = http.post("/workloads/matmul/schedule", data=SCHEDULE)
+    assert (sent.status_code, sent.headers.get("location")) == (303, "/schedules"), text_of(sent)
+    saved = http.get("/v1/schedules/nightly").json()
+    assert (saved["cron"], saved["timezone"], saved["spec"]["params"]["n"]) == ("0 3 * * *", "Europe/Zurich", 64)
+    shown = http.get("/schedules")
+    due = datetime.fromisoformat(saved["next_firings"][0])
+    assert f"nightly matmul n = 64 on cpu 0 3 * * * Europe/Zurich {due:%Y-%m-%d %H:%M} UTC" in text_of(shown)
+    assert posts_of(shown) == ["/schedules/nightly/pause", "/schedules/nightly/delete"]
+    assert http.post("/schedules/nightly/pause").status_code == 303
+    paused = http.get("/v1/schedules/nightly").json()
+    assert (paused["enabled"], paused["next_firings"]) == (False, [])
+    assert "paused" in text_of(http.get("/schedules"))
+    assert http.post("/schedules/nightly/resume").status_code == 303
+    resumed = http.get("/v1/schedules/nightly").json()
+    assert (resumed["enabled"], resumed["spec"]) == (True, saved["spec"])
+    assert http.post("/schedules/nightly/delete").status_code == 303
+    assert http.get("/v1/schedules/nightly").status_code == 404
+    for change in ("pause", "resume", "delete"):
+        assert http.post(f"/schedules/nightly/{change}").status_code == 404
+
+
+def test_the_page_of_schedules_has_what_they_fired_refused_and_missed(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    http.post("/workloads/matmul/schedule", data=SCHEDULE | {"schedule.name": "past"})
+    key, at = Keys(settings.namespace).schedules(None), "2026-11-20T03:00:00Z"
+    stored = json.loads(str(client.hget(key, "past")))
+    stored |= {"missed": [at], "missed_count": 7}
+    stored["firings"] = [{"due_at": at, "fired_at": at, "code": "queue-full", "detail": "the queue is full"}]
+    client.hset(key, "past", json.dumps(stored))
+    shown = text_of(http.get("/schedules"))
+    assert "refused, queue-full the queue is full" in shown
+    assert "7 2026-11-20 03:00 UTC" in shown
+    http.post("/schedules/past/delete")
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        ("schedule.name", "a b"),
+        ("schedule.cron", "0 3"),
+        ("schedule.timezone", "Europe/Zuerich"),
+        ("params.n", "0"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_stands_beside_its_field(
+    http: httpx.Client, offered: Device, field: str, typed: str
+) -> None:
+    page = http.post("/workloads/matmul/schedule", data=SCHEDULE | {"schedule.name": "wrong", field: typed})
+    assert page.status_code == 422
+    kept, wrong = beside(page, field)
+    assert kept == typed
+    assert wrong
+    assert http.get("/v1/schedules").json()["data"] == []

@@ -19,6 +19,7 @@ from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
+from dyno.store.embedded import url_file
 
 Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
 
@@ -58,6 +59,15 @@ def test_an_unreachable_url(examined: Examined) -> None:
     is_well, found, to_do = examined(1, url="http://127.0.0.1:9")["api"]
     assert (is_well, "127.0.0.1:9" in found) == (False, True)
     assert "dyno up" in str(to_do)
+
+
+def test_a_dyno_up_that_has_ended(tmp_path: Path) -> None:
+    url_file(tmp_path).write_text(f"unix://{tmp_path}/server.sock")
+    words = ["doctor", "--json", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
+    [found] = [each for each in json.loads(done.stdout) if each["name"] == "redis"]
+    assert (done.exit_code, found["is_well"]) == (1, False)
+    assert "`dyno up`" in found["to_do"]
 
 
 def test_all_devices_are_cordoned(examined: Examined, http: httpx.Client, offered: Device) -> None:
@@ -108,7 +118,7 @@ def restored(client: redis.Redis) -> Iterator[None]:
 def test_a_redis_without_a_memory_limit_is_a_warning_and_one_that_evicts_a_problem(
     examined: Examined, offered: Device, client: redis.Redis, restored: None
 ) -> None:
-    assert "MiB used; a full Redis refuses new jobs" in examined(0)["memory"][1]
+    assert "B used; a full Redis refuses new jobs" in examined(0)["memory"][1]
     client.config_set("maxmemory", 0)
     is_well, found, to_do = examined(0)["memory"]
     assert (is_well, "no limit" in found, "set maxmemory" in str(to_do)) == (True, True, True)
@@ -124,4 +134,4 @@ def test_the_report_is_a_table_by_default(
 ) -> None:
     asked = ["doctor", "--url", str(http.base_url), "--data-dir", str(tmp_path)]
     done = CliRunner().invoke(app, asked, env={"DYNO_REDIS_URL": str(settings.redis_url), "COLUMNS": "250"})
-    assert (done.exit_code, "devices" in done.output, "ok" in done.output) == (0, True, True)
+    assert (done.exit_code, "devices" in done.output, "ok" in done.output) == (0, True, True), done.output

@@ -77,9 +77,27 @@ def test_every_alert_has_a_unit_test() -> None:
 def test_an_alert_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert rule["annotations"].keys() == {"summary", "description", "runbook"}
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
-    assert not anchor or anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+    assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+
+
+def test_every_alert_has_a_runbook_and_no_other_has_one() -> None:
+    page = (ROOT / "docs" / "runbooks.md").read_text()
+    sections = dict(
+        zip(
+            re.findall(r"^## (\w+)$", page, re.MULTILINE),
+            re.split(r"^## .*$", page, flags=re.MULTILINE)[1:],
+            strict=True,
+        )
+    )
+    assert list(sections) == [rule["alert"] for rule in ALERTS]
+    for alert, text in sections.items():
+        assert re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) == ["Means", "Look", "Do"], alert
+
+
+def test_every_alert_belongs_to_one_promise() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    cells = re.findall(r"^\| [^|]+ \| (`Dyno[^|]+) \|$", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(Dyno\w+)`", " ".join(cells))) == sorted(rule["alert"] for rule in ALERTS)
 
 
 @pytest.mark.parametrize("dashboard", [DASHBOARD, RESULTS], ids=lambda each: each["uid"])

@@ -13,12 +13,11 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import ANSWER_TIMEOUT_S
 from service.app import create_app
-from tests.servers import kill_once_written
+from tests.servers import demoted, kill_once_written
 from tests.waiting import eventually, promised
 
 BACK_WITHIN_S = promised(10.0)
@@ -33,24 +32,6 @@ def full(server: EmbeddedServer) -> Iterator[None]:
         client.config_set("maxmemory", "1mb")
         yield
         client.config_set("maxmemory", 0)
-
-
-@contextmanager
-def demoted(server: EmbeddedServer) -> Iterator[None]:
-    """Another server replicates this one and becomes the primary; then they switch back."""
-    port, there = str(free_port()), str(free_port())
-    with EmbeddedServer() as other, redis.Redis.from_url(server.url) as ours, redis.Redis.from_url(other.url) as its:
-        for client, number in ((ours, port), (its, there)):
-            client.config_set("repl-diskless-sync-delay", 0)
-            client.config_set("bind", "127.0.0.1")
-            client.config_set("port", number)
-        its.execute_command("REPLICAOF", "127.0.0.1", port)
-        eventually(lambda: its.info("replication").get("master_link_status") == "up")
-        its.execute_command("REPLICAOF", "NO", "ONE")
-        ours.execute_command("REPLICAOF", "127.0.0.1", there)
-        eventually(lambda: ours.info("replication").get("master_link_status") == "up")
-        yield
-        ours.execute_command("REPLICAOF", "NO", "ONE")
 
 
 @contextmanager
@@ -90,5 +71,5 @@ def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_afte
         gone_s = time.monotonic()
         eventually(lambda: http.post("/v1/jobs", json=BODY).status_code == 202, what="a job is taken again")
         assert time.monotonic() - gone_s < BACK_WITHIN_S
-        assert http.get("/readyz").status_code == 200
+        eventually(lambda: http.get("/readyz").status_code == 200)
         assert http.get(before.json()["urls"]["self"]).status_code == 200

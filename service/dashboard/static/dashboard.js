@@ -1,7 +1,9 @@
-// What moves on a page: progress by server-sent events, the estimate of a form, and keys. Every page works without it.
+// What moves on a page: progress by server-sent events, the estimate of a form, keys, and pictures as PNG. Every page works
+// without it.
 "use strict";
 
 const REFRESH_MS = 2000;
+const FOLLOW_AGAIN_MS = 15000;
 
 function duration(seconds) {
   if (seconds < 100) return `${Math.round(seconds)} s`;
@@ -19,22 +21,39 @@ function showProgress(event) {
     `${Math.round(100 * done)} %, run ${progress.run} of ${progress.runs}, ${progress.phase}${left}`;
 }
 
-// Replace what the page shows by what the server shows now. Open parts stay open, and the focused link keeps the focus.
+// The selector of the same link, button or checkbox in a newer page.
+function selectorOf(element) {
+  if (element.matches("button")) return `form[action="${CSS.escape(element.form.getAttribute("action"))}"] button`;
+  const name = element.matches("a") ? "href" : "value";
+  return `${element.localName}[${name}="${CSS.escape(element.getAttribute(name) ?? "")}"]`;
+}
+
+// Replace what the page shows by what the server shows now. Open parts stay open, chosen results stay chosen, and the
+// focused link keeps the focus.
 async function refresh() {
   const main = document.getElementById("main");
-  if (main.contains(document.activeElement) && document.activeElement.matches("select, input")) return true;
-  const response = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-  if (!response?.ok || response.redirected) return false;
+  if (main.contains(document.activeElement) && document.activeElement.matches("select, input:not([type=checkbox])")) return true;
+  const response = await fetch(location.href, { headers: { Accept: "text/html", "X-Dyno-Refresh": "1" } }).catch(() => null);
+  if (response?.redirected || response?.status === 404) {  // the session has ended, or the job was deleted
+    location.reload();
+    return true;
+  }
+  if (!response?.ok) return false;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const next = fresh.getElementById("main");
   const open = [...main.querySelectorAll("details")].filter((each) => each.open).map((each) => each.querySelector("summary").textContent);
-  const focused = main.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  const focused = main.contains(document.activeElement) && selectorOf(document.activeElement);
   for (const each of next.querySelectorAll("details")) {
     if (open.includes(each.querySelector("summary").textContent)) each.open = true;
   }
+  for (const each of main.querySelectorAll("input[type=checkbox]:checked")) {
+    next.querySelector(selectorOf(each))?.setAttribute("checked", "");
+  }
+  if (document.title !== fresh.title) document.getElementById("news").textContent = fresh.title;  // for screen readers
   document.title = fresh.title;
   main.replaceWith(next);
-  if (focused) next.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  offerPng(next);
+  if (focused) next.querySelector(focused)?.focus();
   return true;
 }
 
@@ -47,6 +66,13 @@ function follow() {
   live.source = new EventSource(followed.dataset.events);
   live.source.addEventListener("progress", showProgress);
   live.source.addEventListener("status", soon);
+  if ("figures" in followed.dataset) live.source.addEventListener("partial_metric", soon);
+  live.source.addEventListener("error", () => {
+    if (live.source?.readyState !== EventSource.CLOSED) return;  // it connects again
+    stop();  // the service refused: the session has ended, or too many streams are open
+    soon();
+    setTimeout(follow, FOLLOW_AGAIN_MS);
+  });
 }
 
 function stop() {
@@ -90,16 +116,42 @@ function moveInList(step) {
   links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
 }
 
+const searchField = () => document.querySelector('[role="search"] select, [role="search"] input');
+
 document.addEventListener("keydown", (event) => {
   if (event.target.matches("input:not([type=checkbox]), select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "j" || event.key === "k") moveInList(event.key === "j" ? 1 : -1);
   if (event.key === "/") {
-    const search = document.querySelector('[role="search"] select, [role="search"] input');
     event.preventDefault();
-    search ? search.focus() : location.assign("/jobs");
+    searchField() ? searchField().focus() : location.assign("/jobs#search");
   }
 });
 
+// The browser draws the SVG file of a picture at twice its size.
+async function savePng(event) {
+  event.preventDefault();
+  const response = await fetch(event.currentTarget.href);
+  const [, name] = response.headers.get("Content-Disposition").match(/"(.*)\.svg"/);
+  const drawn = new Image();
+  drawn.src = `data:image/svg+xml,${encodeURIComponent(await response.text())}`;
+  await drawn.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: 2 * drawn.width, height: 2 * drawn.height });
+  canvas.getContext("2d").drawImage(drawn, 0, 0, canvas.width, canvas.height);
+  Object.assign(document.createElement("a"), { href: canvas.toDataURL(), download: `${name}.png` }).click();
+}
+
+function offerPng(main) {
+  for (const svg of main.querySelectorAll("a[href*='picture=']")) {
+    const png = svg.cloneNode();
+    png.textContent = "PNG";
+    png.setAttribute("aria-label", svg.getAttribute("aria-label").replace("SVG", "PNG"));
+    png.addEventListener("click", savePng);
+    svg.after(" ", png);
+  }
+}
+
+offerPng(document);
 follow();
+if (location.hash === "#search") searchField()?.focus();
 const form = document.querySelector("form[data-estimate]");
 if (form) estimate(form);

@@ -72,11 +72,13 @@ def test_an_unwritable_store_is_reported_and_the_service_is_not_ready(
     shutil.rmtree(settings.artifact_dir)
     settings.artifact_dir.touch()
     try:
-        answer, ready = worker.put(claim, "a.txt", b"x"), http.get("/readyz")
+        answer = worker.put(claim, "a.txt", b"x")
+        eventually(lambda: http.get("/readyz").status_code == 503, what="the next check finds it")
+        ready = http.get("/readyz")
     finally:
         settings.artifact_dir.unlink()
     assert (answer.status_code, answer.json()["code"]) == (503, "artifact-store-unavailable")
     assert str(settings.artifact_dir) in answer.json()["detail"]
     assert (ready.status_code, ready.json()["code"]) == (503, "not-ready")
     assert str(settings.artifact_dir) in ready.json()["detail"]
-    assert http.get("/readyz").status_code == 200
+    eventually(lambda: http.get("/readyz").status_code == 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -18,7 +19,9 @@ def test_a_key_is_made_used_listed_and_revoked(
     kind: type[Client] | type[AsyncClient], service: httpx.Client, caller: Callable[..., Caller]
 ) -> None:
     url, admin = str(service.base_url), caller(Scope.ADMIN).secret
-    made = asked(kind, lambda client: client.create_key("ci", Scope.SUBMIT, Limits(queued_jobs=3)), url, admin)
+    limits = Limits(queued_jobs=3)
+    made = asked(kind, lambda client: client.create_key("ci", Scope.SUBMIT, limits, expires_in_s=60), url, admin)
+    assert made.expires_at == made.created_at + timedelta(seconds=60)
     me = asked(kind, lambda client: client.me(), url, made.secret)
     assert (me.key.id, me.key.limits.queued_jobs, me.scopes) == (made.id, 3, ["read", "submit"])
     asked(kind, lambda client: client.revoke_key(made.id), url, admin)

@@ -120,6 +120,24 @@ def test_creating_and_revoking_keys_is_audited_without_secrets(
     assert not [record for record in caplog.records if made["secret"][5:] in record.getMessage()]
 
 
+def test_an_expired_key_is_refused_but_still_listed(
+    caller: Callable[..., Caller], service: httpx.Client, client: redis.Redis, settings: Settings
+) -> None:
+    admin = caller(Scope.ADMIN)
+    made = admin.http.post("/v1/keys", json={"name": "guest", "scope": "read", "expires_in_s": 3600}).json()
+    mine = {"Authorization": f"Bearer {made['secret']}"}
+    assert service.get("/v1/me", headers=mine).json()["key"]["expires_at"] == made["expires_at"]
+    assert admin.http.get("/v1/me").json()["key"]["expires_at"] is None
+    client.hset(Keys(settings.namespace).api_key(made["id"]), "expires_at", "1700000000.000000")
+    for path in ("/v1/me", "/v1/jobs", "/v1/events"):
+        answer = service.get(path, headers=mine)
+        assert problem(answer) == (401, "key-expired")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+    listed = {key["id"]: key for key in admin.http.get("/v1/keys").json()["data"]}
+    assert listed[made["id"]]["expires_at"] == "2023-11-14T22:13:20Z"
+    assert listed[made["id"]]["revoked_at"] is None
+
+
 def test_deleting_and_canceling_other_owners_jobs_is_audited(
     owner: Caller, caller: Callable[..., Caller], job_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,10 +163,11 @@ def test_deleting_and_canceling_other_owners_jobs_is_audited(
 
 
 def test_an_invalid_new_key_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:
-    asked = {"name": "two\nlines", "scope": "all", "limits": {"queued_jobs": 0, "requests_per_s": "5"}, "more": 1}
+    limits = {"queued_jobs": 0, "requests_per_s": "5"}
+    asked = {"name": "two\nlines", "scope": "all", "limits": limits, "expires_in_s": 0, "more": 1}
     answer = caller(Scope.ADMIN).http.post("/v1/keys", json=asked)
     assert problem(answer) == (422, "invalid-key")
-    pointers = ["/name", "/scope", "/limits/queued_jobs", "/limits/requests_per_s", "/more"]
+    pointers = ["/name", "/scope", "/limits/queued_jobs", "/limits/requests_per_s", "/expires_in_s", "/more"]
     assert [error["pointer"] for error in answer.json()["errors"]] == pointers
     assert problem(caller(Scope.ADMIN).http.delete("/v1/keys/key_0000000000000000")) == (404, "key-not-found")
 
@@ -170,7 +189,7 @@ def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(
     assert problem(answer) == (429, "limit-reached")
     assert answer.headers["RateLimit-Policy"] == '"device-seconds";q=5;w=86400'
     assert 0 < int(answer.headers["Retry-After"]) <= 86400
-    client.hset(keys.api_key(few.id), mapping={"tokens": "0.5", "filled_ms": (client.time()[0] + 3600) * 1000})
+    client.hset(keys.api_key(few.id), mapping={"tokens": "0.5", "filled_ms": (client.time()[0] + 4) * 1000})
     answer = few.http.get("/v1/jobs")
     assert problem(answer) == (429, "limit-reached")
     assert answer.headers["RateLimit-Policy"] == '"requests";q=100;w=1'

@@ -1,4 +1,4 @@
-"""The page of the API prompts for a key once one exists."""
+"""The page of the API and the dashboard prompt for a key once one exists, in a real browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from dyno.models.api_key import Scope
-from tests.browser import browser
+from service import streaming
+from tests.browser import browser, grave_violations, width_of
 from tests.service.keys.conftest import Caller
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
@@ -40,3 +41,49 @@ def test_with_a_key_the_page_shows_the_api_and_sends_it_with_requests(
         told = shown.page.locator(f"{mine} .live-responses-table .response").first.inner_text()
     assert told.startswith("200")
     assert key.id in told
+
+
+def test_a_person_logs_in_is_refused_what_the_key_may_not_do_and_logs_out_in_all_tabs(
+    service: httpx.Client, caller: Callable[..., Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.1)
+    key = caller(Scope.READ)
+    with browser(str(service.base_url)) as shown:
+        page = shown.page
+        page.goto("/jobs?status=failed")
+        page.get_by_label("API key").fill(key.secret)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/jobs?status=failed")
+        page.goto("/workloads/matmul")
+        page.get_by_text("This key may only read").wait_for()
+        assert page.get_by_role("button", name="Run").count() == 0
+        refused = page.goto("/keys")
+        assert refused is not None
+        assert refused.status == 403
+        assert "scope" in page.locator("main").inner_text()
+        page.goto("/")
+        other = page.context.new_page()
+        other.goto("/fleet")
+        other.get_by_role("button", name="Log out").click()
+        other.wait_for_url("**/login")
+        page.wait_for_url("**/login?next=/")
+        assert shown.outside == []
+
+
+def test_the_page_of_keys_suits_a_phone_and_a_screen_reader(
+    service: httpx.Client, caller: Callable[..., Caller]
+) -> None:
+    admin = caller(Scope.ADMIN)
+    with browser(str(service.base_url), viewport={"width": 375, "height": 800}, bypass_csp=True) as shown:
+        page = shown.page
+        page.goto("/keys")
+        page.get_by_label("API key").fill(admin.secret)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_label("Name").fill("guest")
+        page.get_by_label("Expires").select_option("in 7 days")
+        page.get_by_role("button", name="Create a key").click()
+        page.get_by_text("This is the only time that its secret is shown").wait_for()
+        for path in ("/keys", f"/keys/{admin.id}/revoke"):
+            page.goto(path)
+            assert grave_violations(page) == {}, path
+            assert width_of(page) <= 375, path

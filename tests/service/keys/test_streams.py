@@ -110,6 +110,27 @@ def revoke(key_id: str, caller: Callable[..., Caller]) -> None:
     caller(Scope.ADMIN).http.delete(f"/v1/keys/{key_id}").raise_for_status()
 
 
+def test_the_event_stream_of_a_browser_ends_when_it_logs_out(
+    service: httpx.Client, caller: Callable[..., Caller]
+) -> None:
+    who, own = caller(), {"Origin": str(service.base_url).rstrip("/")}
+    with ExitStack() as stack:
+        leaving, staying = (
+            stack.enter_context(httpx.Client(base_url=service.base_url, headers=own, timeout=30)) for _ in range(2)
+        )
+        for browser in (leaving, staying):
+            assert browser.post("/login", data={"key": who.secret}).status_code == 303
+        pieces, others = (
+            stack.enter_context(browser.stream("GET", "/v1/events")).iter_bytes() for browser in (leaving, staying)
+        )
+        assert next(pieces)
+        assert next(others)
+        assert leaving.post("/logout").headers["location"] == "/login"
+        assert ends(pieces)
+        job = canceled(who)
+        assert any(job in piece.decode() for piece in soon(others)), "another browser with the same key goes on"
+
+
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
 def test_event_streams_end_when_their_key_is_revoked(path: str, caller: Callable[..., Caller]) -> None:
     who = caller()

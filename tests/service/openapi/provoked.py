@@ -10,6 +10,7 @@ from collections.abc import Callable
 import httpx
 
 from dyno.models.job import Failure, FailureClass
+from dyno.store.redis import Keys
 from tests.comparisons import a_metric
 from tests.service.openapi.house import SWEEP, TINY, House
 
@@ -35,6 +36,13 @@ def _job_expired(house: House) -> httpx.Response:
     job_id = house.http.post("/v1/jobs", json=TINY, headers=key).json()["id"]
     house.redis.delete(house.keys.job(job_id))
     return house.http.post("/v1/jobs", json=TINY, headers=key)
+
+
+def _key_expired(house: House) -> httpx.Response:
+    made = house.admin.post("/v1/keys", json={"name": "ci", "scope": "read", "expires_in_s": 60}).json()
+    keys = Keys(f"{house.settings.namespace}-keys")
+    house.redis.hset(keys.api_key(made["id"]), "expires_at", "1700000000.000000")
+    return house.admin.get("/v1/me", headers={"Authorization": f"Bearer {made['secret']}"})
 
 
 def _limit_reached(house: House) -> httpx.Response:
@@ -126,6 +134,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "job-finished": lambda h: h.http.post(f"/v1/jobs/{h.finished()}/cancel"),
     "job-live": lambda h: h.http.delete(f"/v1/jobs/{h.job()}"),
     "job-not-found": lambda h: h.http.get(f"/v1/jobs/{NO_JOB}"),
+    "key-expired": _key_expired,
     "key-not-found": lambda h: h.admin.delete("/v1/keys/key_0123456789abcdef"),
     "limit-reached": _limit_reached,
     "malformed-body": lambda h: h.http.post("/v1/jobs", content='{"workload": "matmul", "params": {', headers=JSON),

@@ -100,6 +100,7 @@ def test_a_rerun_is_held_against_the_baseline_of_today(
     http.delete("/v1/baselines/main").raise_for_status()
     refused = http.post(f"/v1/jobs/{job}/rerun")
     assert [each["code"] for each in refused.json()["errors"]] == ["unknown-baseline"]
+    assert "`dyno baseline save " in refused.json()["errors"][0]["detail"]
 
 
 def test_a_repeated_submit_is_answered_though_its_baseline_is_gone(http: httpx.Client, offered: Device) -> None:

@@ -244,6 +244,23 @@ def test_the_command_names_results_by_the_params_that_differ(http: httpx.Client,
     assert "same work: no" in told.output
 
 
+def test_a_job_is_not_compared_with_a_file(http: httpx.Client, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"workload": "matmul"}')
+    words = ["compare", f"job_{'0' * 26}", str(spec), "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    assert told.exit_code == 2
+    assert "isn't a job id: name jobs alone, or two files with specs" in " ".join(told.output.replace("│", " ").split())
+
+
+def test_two_specs_on_two_devices_are_sent_to_sweeps(http: httpx.Client) -> None:
+    specs = [{"workload": "matmul", "device": device} for device in ("cpu:0-0", "cpu:1-1")]
+    status, problem = refused(http, {"specs": specs})
+    [error] = problem["errors"]
+    assert (status, error["pointer"], error["code"]) == (422, "/specs/1/device", "not-the-same")
+    assert "sweep over them" in error["detail"]
+
+
 def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, finished: Finished) -> None:
     jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
     told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})

@@ -14,6 +14,7 @@ from dyno.models.result_export import MAX_LINES, MEDIA_TYPE
 from dyno.settings import Settings
 from service.app import create_app
 from service.openapi.components import recorded_examples
+from tests.comparisons import RATES, times
 
 Finished = Callable[..., str]
 LINES = {"Content-Type": MEDIA_TYPE}
@@ -73,6 +74,20 @@ def test_results_move_to_another_dyno(http: httpx.Client, there: httpx.Client, f
     assert there.delete(f"/v1/jobs/{jobs[0]['id']}").status_code == 204
 
 
+def test_an_imported_result_is_a_base_and_a_baseline(
+    http: httpx.Client, there: httpx.Client, finished: Finished
+) -> None:
+    for by_run in (RATES, times(2)):
+        finished(by_run, spec=labelled("base"))
+    fast, slow = (line["job"] for line in imported(there, exported(http, "base")).json()["lines"])
+    compared = there.post("/v1/comparisons", json={"jobs": [fast, slow], "base": slow}).raise_for_status().json()
+    assert compared["results"][0]["ratio"]["value"] == pytest.approx(2)
+    baseline = there.put("/v1/baselines/imported", json={"job": slow}).raise_for_status().json()
+    assert (baseline["figure"]["by_run"], baseline["figure"]["peer"]["hardware_id"]) == (RATES, "hw_1")
+    there.delete(f"/v1/jobs/{slow}").raise_for_status()
+    assert there.get("/v1/baselines/imported").json() == baseline
+
+
 def test_a_second_import_changes_nothing(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
     original = finished(spec=labelled("again"))
     lines = exported(http, "again")
@@ -117,6 +132,33 @@ def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
         assert code in (None, error["code"]), name
     assert exported(there, "wrong") == []
     assert imported(there, good).json()["imported"] == 2
+
+
+def test_fields_that_this_version_does_not_know_are_dropped(
+    http: httpx.Client, there: httpx.Client, finished: Finished
+) -> None:
+    """A newer version may have exported them."""
+    finished(spec=labelled("newer"))
+    [line] = exported(http, "newer")
+    document = json.loads(line)
+    for part in (document, document["job"], document["job"]["spec"], document["job"]["spec"]["measure"]):
+        part["newer"] = {"x": [1]}
+    for part in (document["result"], document["result"]["metrics"][0], document["result"]["peak"]):
+        part["newer"] = {"x": [1]}
+    assert imported(there, [json.dumps(document)]).json()["imported"] == 1
+    [again] = exported(there, "newer")
+    assert "newer" not in again.replace('"test":"newer"', "")
+    assert json.loads(again)["result"]["metrics"] == json.loads(line)["result"]["metrics"]
+
+
+def test_a_wrong_field_of_a_spec_is_the_only_fault(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+    """A spec is one of a single workload, or of two in turns; the fields of the other kind aren't missing."""
+    finished(spec=labelled("kinds"))
+    line = json.loads(exported(http, "kinds")[0])
+    answer = imported(there, [changed(line, "job", spec=line["job"]["spec"] | {"framework": "mlx"})])
+    assert [(each["pointer"], each["code"]) for each in answer.json()["errors"]] == [
+        ("/1/job/spec/framework", "literal-error")
+    ]
 
 
 def changed(line: dict[str, Any], part: str, **fields: Any) -> str:

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
+from dyno.store.maintenance import REPAIRS
 from dyno.store.redis import Keys
 from dyno.workloads import registry
 from service.app import create_app
@@ -52,6 +53,7 @@ def test_every_metric_exists_from_the_start(http: httpx.Client, offered: Device)
     assert values(found["dyno_device_busy"]) == {(offered.full_id, "cpu"): 0}
     assert values(found["dyno_requeues"]) == {("handed_back",): 0, ("infrastructure",): 0, ("lost",): 0}
     assert values(found["dyno_leases_lost"]) == {("cpu",): 0, ("gpu",): 0, ("tpu",): 0}
+    assert values(found["dyno_index_repairs"]) == {(kind,): 0 for kind in REPAIRS}
     ended = values(found["dyno_jobs_ended"])
     assert len(ended) == 7 * len(registry())
     assert set(ended.values()) == {0}
@@ -71,7 +73,7 @@ def test_the_oldest_queued_job_has_an_age_and_redis_a_size(
     assert values(found["dyno_store_memory_limit_bytes"]) == {(): client.info("memory")["maxmemory"]}
 
 
-def test_a_device_that_another_process_uses_is_held(
+def test_a_device_that_a_hung_runner_uses_is_held_and_hung(
     http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
 ) -> None:
     held = device(id="cpu:7", cores=[7])
@@ -81,17 +83,57 @@ def test_a_device_that_another_process_uses_is_held(
         pid=7,
         device=held.full_id,
         state="busy",
-        held_by=Holder(device=held.full_id, pid=8),
+        held_by=Holder(device=held.full_id, pid=8, hung=True),
         version="0",
         started_at=datetime.now(UTC),
     )
     fleet.publish(client, settings, held, worker)
     try:
-        found = values(families(http)["dyno_device_held"])
+        found = families(http)
     finally:
         fleet.withdraw(client, settings, worker)
-    assert found[held.full_id, "cpu"] == 1
-    assert sum(found.values()) == 1
+    for name in ("dyno_device_held", "dyno_device_hung"):
+        assert values(found[name])[held.full_id, "cpu"] == 1
+        assert sum(values(found[name]).values()) == 1
+
+
+def test_redis_file_and_the_disk_of_artifacts_have_sizes(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    submitted()
+    found = families(http)
+    assert values(found["dyno_store_aof_bytes"])[()] > 1000
+    assert values(found["dyno_store_aof_rewrite_ok"]) == {(): 1}
+    free, size = (values(found[f"dyno_artifact_disk_{name}"])[()] for name in ("free_bytes", "bytes"))
+    assert 0 < free < size
+
+
+def test_a_failed_rewrite_of_the_file_is_told(serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "redis"
+    with (
+        EmbeddedServer(folder) as server,
+        serve(create_app(Settings(redis_url=server.url, artifact_dir=tmp_path))) as http,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        assert values(families(http)["dyno_store_aof_rewrite_ok"]) == {(): 1}
+        shutil.rmtree(folder)
+        with suppress(redis.ResponseError):
+            client.bgrewriteaof()
+        eventually(lambda: values(families(http)["dyno_store_aof_rewrite_ok"]) == {(): 0})
+
+
+def test_results_that_a_host_keeps_are_counted_once(
+    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
+) -> None:
+    there = [device(id=f"cpu:{core}", cores=[core], host="elsewhere") for core in (5, 6)]
+    begun = {"pid": 7, "host": "elsewhere", "state": "idle", "version": "0", "started_at": datetime.now(UTC)}
+    workers = [WorkerRecord(id=d.id, device=d.full_id, outbox=n, **begun) for n, d in enumerate(there, start=1)]
+    for each, worker in zip(there, workers, strict=True):
+        fleet.publish(client, settings, each, worker)
+    try:
+        found = values(families(http)["dyno_outbox_results"])
+    finally:
+        for worker in workers:
+            fleet.withdraw(client, settings, worker)
+    assert found["elsewhere",] == 2, "both workers see the same folder, one of them later"
 
 
 def test_open_streams_are_counted(http: httpx.Client) -> None:
@@ -111,9 +153,9 @@ def test_a_part_that_is_not_ready_is_named(serve: Serve, redis_url: str, tmp_pat
         before = values(families(http)["dyno_ready"])
         folder.rmdir()
         folder.write_text("no folder")
-        after = values(families(http)["dyno_ready"])
-    assert before["artifact_store",] == 1
-    assert after == before | {("artifact_store",): 0}
+        assert before["artifact_store",] == 1
+        after = before | {("artifact_store",): 0}
+        eventually(lambda: values(families(http)["dyno_ready"]) == after, what="the next check finds it")
 
 
 def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
@@ -121,9 +163,9 @@ def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
         assert values(families(http)["dyno_store_up"]) == {(): 1}
         assert http.get("/v1/jobs").status_code == 200
         server.kill()
+        eventually(lambda: values(families(http)["dyno_ready"])["store",] == 0, what="the next check finds it")
         found = families(http)
     assert values(found["dyno_store_up"]) == {(): 0}
-    assert values(found["dyno_ready"])["store",] == 0
     assert "dyno_jobs" not in found
     counted = {
         (sample.labels["route"], sample.labels["status"])

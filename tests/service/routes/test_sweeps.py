@@ -13,11 +13,13 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 import redis
+from typer.testing import CliRunner
 
+from dyno.cli import app
 from dyno.devices.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
-from dyno.models.result import BasedOn, Metric, Repeat
+from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
@@ -202,6 +204,11 @@ def test_a_point_without_a_base_is_not_called_one(
         ({"grid": SIZES, "rounds": 0}, {("/rounds", "greater-than-equal")}),
         ({"grid": SIZES, "base": {"params.n": 65}}, {("/base", "no-base")}),
         ({"grid": SIZES, "metric": "speed"}, {("/metric", "unknown-metric")}),
+        ({"grid": SIZES, "metric": "test_accuracy"}, {("/metric", "unknown-metric")}),
+        (
+            {"spec": TRAINING, "grid": {"params.epochs": [1, 2]}, "metric": "time_to_accuracy_0.98"},
+            {("/metric", "unknown-metric")},
+        ),
         ({"preset": "none"}, {("/preset", "unknown-preset")}),
         ({"grid": SIZES, "more": 1}, {("/more", "extra-forbidden")}),
         ({"spec": SPEC | {"workload": "matmull"}, "grid": SIZES}, {("/spec/workload", "unknown-workload")}),
@@ -495,6 +502,97 @@ def test_auto_leaves_out_batches_that_do_not_fit_by_the_estimate(
     assert found["axes"]["params.batch_size"][0] == 32
 
 
+def _trained(seconds: Sequence[float | None]) -> Training:
+    """Trials with accuracies of 0.97, 0.98, 0.99 and so on, and these times to an accuracy of 0.98."""
+    trials = [
+        Trial(
+            seed=seed,
+            epochs=5,
+            loss=0.1,
+            accuracy=0.97 + 0.01 * seed,
+            time_to_accuracy_s=each,
+            epochs_to_accuracy=None if each is None else 3,
+        )
+        for seed, each in enumerate(seconds)
+    ]
+    data = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
+    epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
+    return Training(epochs=epochs, seed=0, data=data, accuracy=0.98, trials=trials, target_accuracy=0.98)
+
+
+def test_accuracies_and_the_times_to_one_are_compared_over_the_seeds(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    """Both rounds have the same seeds, so they don't narrow the interval."""
+    spec = TRAINING | {"params": {"train_samples": 300, "trials": 3, "target_accuracy": 0.98}}
+    more = {"base": {"params.batch_size": 32}, "metric": "time_to_accuracy_0.98", "rounds": 2}
+    found = begun(spec=spec, grid={"params.batch_size": [32, 64]}, **more)
+    work(training=_trained([10.0, 11.0, 12.0]))
+    base, point = http.get(found["urls"]["self"]).json()["points"]
+    [metric] = [each for each in base["metrics"] if each["name"] == "time_to_accuracy_0.98"]
+    assert (metric["value"], metric["unit"], metric["better"]) == (pytest.approx(11), "s", "lower")
+    assert (metric["low"], metric["high"]) == (pytest.approx(11 - 2.484, abs=0.01), pytest.approx(13.484, abs=0.01))
+    assert (point["ratio"]["value"], point["ratio"]["degrees_of_freedom"]) == (pytest.approx(1), pytest.approx(4))
+    rows = http.get(found["urls"]["table"], params={"metric": "test_accuracy"}).json()
+    assert [row["value"] for row in rows] == [pytest.approx(0.98)] * 2
+    assert http.get(found["urls"]["plot"], params={"metric": "epochs_to_accuracy_0.98"}).status_code == 200
+
+
+def test_an_accuracy_that_a_trial_did_not_reach_is_said(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    spec = TRAINING | {"params": {"train_samples": 300, "trials": 2, "target_accuracy": 0.98}}
+    more = {"base": {"params.batch_size": 32}, "metric": "time_to_accuracy_0.98"}
+    found = begun(spec=spec, grid={"params.batch_size": [32, 64]}, **more)
+    work(training=_trained([10.0, None]))
+    base, point = http.get(found["urls"]["self"]).json()["points"]
+    [metric] = [each for each in base["metrics"] if each["name"] == "time_to_accuracy_0.98"]
+    reason = "1 of 2 trials didn't reach an accuracy of 0.98; a mean would leave them out"
+    assert (metric["value"], metric["reason"]) == (None, reason)
+    assert point["ratio"]["reason"] == f"there is no figure to compare: {reason}"
+    assert http.get(found["urls"]["table"], params={"format": "md"}).text.count(reason) == 3
+
+
+def followed(http: httpx.Client, sweep: dict[str, Any]) -> tuple[int, str, str]:
+    """The exit code and the output of `dyno sweep ID`."""
+    told = CliRunner().invoke(app, ["sweep", sweep["id"], "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    return told.exit_code, told.stdout, told.stderr
+
+
+@pytest.mark.parametrize(("rounds", "what"), [(1, "runs of each"), (3, "rounds")])
+def test_an_inconclusive_ratio_says_what_would_decide(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work, rounds: int, what: str
+) -> None:
+    values = iter([80.0, 120.0, 95.0, 105.0, 100.0, 90.0])
+
+    def measured(_: Claim) -> list[Metric]:
+        value = next(values)
+        return [a_metric(by_run=[0.6 * value, value, 1.4 * value])]
+
+    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]}, rounds=rounds)
+    work(metrics=measured)
+    ratio = http.get(found["urls"]["self"]).json()["points"][1]["ratio"]
+    assert ratio["verdict"] == "INCONCLUSIVE"
+    assert f"n 128: about {ratio['more_runs']} more {what} would decide" in followed(http, found)[1]
+
+
+def test_results_of_some_rounds_alone_are_told_apart_from_none(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    partial, canceled = begun(rounds=2), begun(rounds=2)
+    work(3, failing=(256,))
+    work(3, failing=(128, 256))
+    code, table, errors = followed(http, partial)
+    lacks = "1 of 3 points have no result, and 1 of 3 points have no result in some rounds"
+    assert (code, f"{partial['id']}: {lacks}" in errors) == (1, True), errors
+    assert "indicative, a round: nonfinite_loss" in table
+    work(3)
+    http.post(canceled["urls"]["cancel"])
+    code, table, errors = followed(http, canceled)
+    assert (code, "3 of 3 points have no result in some rounds" in errors) == (1, True), errors
+    assert table.count("indicative, a round: canceled") == 3
+
+
 def test_the_table_has_a_row_for_each_point(
     http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
 ) -> None:
@@ -647,7 +745,7 @@ def test_a_sweep_is_dropped_when_a_check_finds_none_of_its_jobs(
         for each in (kept, emptied):
             assert client.zscore(keys.sweeps_due, each["id"]) > 1000 * CHECK_EVERY_S
             client.zadd(keys.sweeps_due, {each["id"]: 1})
-        assert drop_empty(client, settings) == [emptied["id"]]
+        drop_empty(client, settings)  # unless the service's own maintenance comes first
         assert client.zscore(keys.sweeps_due, kept["id"]) > 1000 * CHECK_EVERY_S
         assert client.zscore(keys.sweeps, emptied["id"]) is None
     assert http.get(emptied["urls"]["self"]).status_code == 404

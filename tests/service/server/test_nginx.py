@@ -19,7 +19,7 @@ from dyno.preflight import free_port
 from dyno.settings import Settings
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
-from tests.service.server.test_tls import serving
+from tests.service.server.test_tls import content, install, served, serving
 from tests.waiting import eventually
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
@@ -48,9 +48,19 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def proxy(own: dict[str, str], tls: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nginx")
+
+
+def nginx(folder: Path, *words: str) -> list[str | Path]:
+    assert NGINX is not None
+    return [NGINX, "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr", *words]
+
+
+@pytest.fixture(scope="module")
+def proxy(own: dict[str, str], tls: tuple[Path, Path], folder: Path) -> Iterator[int]:
     """The port of an nginx whose time for a head is short, and which lets a client have few connections."""
-    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
+    port = free_port()
     with serving(**own) as api:
         site = changed(CONF, "listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
         site = changed(site, "server 127.0.0.1:8000", f"server {api.removeprefix('http://')}")
@@ -61,8 +71,7 @@ def proxy(own: dict[str, str], tls: tuple[Path, Path], tmp_path_factory: pytest.
         user = "user root;" if os.geteuid() == 0 else ""  # its own user may not write to pytest's folders
         whole = f"{user} daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
         (folder / "nginx.conf").write_text(whole)
-        assert NGINX is not None
-        server = subprocess.Popen([NGINX, "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"])
+        server = subprocess.Popen(nginx(folder))
         try:
             eventually(lambda: server.poll() is not None or _listens(port))
             assert server.poll() is None
@@ -156,3 +165,14 @@ def test_a_client_has_so_many_connections(http: httpx.Client, connect: Callable[
         for poll in polls:
             poll.close()
     eventually(lambda: http.get("/livez").status_code == 200)
+
+
+def test_a_renewed_certificate_is_served_after_a_reload(
+    proxy: int, folder: Path, tls: tuple[Path, Path], tmp_path: Path
+) -> None:
+    old = tuple(Path(shutil.copy(file, tmp_path)) for file in tls)
+    (tmp_path / "new").mkdir()
+    for renewed in (certificate_for("IP:127.0.0.1", tmp_path / "new"), (old[0], old[1])):
+        install(renewed, tls[0].parent)
+        subprocess.run(nginx(folder, "-s", "reload"), check=True, timeout=WITHIN_S)
+        eventually(lambda renewed=renewed: served(proxy) == content(renewed), what="new connections get it")

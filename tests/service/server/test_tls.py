@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -14,8 +17,10 @@ import httpx
 import pytest
 
 from dyno.settings import Settings
-from service.server import tls_error
+from service.middleware import HttpMetrics
+from service.server import CertificateWatch, expiry_s, tls_error
 from tests.certificates import certificate_for
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 SERVICE = [sys.executable, "-P", "-m", "service"]
@@ -105,3 +110,103 @@ def test_unusable_tls_files_prevent_the_start_with_one_line(
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
     assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]
+
+
+def pair(folder: Path) -> tuple[Path, Path]:
+    folder.mkdir()
+    return certificate_for("IP:127.0.0.1", folder)
+
+
+def install(certificate: tuple[Path, Path], folder: Path) -> None:
+    """Replace cert.pem and key.pem in `folder`, each in one step, as tools that renew certificates do."""
+    for file in certificate:
+        shutil.copy(file, folder / "new")
+        (folder / "new").replace(folder / file.name)
+
+
+def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate[0]))
+
+
+def served(port: int) -> bytes:
+    """The certificate that a new connection gets."""
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=30))
+
+
+def content(certificate: tuple[Path, Path]) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate[0].read_text())
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(redis_url: str, namespace: str, tmp_path: Path) -> None:
+    old, new, live = pair(tmp_path / "old"), pair(tmp_path / "new"), tmp_path / "live"
+    live.mkdir()
+    install(old, live)
+    files = {"tls_cert_file": live / "cert.pem", "tls_key_file": live / "key.pem"}
+    lasting = httpx.Limits(keepalive_expiry=None)
+    with (
+        serving(redis_url=redis_url, namespace=namespace, **files) as url,
+        httpx.Client(base_url=url, verify=trusting(old), limits=lasting) as before,
+    ):
+        assert before.get("/livez").status_code == 200
+        install(new, live)
+        port = int(url.rpartition(":")[2])
+        eventually(lambda: served(port) == content(new), what="a new connection gets the new certificate")
+        assert httpx.get(f"{url}/readyz", verify=trusting(new)).status_code == 200
+        with pytest.raises(httpx.ConnectError, match="certificate"):
+            httpx.get(f"{url}/livez", verify=trusting(old))
+        assert before.get("/livez").status_code == 200, "an open connection goes on"
+
+
+@pytest.mark.anyio
+async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new, live = pair(tmp_path / "old"), pair(tmp_path / "new"), tmp_path / "live"
+    live.mkdir()
+    install(old, live)
+    metrics = HttpMetrics("0")
+    watch = CertificateWatch.of(of(cert=live / "cert.pem", key=live / "key.pem"), metrics)
+    assert watch is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(live / "cert.pem", live / "key.pem")
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        shutil.copy(new[0], live / "cert.pem")  # half of a renewal
+        for _ in range(2):
+            await watch.reload(context)
+            assert await asyncio.to_thread(served, port) == content(old)
+        assert told_expiry(metrics) == expiry_s(old[0])
+        [logged] = [each.getMessage() for each in caplog.records if each.name == "service.server"]
+        assert f"{live / 'key.pem'} is not the key of {live / 'cert.pem'}" in logged
+        (live / "key.pem").unlink()
+        await watch.reload(context)
+        assert await asyncio.to_thread(served, port) == content(old)
+        install(new, live)
+        await watch.reload(context)
+        assert await asyncio.to_thread(served, port) == content(new)
+        assert told_expiry(metrics) == expiry_s(new[0])
+
+
+def told_expiry(metrics: HttpMetrics) -> float:
+    [family] = [each for each in metrics.collect() if each.name == "dyno_tls_expiry_timestamp_seconds"]
+    return float(family.samples[0].value)
+
+
+@pytest.mark.parametrize(("algorithm", "days"), [("ec", 2), ("rsa:2048", 20_000)], ids=["UTCTime", "GeneralizedTime"])
+def test_the_expiry_is_that_which_openssl_reads(tmp_path: Path, algorithm: str, days: int) -> None:
+    cert, _ = certificate_for("IP:127.0.0.1", tmp_path, algorithm, days)
+    command = ["openssl", "x509", "-noout", "-enddate", "-in", cert]
+    [end] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    cert.write_text("a comment: ä\n" + cert.read_text() * 2)
+    assert expiry_s(cert) == ssl.cert_time_to_seconds(end.removeprefix("notAfter="))
+
+
+def test_metrics_tell_when_the_certificate_expires(
+    redis_url: str, namespace: str, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
+        text = httpx.get(f"{url}/metrics", verify=trusting(certificate)).text
+    [told] = re.findall(r"^dyno_tls_expiry_timestamp_seconds (.+)$", text, re.MULTILINE)
+    assert float(told) == expiry_s(cert)

@@ -96,7 +96,7 @@ def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device: 
     assert (huge.warnings[-1].code, huge.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any"})
     sequence = admit(request(workload="weather_gru", params={}, queue_if_absent=True), [small])
     assert sequence.warnings[-1].message.count("the job needs about") == 1, "though several params would lessen them"
-    assert f"the largest fitting device, {small.full_id}, has {2**30} bytes" in huge.warnings[-1].message
+    assert f"the largest fitting device, {small.full_id}, has 1.074 GB" in huge.warnings[-1].message
 
 
 def test_the_record_has_the_devices_that_can_run_the_job(device: DeviceMaker) -> None:
@@ -144,8 +144,8 @@ def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(
     with pytest.raises(DoesNotFit) as caught:
         admit(huge, [small, large])
     assert [e.pointer for e in caught.value.errors] == ["/params/n"]
-    assert f"{needed} bytes" in caught.value.errors[0].detail
-    assert f"{2**31} bytes" in caught.value.errors[0].detail
+    assert f"{needed / 1e9:.4g} GB" in caught.value.errors[0].detail
+    assert "2.147 GB" in caught.value.errors[0].detail
 
 
 def test_a_frameworks_memory_decides_whether_a_training_fits(device: DeviceMaker) -> None:

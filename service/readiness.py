@@ -1,0 +1,89 @@
+"""Checks of Redis and the artifact store, made once a second at most, however many requests ask for them."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Self, TypeVar
+
+import anyio.to_thread
+import redis.asyncio
+
+from dyno.artifact_store import ArtifactStore
+from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
+from dyno.settings import Settings
+from dyno.store.redis import check_server_async, read_memory_note
+
+FRESH_S = 1.0
+FILES_WITHIN_S = 2.0
+
+T = TypeVar("T")
+
+
+class SharedCheck(Generic[T]):
+    """A check whose outcome serves all requests of the next second. Requests during a check wait for its outcome."""
+
+    def __init__(self, check: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._check, self._clock = check, clock
+        self._began_s = -math.inf
+        self._latest: asyncio.Future[T] | None = None
+
+    async def latest(self) -> T:
+        """The outcome of the latest check, or its error."""
+        if self._latest is None or (self._latest.done() and self._clock() - self._began_s >= FRESH_S):
+            self._began_s = self._clock()
+            self._latest = asyncio.ensure_future(self._check())
+        return await asyncio.shield(self._latest)  # a request that ends must not end the check of others
+
+
+@dataclass(frozen=True)
+class StoreReadiness:
+    """Why Redis can't keep jobs, and what to change although it can."""
+
+    errors: Sequence[DynoError]
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadinessChecks:
+    store: SharedCheck[StoreReadiness]
+    artifact_store: SharedCheck[Sequence[DynoError]]
+
+    @classmethod
+    def of(cls, client: redis.asyncio.Redis, settings: Settings, artifacts: ArtifactStore) -> Self:
+        return cls(SharedCheck(partial(_check_store, client, settings)), SharedCheck(_ArtifactCheck(artifacts)))
+
+
+async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> StoreReadiness:
+    try:
+        if complaints := await check_server_async(client, settings):
+            return StoreReadiness([StoreUnfit(each) for each in complaints])
+        return StoreReadiness([], await read_memory_note(client))
+    except (StoreUnavailable, StoreUnfit) as error:
+        return StoreReadiness([error])
+
+
+class _ArtifactCheck:
+    """Uses one thread of its own. A mount that hangs may keep it for ever, and no further one is started then."""
+
+    def __init__(self, artifacts: ArtifactStore) -> None:
+        self._artifacts, self._thread = artifacts, anyio.CapacityLimiter(1)
+        self._running: asyncio.Future[None] | None = None
+
+    async def __call__(self) -> Sequence[DynoError]:
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._run())
+        done, _ = await asyncio.wait([self._running], timeout=FILES_WITHIN_S)
+        if not done:
+            return [ArtifactStoreUnavailable(f"the artifact store didn't respond within {FILES_WITHIN_S:g} s")]
+        ended, self._running = self._running, None
+        try:
+            ended.result()
+        except ArtifactStoreUnavailable as error:
+            return [error]
+        return []
+
+    async def _run(self) -> None:
+        await anyio.to_thread.run_sync(self._artifacts.check, abandon_on_cancel=True, limiter=self._thread)

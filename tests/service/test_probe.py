@@ -1,0 +1,85 @@
+"""`python -m dyno.probe`, the health check of the API's image, against a real API: ready, not ready, TLS, keys."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dyno.preflight import free_port
+from tests.certificates import certificate_for
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    return outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
+
+
+def probe(**settings: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "dyno.probe"]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(**settings), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@contextmanager
+def serving(**settings: str) -> Iterator[dict[str, str]]:
+    """The settings of an API that listens, with its port."""
+    settings |= {"port": str(free_port())}
+    command = [sys.executable, "-P", "-m", "service"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(**settings), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("dyno serves ")
+        yield settings
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_an_api_on_every_address_that_requires_keys_is_healthy_without_one(redis_url: str, namespace: str) -> None:
+    with serving(redis_url=redis_url, namespace=namespace, host="0.0.0.0", require_keys="true") as settings:
+        done = probe(**settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('200 {"status":"ok"')
+
+
+def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(
+    redis_url: str, namespace: str, tmp_path: Path
+) -> None:
+    cert, key = certificate_for("DNS:dyno.example.org", tmp_path)
+    tls = {"tls_cert_file": str(cert), "tls_key_file": str(key)}
+    with serving(redis_url=redis_url, namespace=namespace, **tls) as settings:
+        assert probe(**settings).returncode == 0
+        without = {name: value for name, value in settings.items() if name not in tls}
+        assert probe(**without).returncode == 1
+
+
+def test_an_api_that_is_not_ready_is_unhealthy(redis_url: str, namespace: str, tmp_path: Path) -> None:
+    store = tmp_path / "artifacts"
+    with serving(redis_url=redis_url, namespace=namespace, artifact_dir=str(store)) as settings:
+        assert probe(**settings).returncode == 0
+        store.rmdir()
+        store.write_text("no folder")
+        done = eventually(lambda: found if (found := probe(**settings)).returncode else None)
+    assert done.stdout.startswith("503 ")
+    assert "artifact" in done.stdout
+
+
+def test_without_an_api_the_probe_says_where_it_looked() -> None:
+    done = probe(port=str(free_port()))
+    assert done.returncode == 1
+    assert done.stdout.startswith("no response from 127.0.0.1, port ")
+    assert done.stderr == ""
+
+
+def test_the_probe_imports_the_standard_library_alone() -> None:
+    program = "import sys; before = set(sys.modules); import dyno.probe; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-P", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names) == {"dyno"}

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks.report import requested
 
-SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "eta")
+SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "dashboard", "eta")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
 

@@ -127,7 +127,8 @@ def _two_modes(cases: Sequence[Case], trials: int) -> list[str]:
         is normal, 0.5 % over the processes of a mode and 2 % inside each. *Visited*: some runs, not all, were in the
         second mode. Runs that never visited it look exactly like those of a job with a single mode, so no rule can
         raise MULTIMODAL for them without raising it for every such job: what was not visited is what *holds or raised*
-        lacks."""
+        lacks. With fewer than ten runs MULTIMODAL is never raised; the interval is then as wide as the modes are
+        apart."""
     head = ("n", "distance", "visited", "interval holds", "MULTIMODAL", "holds or raised", "the same, if visited")
     rows = []
     for case in cases:

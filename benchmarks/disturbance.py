@@ -1,12 +1,15 @@
 """What clients of the API take from a running benchmark: jobs with and without clients, in turns.
 
-`python -m benchmarks.disturbance PORT CORES POLLS_PER_S STREAMS SPEC` submits a job, polls it and prints its id.
+`python -m benchmarks.disturbance PORT CORES POLLS_PER_S STREAMS DASHBOARDS SPEC` submits a job, polls it and prints its
+id. With DASHBOARDS, each reader of the events loads the start page when a job's status has changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -80,7 +83,9 @@ def main(pairs: int = PAIRS) -> None:
     write("disturbance", "What a busy API takes from a running benchmark", [*shown, *lines(taken)])
 
 
-def measure(pairs: int, polls_per_s: float = POLLS_PER_S, streams: int = STREAMS, spec: Any = None) -> dict[str, Taken]:
+def measure(
+    pairs: int, polls_per_s: float = POLLS_PER_S, streams: int = STREAMS, spec: Any = None, dashboards: bool = False
+) -> dict[str, Taken]:
     """By configuration."""
     found: dict[str, Taken] = {}
     mine, clients = split(os.sched_getaffinity(0))
@@ -91,7 +96,8 @@ def measure(pairs: int, polls_per_s: float = POLLS_PER_S, streams: int = STREAMS
             for number in range(pairs):
                 for way in ("quiet", "busy")[:: 1 - 2 * (number % 2)]:
                     rate, readers = (polls_per_s, streams) if way == "busy" else (0, 0)
-                    one.add(way, client, _client(client, clients or reserved or mine, rate, readers, spec or SPEC))
+                    words = [rate, readers, int(dashboards), json.dumps(spec or SPEC)]
+                    one.add(way, client, _client(client, clients or reserved or mine, *words))
                 print(f"{name}, pair {number + 1}: {one.ratios()[-1]:.4f}", flush=True)
     return found
 
@@ -117,14 +123,14 @@ def _dyno(cores: Collection[int], reserved: str) -> Iterator[Client]:
         os.sched_setaffinity(0, before)
 
 
-def _client(dyno: Client, cores: Collection[int], polls_per_s: float, streams: int, spec: Any) -> dict[str, Any]:
-    words = [dyno.url.rpartition(":")[2], ",".join(map(str, cores)), polls_per_s, streams, json.dumps(spec)]
-    command = [sys.executable, "-m", "benchmarks.disturbance", *map(str, words)]
+def _client(dyno: Client, cores: Collection[int], *words: object) -> dict[str, Any]:
+    port = dyno.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "benchmarks.disturbance", port, ",".join(map(str, cores)), *map(str, words)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=loadgen.ROOT)
     return dict(json.loads(done.stdout))
 
 
-async def run_job(port: int, polls_per_s: float, streams: int, spec: Any) -> dict[str, Any]:
+async def run_job(port: int, polls_per_s: float, streams: int, dashboards: bool, spec: Any) -> dict[str, Any]:
     """Submit the job and poll it until it is done, beside so many readers of all events. Without polls, wait for it."""
     ended = False
 
@@ -133,7 +139,7 @@ async def run_job(port: int, polls_per_s: float, streams: int, spec: Any) -> dic
         ended = ended or b'"done":true' in body
         return status == 200
 
-    async with loadgen.streams(port, streams):
+    async with loadgen.streams(port, streams, *([Dashboards(port).show] if dashboards else [])):
         body = json.dumps(spec).encode()
         job = json.loads((await loadgen.send(port, lambda: loadgen.request("POST", "/v1/jobs", body))).body)["id"]
         poll = loadgen.request("GET", f"/v1/jobs/{job}" + "?wait=60" * (not polls_per_s))
@@ -141,6 +147,24 @@ async def run_job(port: int, polls_per_s: float, streams: int, spec: Any) -> dic
         took_s = (await loadgen.send(port, lambda: poll, check, lambda: ended, connections, polls_per_s)).took_s
         rate = len(took_s) / (time.perf_counter() - begun_s)
     return {"job": job, "polls_per_s": rate, "p99_ms": 1e3 * percentile(took_s, 0.99)}
+
+
+class Dashboards:
+    """Open start pages. Each waits for a random time before it loads the page again, as dashboard.js does."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._loading = set[asyncio.Task[None]]()
+
+    def show(self, event: bytes) -> None:
+        if b"event: status" in event:
+            task = asyncio.create_task(self._load())
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
+
+    async def _load(self) -> None:
+        await asyncio.sleep(random.uniform(0.5, 1.5))
+        await loadgen.send(self._port, lambda: loadgen.request("GET", "/", accept="text/html", x_dyno_refresh="1"))
 
 
 def lines(taken: dict[str, Taken]) -> list[str]:
@@ -154,16 +178,22 @@ def lines(taken: dict[str, Taken]) -> list[str]:
 
 
 def _row(one: Taken) -> list[object]:
-    ratio = paired_ratio(one.quiet, one.busy).interval
-    shown, below = f"{ratio.value - 1:+.2%}", "unknown"
-    if ratio.low is not None and ratio.high is not None:
-        shown += f" [{ratio.low - 1:+.2%} to {ratio.high - 1:+.2%}]"
-        below = "yes" if ratio.high < 1 + LIMIT else "no"
+    high = paired_ratio(one.quiet, one.busy).interval.high
+    below = "unknown" if high is None else "yes" if high < 1 + LIMIT else "no"
     noisy = [f"{one.noisy[way]} of {len(one.quiet)}" for way in ("busy", "quiet")]
-    return [one.cores, shown, below, *noisy, f"{median(one.polls_per_s):.0f}", f"{median(one.p99_ms):.1f}"]
+    return [one.cores, cost(one), below, *noisy, f"{median(one.polls_per_s):.0f}", f"{median(one.p99_ms):.1f}"]
+
+
+def cost(one: Taken) -> str:
+    """The time beside clients to the time alone, less one, with its interval."""
+    ratio = paired_ratio(one.quiet, one.busy).interval
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value - 1:+.2%}"
+    return f"{ratio.value - 1:+.2%} [{ratio.low - 1:+.2%} to {ratio.high - 1:+.2%}]"
 
 
 if __name__ == "__main__":
-    port, cores, polls_per_s, streams, spec = sys.argv[1:]
+    port, cores, polls_per_s, streams, dashboards, spec = sys.argv[1:]
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
-    print(json.dumps(uvloop.run(run_job(int(port), float(polls_per_s), int(streams), json.loads(spec)))))
+    asked = (float(polls_per_s), int(streams), bool(int(dashboards)), json.loads(spec))
+    print(json.dumps(uvloop.run(run_job(int(port), *asked))))

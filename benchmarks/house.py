@@ -112,6 +112,7 @@ def _crossed(root: Path) -> set[str]:
         (home / "sitecustomize.py").write_text(textwrap.dedent(PROFILE))
         marker, log = home / "marker", home / "log"
         places = {"HOUSE_ROOT": str(root), "HOUSE_MARKER": str(marker), "HOUSE_LOG": str(log), "DYNO_RUN_DIR": folder}
+        places["DYNO_RUNNER_ENV"] = "HOUSE_*"
         env = {**os.environ, **places, "PYTHONPATH": f"{home}{os.pathsep}{root}", "HOME": folder}
         start = "from dyno.cli import main; main()"
         command = [sys.executable, "-P", "-c", start, "up", "--port", str(port), "--data-dir", str(home / "data")]

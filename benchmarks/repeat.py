@@ -20,10 +20,11 @@ from benchmarks.jobs import Answer, KeptJobs, made_here
 from benchmarks.pairs import share
 from benchmarks.report import prose, table, write
 from dyno.formatting import format_quantity
+from dyno.measure import regression_band
 from dyno.measure.clock_adjustment import factor
-from dyno.measure.repeatability import headline_metric
+from dyno.measure.repeatability import headline_metric, with_earlier_results
 from dyno.measure.statistics import median
-from dyno.models.result import Metric, Repeat, Result
+from dyno.models.result import Metric, Peer, Repeat, Result
 from dyno.workloads import registry
 
 STATE = Path("build") / "repeat"
@@ -94,7 +95,7 @@ def specs(jobs: int, cases: Collection[str] = tuple(CASES)) -> dict[str, Spec]:
 def steps(results: Sequence[Result]) -> list[Step]:
     """Each result with the next one of its case; those without a prediction are left out."""
     found = []
-    for result, following in pairwise(results):
+    for result, following in pairwise(predicted(results)):
         metric, after = headline_metric(result), headline_metric(following)
         if metric is None or metric.repeat is None or after is None or after.value is None:
             continue
@@ -102,6 +103,18 @@ def steps(results: Sequence[Result]) -> list[Step]:
         clock_hz = after.repeat.clock_hz if after.repeat else None
         adjusted = after.value * factor(clock_hz, at.clock_hz, at.elasticity)
         found.append(Step(result, metric, at, after.value, adjusted))
+    return found
+
+
+def predicted(results: Sequence[Result]) -> list[Result]:
+    """With `repeat` of the headline metric anew, from the results before: each call of `main` has a Dyno of its own."""
+    found, peers = list[Result](), list[Peer]()
+    for result in results:
+        if (metric := headline_metric(result)) is None or not metric.value:
+            continue
+        own = regression_band.peer(result, metric, metric.value)
+        found.append(with_earlier_results(result, own, peers, {metric.name}))
+        peers.insert(0, own)  # newest first
     return found
 
 
@@ -152,7 +165,7 @@ def _row(case: str, results: Sequence[Result]) -> list[object]:
 
 def between_jobs(results: Sequence[Result]) -> tuple[float | None, float | None]:
     """The standard deviation of the values' logarithms: as measured, and at the clock of the last result."""
-    metrics = [metric for result in results if (metric := headline_metric(result)) is not None]
+    metrics = [metric for result in predicted(results) if (metric := headline_metric(result)) is not None]
     known = [(metric.value, metric.repeat) for metric in metrics if metric.value and metric.repeat]
     if len(known) < 2:
         return None, None

@@ -43,8 +43,10 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
         that stands in the row. A time is the median of samples on full batches, warmed up, the first epoch apart; an
         article's is what Keras printed. In brackets after a baseline: how far the trained model's figure lies from it;
         `better_than`: by how much its errors are lower, over all signals or characters. Last in each cell the verdict
-        on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be compared. An
-        accuracy over several seeds has Student's interval over them, others have Wilson's over the test set."""
+        on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be compared.
+        Verdicts and warnings are those of the version that ran: NOISY (an interval wider than 1 %) is gone, and
+        POW2_ONLY and BATCH_SMALL are told at submit only. An accuracy over several seeds has Student's interval over
+        them, others have Wilson's over the test set."""
     page, head = prose(text), ("experiment", "the article", "here", "data (train + test)", "reduced")
     for article in dict.fromkeys(experiment.article for experiment in experiments.values()):
         rows = [_row(each, found[name]) for name, each in experiments.items() if each.article == article]

@@ -152,7 +152,8 @@ def test_a_job_that_can_t_fit_is_refused_with_the_figures(api: Any) -> None:
     (error,) = answer.json()["errors"]
     assert error["pointer"] == "/params/n"
     most = max(device["memory_bytes"] for device in api.http.get("/v1/devices").json()["data"])
-    assert f"{most} bytes" in error["detail"]
+    assert re.match(r"the job needs about [\d,]+ TB; ", error["detail"]), error["detail"]
+    assert f"has {most / 1e9:.4g} GB" in error["detail"]
 
 
 def test_a_job_longer_than_its_timeout_is_refused_with_the_figures(api: Any) -> None:

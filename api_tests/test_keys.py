@@ -94,6 +94,7 @@ def test_a_greedy_key_fills_its_share_of_the_queue_and_others_still_get_in(house
         assert http.post("/v1/jobs", json=high, headers=urgent).json()["queue"]["position"] == 0
 
 
+@pytest.mark.verify
 def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, env: dict[str, str]) -> None:
     dyno(env, "keys", "create", "--scope", "all", "--name", "ci", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "", code=2)

@@ -18,7 +18,10 @@ from tests.cores import THERE, two_cores
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "write-a-workload.md").read_text()
-[SOURCE] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SOURCE, TEST = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CI = (ROOT / "docs" / "ci.md").read_text()
+[MY_CODE] = re.findall(r"^```python\n(.*?)^```$", CI, re.MULTILINE | re.DOTALL)
+[GATE] = re.findall(r"^```sh\n(echo .*?my_code.*?)^```$", CI, re.MULTILINE | re.DOTALL)
 [RUN] = re.findall(r"^\.venv/bin/dyno (run vector_add .*)$", PAGE, re.MULTILINE)
 DYNO = "import sys; from dyno.cli import main; sys.argv[0] = 'dyno'; main()"
 CHECKED = {"RESULT_INCORRECT", "OUTPUT_NONFINITE", "DEGENERATE_DATA"}
@@ -68,10 +71,52 @@ def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None
 
 
 @two_cores
+def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder: Path, house: Any) -> None:
+    """The change calls twice as much. `THERE` stands for any device, since the other worker lacks the workload."""
+    for version, terms in (("main", 100_000), ("change", 200_000)):
+        (folder / version / "my_package").mkdir(parents=True)
+        (folder / version / "my_package" / "__init__.py").write_text(f"def step():\n    return sum(range({terms}))\n")
+    (folder / "workloads").mkdir()
+    assert 'Path.home() / "versions"' in MY_CODE
+    (folder / "workloads" / "my_code.py").write_text(
+        MY_CODE.replace('Path.home() / "versions"', f"Path({str(folder)!r})")
+    )
+    script = GATE.replace('"measure"', f'"device": "{THERE}", "measure"').replace(".venv/bin/dyno", "dyno")
+    (folder / "dyno").write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{DYNO}" "$@"\n')
+    (folder / "dyno").chmod(0o755)
+    named = {"DYNO_WORKLOADS_DIR": str(folder / "workloads")}
+    with house.another_api(**named) as (_, api), house.another_worker(**named):
+        env = house.env | {"PATH": f"{folder}:{house.env['PATH']}", "PYTHONPATH": str(ROOT)}
+        env["DYNO_URL"] = str(api.http.base_url).rstrip("/")
+        command = ["bash", "-e", "-c", script]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "SLOWER" in done.stdout
+    assert "same work: yes" in done.stdout
+
+
+@two_cores
 @pytest.mark.verify
 def test_it_runs_on_jax_too(own: Any) -> None:
     found = result_of(own, "--framework", "jax")
     assert not CHECKED & {*found["unchecked"], *(raised["code"] for raised in found["warnings"])}
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("factor", ["", " * 1.001"])
+def test_the_test_of_the_page_passes_and_fails_where_the_sums_are_wrong(folder: Path, house: Any, factor: str) -> None:
+    (folder / "workloads").mkdir()
+    (folder / "workloads" / "vector_add.py").write_text(SOURCE.replace("left + right, *", f"(left + right){factor}, *"))
+    (folder / "test_vector_add.py").write_text(TEST)
+    command = folder / "dyno"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{DYNO}" "$@"\n')
+    command.chmod(0o755)
+    env = {name: value for name, value in house.env.items() if name not in ("DYNO_REDIS_URL", "DYNO_API_URL")}
+    env |= {"DYNO_WORKLOADS_DIR": str(folder / "workloads"), "PATH": f"{folder}:{env['PATH']}", "PYTHONPATH": str(ROOT)}
+    tests = [sys.executable, "-P", "-m", "pytest", "-q", "-k", "1000]", str(folder / "test_vector_add.py")]
+    done = subprocess.run(tests, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert ("1 passed" in done.stdout) == (not factor), done.stdout + done.stderr
+    assert ("RESULT_INCORRECT" in done.stdout.partition("short test summary")[0]) == bool(factor), done.stdout
 
 
 @two_cores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -10,62 +11,130 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 import pytest
+import yaml
 
-ROOT = Path(__file__).parent.parent
-_FIRST = ["README.md", "docs/api.md", "docs/cli.md"]  # the others have no commands for callers
-PAGES = [
-    *map(ROOT.joinpath, _FIRST),
-    *sorted({ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")} - {ROOT / name for name in _FIRST}),
-]
+from tests.guides import GUIDES, ROOT, Block, blocks, languages, programs_of
 
+BLOCKS = [block for page in GUIDES for block in blocks(page)]
+FIRST_KEY = "api_tests/test_keys.py::test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once"
+OWN_WORKLOAD = "api_tests/test_own_workloads.py::test_the_workload_of_the_page_runs_verified_like_any_other"
+TWO_VERSIONS = "api_tests/test_own_workloads.py::test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower"
+CLIENT = "api_tests/test_clients.py::test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands"
+BACKUP = "tests/workers/whole/test_backup.py::test_a_backup_has_every_accepted_job_with_its_result_and_files"
 
-class Block(NamedTuple):
-    """A block of commands, and the JSON that the page shows right behind it."""
-
-    text: str
-    shown: str
-
-
-BLOCKS = [
-    Block(*found)
-    for page in PAGES
-    for found in re.findall(
-        r"^```sh\n(.*?)^```$(?:\n\n```json\n(.*?)^```$)?", page.read_text(), re.MULTILINE | re.DOTALL
-    )
-]
-
-# Commands that start processes are tested elsewhere, or run this test.
+# A block -> its test. These blocks start processes, need a key, or run this test.
 TESTED_ELSEWHERE = {
-    "make demo": "tests/cli/test_up.py",
-    "make install\n.venv/bin/dyno up": "tests/cli/test_up.py",
-    "pip install '.[cpu]'": "tests/test_packaging.py",
-    "docker compose up": "tests/test_deploy.py",
-    ".venv/bin/dyno keys create --scope admin --name me": "tests/cli/test_up.py",
-    "make test": "this very run",
-    "export DYNO_WORKLOADS_DIR=~/workloads\n.venv/bin/dyno up": "api_tests/test_own_workloads.py",
-    ".venv/bin/dyno run vector_add --n 1000000 --processes 2 --measure max_s=1": "api_tests/test_own_workloads.py",
-    "DYNO_TRACES=1 OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 dyno serve": "api_tests/test_traces.py",
+    "make demo": "tests/cli/test_up.py::test_the_demo_prints_both_results_and_leaves_nothing",
+    "make install\n.venv/bin/dyno up": (
+        "tests/cli/test_up.py::test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing"
+    ),
+    "pip install '.[cpu]'": "tests/test_packaging.py::test_the_wheel_contains_every_file_of_the_packages",
+    "docker compose up": "tests/test_containers.py::test_compose_up_without_settings_runs_a_job",
+    ".venv/bin/dyno keys create --scope admin --name me": FIRST_KEY,
+    "dyno keys create --scope admin --name me": FIRST_KEY,
+    'curl -sS -H "Authorization: Bearer $DYNO_API_KEY" $DYNO_URL/v1/jobs': FIRST_KEY,
+    'curl -sS -H "Authorization: Bearer $DYNO_API_KEY" $DYNO_URL/v1/webhook-secret': (
+        "tests/service/keys/test_webhooks.py::test_a_key_handles_its_own_deliveries_and_an_admin_sees_all"
+    ),
+    "make test": "tests/test_makefile.py::test_install_makes_the_given_environment",
+    "export DYNO_WORKLOADS_DIR=~/workloads\n.venv/bin/dyno up": OWN_WORKLOAD,
+    ".venv/bin/dyno run vector_add --n 1000000 --processes 2 --measure max_s=1": OWN_WORKLOAD,
+    "DYNO_TRACES=1 OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 dyno serve": (
+        "api_tests/test_traces.py::test_a_trace_spans_client_queue_and_each_run"
+    ),
     "DYNO_TLS_CERT_FILE=/etc/ssl/dyno/fullchain.pem DYNO_TLS_KEY_FILE=/etc/ssl/dyno/key.pem \\\n"
-    "  dyno serve --host 0.0.0.0 --port 8443": "tests/service/server/test_tls.py",
+    "  dyno serve --host 0.0.0.0 --port 8443": "tests/service/server/test_tls.py::test_the_api_speaks_tls_itself",
+    "dyno cordon cpu:0-3@lab-3       # for each of its devices in `dyno devices`: no new jobs\n"
+    "dyno workers                    # wait until its workers are idle\n"
+    "systemctl stop 'dyno-worker*'   # or: docker compose stop worker-cpu\n"
+    'ls "$DYNO_SPOOL_DIR"            # empty: Redis has all results': (
+        "tests/workers/whole/test_drain.py::test_a_drained_device_ends_its_job_takes_no_other_and_returns"
+    ),
+}
+# The beginning of a block's first line -> the test that reads the block from its page, and runs or checks all of it.
+READ_FROM_THE_PAGE = {
+    """echo '{"workload": "my_code", "params": {"version": "main"}""": TWO_VERSIONS,
+    'mkdir -p "$BACKUP/artifacts"': BACKUP,
+    'mkdir -p "$REDIS_DIR/appendonlydir" "$ARTIFACTS"': BACKUP,
+    'for folder in "$ARTIFACTS"/job_*; do': BACKUP,
+    'echo "DYNO_WEBHOOK_SECRET=whsec_$(openssl rand -base64 32)" > webhooks.env': (
+        "tests/test_settings.py::test_the_commands_of_the_guide_make_a_valid_webhook_secret"
+    ),
+    "kubectl apply -f deploy/kubernetes/base/namespace.yaml": (
+        "tests/test_kubernetes.py::test_the_commands_of_the_guide_fit_the_manifests"
+    ),
+    "install -m 644 deploy/systemd/*.service /etc/systemd/system/": (
+        "tests/test_systemd.py::test_the_commands_of_the_guide_install_what_the_units_name"
+    ),
+}
+# Code of a page that no shell runs -> its test, which reads it from the page.
+OTHER_CODE = {
+    ("README.md", "python"): CLIENT,
+    ("client.md", "python"): CLIENT,
+    ("webhooks.md", "python"): "api_tests/test_webhooks.py::test_a_done_jobs_webhook_is_delivered_after_three_failures",
+    ("write-a-workload.md", "python"): OWN_WORKLOAD,
+    ("ci.md", "python"): TWO_VERSIONS,
+    ("ci.md", "yaml"): "api_tests/test_readme.py::test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before",
+    ("deployment.md", "yaml"): (
+        "tests/test_kubernetes.py::test_the_kustomization_of_the_guide_sets_registries_digests_and_replicas"
+    ),
+    ("operations.md", "yaml"): "tests/service/routes/test_metrics.py::test_the_rules_of_the_operations_page_are_valid",
+}
+# What a page has to print, beside what it shows.
+PRINTED = {
+    "README.md": ['"verdict": "'],
+    "api.md": [
+        '"status": "succeeded"',
+        '"name": "throughput"',
+        "matmul: ",
+        '"repeats"',
+        '"state": "',
+        '"cordoned": true',
+        '"cordoned": false',
+        '"/params/n"',
+        '"/params/dtype"',
+        '"name": "wrong.png"',
+        '"name": "model.weights.h5"',
+    ],
+    "cli.md": ["takes no more jobs", "takes jobs again", "% of peak"],
 }
 # The same engine as the command jq, from the package of that name, for machines without the command.
 JQ = """#!{python}
 import json, sys, jq
-*options, program = sys.argv[1:]
+from pathlib import Path
+options = [word for word in sys.argv[1:] if word.startswith("-")]
+program, *files = [word for word in sys.argv[1:] if not word.startswith("-")]
 value = None
-for value in jq.compile(program).input_text(sys.stdin.read()):
+for value in jq.compile(program).input_text(Path(files[0]).read_text() if files else sys.stdin.read()):
     raw = "-r" in options and isinstance(value, str)
     print(value if raw else json.dumps(value, indent=2))
 sys.exit(1 if "-e" in options and value in (None, False) else 0)
 """
-FOR_CALLERS = [block for block in BLOCKS if block.text.strip() not in TESTED_ELSEWHERE]
+
+
+def reader(block: Block) -> str | None:
+    """The test that reads the block from its page."""
+    return next((test for text, test in READ_FROM_THE_PAGE.items() if block.text.startswith(text)), None)
+
+
+def is_tested_elsewhere(block: Block) -> bool:
+    return block.text.strip() in TESTED_ELSEWHERE or reader(block) is not None
+
+
+def is_untested(block: Block) -> bool:
+    """Whether the page marks all programs that the block calls."""
+    return bool(programs_of(block.text)) and programs_of(block.text) <= block.section.untested
+
+
+FOR_CALLERS = [block for block in BLOCKS if not is_tested_elsewhere(block) and not is_untested(block)]
+RUN_HERE = [page for page in GUIDES if any(block.section.page == page for block in FOR_CALLERS)]
 LOOPS = [
     line for block in FOR_CALLERS for line in block.text.splitlines() if re.match(r"(while|until) .*/v1/jobs/", line)
 ]
+BIN = Path(sys.executable).parent
 _END = "---- end of a block ----"
 NO_JOB = "job_00000000000000000000000000"
 
@@ -83,11 +152,29 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_every_block_is_run_here_or_tested_elsewhere() -> None:
+def test_every_block_is_run_here_or_tested_elsewhere_or_marked_as_untested() -> None:
     """Every block that isn't named is run, so a new one needs nothing; one that is named is still on a page."""
     assert {block.text.strip() for block in BLOCKS} >= TESTED_ELSEWHERE.keys()
-    assert all((ROOT / test).exists() for test in TESTED_ELSEWHERE.values() if "/" in test)
+    assert all(any(block.text.startswith(text) for block in BLOCKS) for text in READ_FROM_THE_PAGE)
     assert len(FOR_CALLERS) >= 20
+    for block in FOR_CALLERS:
+        assert programs_of(block.text) <= {"curl", "dyno", "jq"}, f"name a test, or mark it as untested: {block.text}"
+
+
+def test_every_block_of_other_code_has_a_test() -> None:
+    assert {(page.name, each) for page in GUIDES for each in languages(page) & {"python", "yaml"}} == OTHER_CODE.keys()
+
+
+@pytest.mark.parametrize(
+    "test", sorted({*TESTED_ELSEWHERE.values(), *READ_FROM_THE_PAGE.values(), *OTHER_CODE.values()})
+)
+def test_the_test_of_a_block_exists(test: str) -> None:
+    path, _, name = test.partition("::")
+    text = (ROOT / path).read_text()
+    assert name in {each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)}
+    pages = {block.section.page.name for block in BLOCKS if reader(block) == test}
+    pages |= {page for (page, _), its in OTHER_CODE.items() if its == test}
+    assert all(page in text for page in pages), "the test doesn't read the page"
 
 
 @pytest.mark.parametrize("line", LOOPS)
@@ -101,45 +188,61 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: s
 
 @pytest.mark.verify
 @pytest.mark.timeout(600)
-def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:
-    script = "\n".join(f"{block.text}echo '{_END}'" for block in FOR_CALLERS)
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.name)
+def test_the_callers_lines_work_as_they_stand(
+    http: httpx.Client, url: str, tools: str, page: Path, tmp_path: Path
+) -> None:
+    """Each page alone, from its top to its end."""
+    here = [block for block in FOR_CALLERS if block.section.page == page]
+    script = "\n".join(f"{block.text}echo '{_END}'" for block in here)
     environment = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools, "COLUMNS": "200"}
-    script = script.replace(".venv/bin/dyno", str(Path(sys.executable).parent / "dyno"))
+    script = script.replace(".venv/bin/dyno", str(BIN / "dyno"))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
-        cwd=ROOT,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stdout
-    for words in (
-        '"status": "succeeded"',
-        '"name": "throughput"',
-        '"verdict": "indicative"',
-        "matmul: ",
-        '"repeats"',
-        '"state": "',
-        '"cordoned": true',
-        '"cordoned": false',
-        "takes no more jobs",
-        "takes jobs again",
-        '"/params/n"',
-        '"/params/dtype"',
-        "% of peak",
-        '"name": "wrong.png"',
-        '"name": "model.weights.h5"',
-    ):
+    for words in PRINTED.get(page.name, []):
         assert words in printed, f"{words} is not in {printed}"
-    assert re.search(r'"status": "(canceled|running)"', printed)
+    if page.name == "api.md":
+        assert re.search(r'"status": "(canceled|running)"', printed)
     outputs = printed.split(f"{_END}\n")[:-1]
-    assert len(outputs) == len(FOR_CALLERS)
-    shown = [(block.shown, output) for block, output in zip(FOR_CALLERS, outputs, strict=True) if block.shown]
-    assert len(shown) >= 2
-    for page, real in shown:
-        assert _shape(json.loads(page)) == _shape(json.loads(real)), real
+    for block, output in zip(here, outputs, strict=True):
+        if block.shown:
+            assert _shape(json.loads(block.shown)) == _shape(json.loads(output)), output
+
+
+@pytest.mark.verify
+def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(
+    http: httpx.Client, url: str, tools: str, tmp_path: Path
+) -> None:
+    """Its steps, for two commits. A short job on the CPU stands in for the training on a GPU."""
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL)
+    jobs = yaml.safe_load(text)
+    (tmp_path / "workflow.yml").write_text(yaml.safe_dump({"on": "push", "jobs": jobs}))
+    check = [BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", tmp_path / "workflow.yml"]
+    subprocess.run(check, check=True, capture_output=True)
+    short = "matmul --n 512 --repeats 10 --device cpu --processes 3 --measure max_s=0.5"
+    http.delete("/v1/baselines/main")
+    for commit in ("abc", "def"):
+        install, *steps = [step["run"] for step in jobs["benchmark"]["steps"]]
+        assert install == "pip install tensordyno"
+        for step in steps:
+            assert "dyno run" not in step or "mnist_cnn --device gpu" in step
+            script = step.replace("mnist_cnn --device gpu", short).replace("${{ github.sha }}", commit)
+            env = {**os.environ, "DYNO_URL": url, "PATH": f"{BIN}:{tools}"}
+            command = ["bash", "-eo", "pipefail", "-c", script]
+            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            # The second commit may be proven slower: then dyno exits with 5, and the step fails.
+            assert done.returncode == 0 or (done.returncode, commit) == (5, "def"), done.stdout + done.stderr
+        result = json.loads((tmp_path / "result.json").read_text())
+        assert (result.get("baseline") is None) == (commit == "abc"), result
+    assert http.delete("/v1/baselines/main").status_code == 204
 
 
 def _shape(answer: object) -> object:

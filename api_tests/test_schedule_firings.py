@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -102,14 +103,13 @@ class Minutes:
 
 
 def _read(apis: Apis) -> dict[str, Any]:
-    while True:
-        try:
+    def answered() -> Any:
+        with contextlib.suppress(httpx.TransportError):  # its Redis was restarted
             answer = apis.ask().http.get("/v1/schedules/minutely")
-        except httpx.TransportError:  # its Redis was restarted
-            continue
-        if answer.status_code == 200:
-            found: dict[str, Any] = answer.json()
-            return found
+            return answer.status_code == 200 and answer.json()
+
+    found: dict[str, Any] = eventually(answered, 60, "the schedule is read")
+    return found
 
 
 def _jobs(http: httpx.Client) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ def alerts() -> str:
     rules = [rule for group in groups for rule in group["rules"]]
     rows = (
         (
-            f"`{each['alert']}`",
+            f"[`{each['alert']}`](runbooks.md#{each['alert'].lower()})",
             each["labels"]["severity"],
             each.get("for", "at once"),
             each["annotations"]["description"],

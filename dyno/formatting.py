@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-_PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
+_PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s", "B"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -28,9 +28,13 @@ def format_quantity(value: float | None, unit: str) -> str:
     if unit == "1":
         return f"{value:.4g}"
     if unit not in _PREFIXED:
-        return f"{value:,.4g} {unit}" if abs(value) < 1e4 else f"{value:,.0f} {unit}"
+        return f"{_without_exponent(value)} {unit}"
     factor, unit = scaled_unit(value, unit)
-    return f"{value / factor:.4g} {unit}"
+    return f"{_without_exponent(value / factor)} {unit}"
+
+
+def _without_exponent(value: float) -> str:
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

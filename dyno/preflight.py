@@ -5,6 +5,8 @@ import socket
 import tempfile
 from pathlib import Path
 
+from dyno import folders
+
 _LAST_PORT = 65535
 _TRIES = 100
 
@@ -15,12 +17,17 @@ def nearest(folder: Path) -> Path:
 
 
 def write_error(folder: Path) -> str | None:
-    """Why `folder` isn't writable, or None. Tries a real write, since root may write despite the folder's mode."""
+    """Why `folder` can't hold this user's files, or None: it isn't writable, or others can write in it.
+
+    Tries a real write, since root may write despite the folder's mode.
+    """
     there = folder
     try:
         there = nearest(folder)
         if not there.is_dir():
             return "it is not a folder" if there == folder else f"{there} is not a folder"
+        if there == folder and (reason := folders.unsafe_reason(folder)):
+            return reason
         with tempfile.TemporaryDirectory(prefix=".dyno-", dir=there):
             return None
     except OSError as error:

@@ -1,9 +1,11 @@
-"""The table of a sweep for people: one row of text for each point."""
+"""The table of a sweep for people: one row of text for each point, and sentences below it."""
 
 from collections.abc import Iterator
 
 from dyno.formatting import format_quantity
+from dyno.measure.accuracy_metric import is_over_seeds
 from dyno.models import sweep
+from dyno.models.job import Status
 
 
 def headings(found: sweep.Sweep) -> list[str]:
@@ -17,18 +19,43 @@ def cells(found: sweep.Sweep) -> list[list[str]]:
     return [list(_cells(found, point)) for point in found.points]
 
 
+def conclusions(found: sweep.Sweep) -> Iterator[str]:
+    """What a search for batch sizes has found, and what would tell points from their bases."""
+    for each in found.batch_sizes:
+        at = f" with {sweep.in_words(each.values)}" if each.values else ""
+        line = f"batch size{at}: largest that fits {each.largest_that_fits}, fastest {each.fastest}"
+        yield f"{line} ({each.limit})" if each.limit else line
+    repeated = "runs of each" if found.rounds == 1 else "rounds"
+    what = "trials of each" if is_over_seeds(found.metric or "") else repeated
+    for point in found.points:
+        if point.ratio is not None and point.ratio.more_runs:
+            yield f"{sweep.in_words(point.values)}: about {point.ratio.more_runs} more {what} would decide"
+
+
 def _cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:
     for axis in found.axes:
         yield sweep.value_text(point.values[axis]) if axis in point.values else "–"
     metric = point.metric(found.metric)
     yield format_quantity(metric.value, metric.unit) if metric else "–"
-    yield _bounds(metric.low, metric.high, metric.unit) if metric else "–"
+    yield _interval(metric) if metric else "–"
     yield _bounds(metric.repeat.low, metric.repeat.high, metric.unit) if metric and metric.repeat else "–"
     if found.base is not None:
         yield "1, the base" if found.is_base(point) else _ratio(point)
-    state = str(point.verdict or point.status_reason or point.status)
-    yield f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
+    yield _state(point)
     yield point.job if len(point.jobs) == 1 else f"{point.job} and {len(point.jobs) - 1} more"
+
+
+def _state(point: sweep.SweepPoint) -> str:
+    """The verdict, or the reason for having none. It also says how a round without a result ended."""
+    ended = str(point.status_reason or point.status)
+    state = str(point.verdict or ended)
+    if point.verdict and point.status in (Status.FAILED, Status.CANCELED, "gone"):
+        state = f"{state}, a round: {ended}"
+    return f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
+
+
+def _interval(metric: sweep.PointMetric) -> str:
+    return metric.reason or "–" if metric.value is None else _bounds(metric.low, metric.high, metric.unit)
 
 
 def _ratio(point: sweep.SweepPoint) -> str:

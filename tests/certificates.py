@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-def certificate_for(name: str, folder: Path, algorithm: str = "ec") -> tuple[Path, Path]:
+def certificate_for(name: str, folder: Path, algorithm: str = "ec", days: int = 2) -> tuple[Path, Path]:
     """A certificate for a name such as `IP:127.0.0.1` or `DNS:hooks.example.org`, and its key.
 
     Skips the test without openssl.
@@ -19,6 +19,6 @@ def certificate_for(name: str, folder: Path, algorithm: str = "ec") -> tuple[Pat
     cert, key = folder / "cert.pem", folder / "key.pem"
     curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"] if algorithm == "ec" else []
     command = [openssl, "req", "-x509", "-newkey", algorithm, *curve, "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=dyno", "-addext", f"subjectAltName={name}"]
+    command += ["-days", str(days), "-subj", "/CN=dyno", "-addext", f"subjectAltName={name}"]
     subprocess.run([*command, "-out", cert, "-keyout", key], check=True, capture_output=True)
     return cert, key

@@ -14,7 +14,8 @@ _OWN_WITHIN_S = 10
 class Network:
     """Context manager: the proxy of chaos runs, in its own thread, for tests that are not asynchronous.
 
-    Every piece of a reply arrives `delay_s` late. `reset` breaks all open connections and counts them.
+    Every piece of a reply arrives `delay_s` late. `reset` breaks all open connections and counts them. `hold` cuts the
+    network for good.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -41,6 +42,14 @@ class Network:
 
         self.resets += asyncio.run_coroutine_threadsafe(reset(), self._loop).result(_OWN_WITHIN_S)
 
+    def hold(self) -> None:
+        """Forward nothing any more, in either direction, as when a cable is cut."""
+
+        async def hold() -> None:
+            self._proxy.hold()
+
+        asyncio.run_coroutine_threadsafe(hold(), self._loop).result(_OWN_WITHIN_S)
+
     def __enter__(self) -> Network:
         self._thread.start()
         opening = self._proxy.open(self.server_url.removeprefix("unix://"))
@@ -54,6 +63,7 @@ class Network:
         self._loop.close()
 
     async def _close(self) -> None:
+        await self._proxy.restore()
         self._proxy.shut()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

@@ -1,13 +1,16 @@
-"""Both kinds of server that Dyno supports, for tests that run on each."""
+"""Both kinds of server that Dyno supports, for tests that run on each, and what happens to a server."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
+from dyno.preflight import free_port
 from dyno.store.embedded import EmbeddedServer, embedded_server
 from tests.waiting import eventually
 
@@ -28,3 +31,21 @@ def kill_once_written(server: EmbeddedServer) -> None:
     with redis.Redis.from_url(server.url) as client:
         eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all data are in the file")
     server.kill()
+
+
+@contextmanager
+def demoted(server: EmbeddedServer) -> Iterator[None]:
+    """Another server replicates this one and becomes the primary; then they switch back."""
+    port, there = str(free_port()), str(free_port())
+    with EmbeddedServer() as other, redis.Redis.from_url(server.url) as ours, redis.Redis.from_url(other.url) as its:
+        for client, number in ((ours, port), (its, there)):
+            client.config_set("repl-diskless-sync-delay", 0)
+            client.config_set("bind", "127.0.0.1")
+            client.config_set("port", number)
+        its.execute_command("REPLICAOF", "127.0.0.1", port)
+        eventually(lambda: its.info("replication").get("master_link_status") == "up")
+        its.execute_command("REPLICAOF", "NO", "ONE")
+        ours.execute_command("REPLICAOF", "127.0.0.1", there)
+        eventually(lambda: ours.info("replication").get("master_link_status") == "up")
+        yield
+        ours.execute_command("REPLICAOF", "NO", "ONE")

@@ -15,7 +15,7 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 
 # Modules that every part may import.
 SHARED = {
-    *("models", "errors", "settings", "validation_messages", "webhook_url"),
+    *("models", "errors", "folders", "settings", "validation_messages", "webhook_url"),
 }
 # part of dyno -> the parts that it may import besides itself
 ALLOWED = {

@@ -18,10 +18,8 @@ PACKAGES = ("dyno", "service", "workers")
 DYNO = "import sys; from dyno.cli import main; sys.argv[0] = 'dyno'; main()"
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a wheel, built with pip's back end and without a package index."""
-    folder = tmp_path_factory.mktemp("wheel")
+def unpacked_wheel(folder: Path) -> Path:
+    """The files of a wheel, built in `folder` with pip's back end and without a package index."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, timeout=120)
     [wheel] = folder.glob("tensordyno-*.whl")
@@ -31,11 +29,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
 def client_alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a Python that finds the wheel and what it needs without extras, and nothing else."""
     folder = tmp_path_factory.mktemp("needed")
     [metadata] = installed.glob("*.dist-info")
-    for name in _needed(PathDistribution(metadata)):
+    for name in needed(PathDistribution(metadata)):
         for top in {
             file.parts[0] for file in distribution(name).files or () if file.parts[0] not in ("..", "__pycache__")
         }:
@@ -46,12 +49,12 @@ def client_alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     return outside | {"PYTHONPATH": f"{installed}:{folder}", "COLUMNS": "200"}
 
 
-def _needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
+def needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
     """The names of all distributions that it requires, directly or not."""
     found = set[str]()
     for each in map(Requirement, of.requires or ()):
         if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            found |= {each.name} | _needed(distribution(each.name), each.extras)
+            found |= {each.name} | needed(distribution(each.name), each.extras)
     return found
 
 
@@ -59,7 +62,6 @@ def _needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
     ("words", "code", "said"),
     [
         (["--help"], 0, "Usage: dyno"),
-        (["jobs", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
         (["run", "matmul", "--n", "64", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
         (["up"], 2, "pip install 'tensordyno[cpu]'"),
         (["worker"], 2, "pip install 'tensordyno[cpu]'"),

@@ -197,6 +197,9 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
     assert job["status"] == "succeeded", job
     assert [each["id"] for each in http.get("/v1/jobs", headers=mine).json()["data"]] == [job["id"]]
     assert http.get("/v1/me", headers=mine).json()["key"]["id"] == job["owner"]
+    http.post("/login", data={"key": secret})
+    assert http.get("/v1/me").json()["key"]["id"] == job["owner"], "the session of a browser"
+    assert http.post("/logout").status_code == 303
     assert '"done":true' in http.get(job["urls"]["events"], headers=mine).text
     assert http.delete(job["urls"]["self"], headers=mine).status_code == 204
     _with_a_sweep(http, mine)
@@ -228,11 +231,16 @@ def test_redis_refuses_commands_that_no_role_needs(socket: Path, role: str, comm
     "command",
     [
         "HGETALL dyno:idempotency:x",
+        "GET dyno:session:x",
         "SADD dyno:cordoned x",
         "GET dyno:comparison:x",
         "HGETALL dyno:key:x",
         "HSET dyno:key:x scope admin",
         "ZRANGE dyno:keys 0 -1",
+        "GET dyno:schedules:x",
+        "HGETALL dyno:baselines:x",
+        "HGETALL dyno:job:job_01M80PT6VM78YWA14Q3XXHDWDJ:webhook",
+        "CONFIG GET requirepass",
     ],
 )
 def test_a_worker_cannot_use_keys_that_only_the_api_needs(socket: Path, command: str) -> None:

@@ -13,6 +13,7 @@ from dyno import errors, preflight
 from dyno.cli import render, up
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, expand_home, print_result
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
 from dyno.store.embedded import url_file
@@ -53,7 +54,8 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
         yield _check("redis", False, error.detail, "change its configuration; see docs/operations.md")
         return
     except errors.DynoError as error:
-        yield _check("redis", False, error.detail, "start Redis, or set DYNO_REDIS_URL; see docs/operations.md")
+        to_start = "start Redis" if settings.redis_url else "start one with `dyno up`"
+        yield _check("redis", False, error.detail, f"{to_start}, or set DYNO_REDIS_URL; see docs/operations.md")
         return
     found = "; ".join(complaints) or "reachable, persists its data, doesn't evict keys"
     yield _check("redis", not complaints, found, "change its configuration; see docs/operations.md")
@@ -64,11 +66,11 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
 
 
 def _of_memory(memory: Mapping[str, Any]) -> Check:
-    used, limit = (memory[name] / 2**20 for name in ("used_memory", "maxmemory"))
+    used, limit = (format_quantity(memory[name], "B") for name in ("used_memory", "maxmemory"))
     if memory_note(memory):
         to_do = "set maxmemory below the host's free memory, and keep maxmemory-policy noeviction"
-        return Check(name="memory", is_well=True, found=f"{used:.0f} MiB used, no limit (maxmemory is 0)", to_do=to_do)
-    return _check("memory", True, f"{used:.0f} of {limit:.0f} MiB used; a full Redis refuses new jobs")
+        return Check(name="memory", is_well=True, found=f"{used} used, no limit (maxmemory is 0)", to_do=to_do)
+    return _check("memory", True, f"{used} of {limit} used; a full Redis refuses new jobs")
 
 
 def _of_api(client: Client) -> Iterator[Check]:
@@ -109,7 +111,7 @@ def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
         yield _check("data sets", is_well, found, "set DYNO_DATA_DIR to a readable folder, or unset it")
     wrong = preflight.write_error(data_dir)
     free = 0 if wrong else shutil.disk_usage(preflight.nearest(data_dir)).free
-    found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {free / 2**30:.1f} GiB free"
+    found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {format_quantity(free, 'B')} free"
     yield _check(
         "data folder", free >= LEAST_FREE_BYTES, found, "free space, or choose another folder with `dyno up --data-dir`"
     )

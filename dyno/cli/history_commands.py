@@ -35,7 +35,7 @@ def history(
             said = f"{alarm.id} is acknowledged"
             cli.print_result(alarm.model_dump(mode="json"), as_json, lambda: cli.print_line(cli.console, said))
             return
-    cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found))
+    cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found, metric))
 
 
 def _named(found: History, alarm_id: str) -> Alarm:
@@ -45,10 +45,11 @@ def _named(found: History, alarm_id: str) -> Alarm:
     raise DynoError(f"no alarm {alarm_id} in this history; `dyno history` with the same options lists its alarms")
 
 
-def _show(found: History) -> None:
+def _show(found: History, metric: str | None) -> None:
     if not found.series:
         further = " among the newest jobs; narrow them with --workload or --label name=value" if found.has_more else ""
-        cli.print_line(cli.console, f"no results{further}")
+        of_metric = f" with the metric {metric}; results without it: {found.results_read}" if metric else ""
+        cli.print_line(cli.console, f"no results{of_metric if found.results_read else ''}{further}")
         return
     print_table(
         cli.console,

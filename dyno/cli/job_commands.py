@@ -498,10 +498,14 @@ def compare(
     job that runs them.
     """
     names = [first, *others]
+    job_ids = [name for name in names if _JOB.fullmatch(name)]
+    if job_ids and len(job_ids) < len(names):
+        other = next(name for name in names if name not in job_ids)
+        raise typer.BadParameter(f"{other} isn't a job id: name jobs alone, or two files with specs")
     base_index = 0 if base is None else _base_index(base, names)
     options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
     with retrying_client(url) as client:
-        if any(_JOB.fullmatch(name) for name in names):
+        if job_ids:
             found = client.compare(names, base=base_index, **options)
         else:
             if base_index > 0:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,17 @@ keys = typer.Typer(
 )
 app.add_typer(keys, name="keys")
 
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a text such as "30d". Raises BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if found is None:
+        raise typer.BadParameter("write a number and a unit (s, m, h, d or w), such as 30d")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
 HOST = "host"
 KeyId = Annotated[str, typer.Argument(help="Id from `dyno keys list`: key_…")]
 _DATA_DIR_HELP = "The --data-dir of the running `dyno up`; ignored with DYNO_REDIS_URL."
@@ -45,6 +57,9 @@ def create(
     requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests per second.")] = None,
     expires_in_s: Annotated[int | None, typer.Option(help="Limit: seconds that results of its jobs are kept.")] = None,
     high_priority: Annotated[bool, typer.Option("--high-priority", help="Allow jobs of priority high.")] = False,
+    expires: Annotated[
+        int | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Time until the key expires: 30d.")
+    ] = None,
     data_dir: DataDir = up.DEFAULT_DATA_DIR,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +71,7 @@ def create(
             requests_per_s=requests_per_s,
             expires_in_s=expires_in_s,
         )
-        request = NewKey(name=name, scope=scope.value, limits=limits, high_priority=high_priority)
+        request = NewKey(name=name, scope=scope.value, limits=limits, high_priority=high_priority, expires_in_s=expires)
     except ValidationError as invalid:
         wrong = "; ".join(f"{each['loc'][-1]}: {validation_message(each)}" for each in invalid.errors())
         raise typer.BadParameter(wrong) from invalid
@@ -68,7 +83,7 @@ def create(
 @keys.command(name="list")
 @exit_codes
 def list_keys(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
-    """List all keys, including revoked ones, which jobs may name as their owners."""
+    """List all keys, including revoked and expired ones, which jobs may name as their owners."""
     rows = _call_store(data_dir, lambda store: store.list())
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.keys(console, rows))
 

@@ -30,8 +30,8 @@ from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Job
 from dyno.models.job_schedule import JobSchedule
-from dyno.models.result import Artifact, Metric, Result, Training, Verdict
-from dyno.models.sweep import PARAM, Sweep, SweepSummary, in_words
+from dyno.models.result import Artifact, Metric, Result, ResultWarning, Training, Verdict
+from dyno.models.sweep import PARAM, Sweep, SweepSummary
 
 Cells = Sequence[str | None]
 
@@ -110,13 +110,19 @@ def _lines(console: Console) -> Callable[[Job], None]:
 
 
 def _where(job: Job, *, detail: bool = True) -> str:
-    now = job.progress
+    """`detail`: with what changes too often for a line of its own, such as the time that is left."""
+    now, queue = job.progress, job.queue
     if job.status == "queued":
-        return f"queued in {job.queue.name}" + (f": {job.queue.held_by}" if job.queue.held_by and not detail else "")
+        held_by = f": {queue.held_by}" if queue.held_by and not detail else ""
+        begins = f", begins in about {format_duration(queue.eta_s)}" if detail and queue.eta_s is not None else ""
+        return f"queued for {queue.name}{held_by}{begins}"
     if now is None or job.done:
         return str(job.status)
-    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}"
-    return f"{job.status}: run {now.run} of {now.runs}, {now.phase}" + (done if detail and now.completed else "")
+    line = f"{job.status}: run {now.run} of {now.runs}, {now.phase}"
+    if not detail:
+        return line
+    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}" if now.completed else ""
+    return line + done + (f", about {format_duration(now.eta_s)} left" if now.eta_s is not None else "")
 
 
 def _fraction(job: Job) -> float:
@@ -143,16 +149,31 @@ def result(console: Console, answer: Result, more: str | None = None) -> None:
     _verdict(console, answer, f" ({why})" if why else "")
     for warning in [each for each in answer.warnings if each.severity != "C"][:1]:
         say(f"  {warning.message}")
-        if warning.code in CODES:
-            say(f"  {' '.join(CODES[warning.code].do.split())}")
+        _what_to_do(console, warning)
     say(f"job: {answer.job}" + (f", with all figures: {more}" if more else ""))
 
 
 def reasons(answer: Result) -> str:
     """Why the verdict isn't higher."""
     codes = [raised.code for raised in answer.warnings if raised.severity in "AB"]
-    few = ["fewer than five runs"] if len(answer.runs) < MIN_PROCESSES else []
-    return ", ".join(codes + [f"{code} unchecked" for code in answer.unchecked] + few)
+    return ", ".join(codes + [f"{code} unchecked" for code in answer.unchecked] + _too_few_runs(answer))
+
+
+def _too_few_runs(answer: Result) -> list[str]:
+    return ["fewer than five runs"] if len(answer.runs) < MIN_PROCESSES else []
+
+
+def _what_to_do(console: Console, warning: ResultWarning) -> None:
+    if warning.code in CODES:
+        advice = " ".join(CODES[warning.code].do.split())
+        console.print(f"  {advice}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _unchecked(answer: Result) -> str:
+    """The codes that weren't checked, with the reasons that the runs gave."""
+    reasons = answer.details.get("unchecked_reasons")
+    known = reasons if isinstance(reasons, dict) else {}
+    return ", ".join(f"{code} ({known[code]})" if code in known else code for code in answer.unchecked)
 
 
 def _headline(answer: Result) -> str:
@@ -192,11 +213,13 @@ def _whole_result(console: Console, answer: Result) -> None:
         console.print(f"precision: {answer.precision.in_words}", markup=False, highlight=False)
     if answer.training:
         _training(console, answer.training)
-    _verdict(console, answer)
+    _verdict(console, answer, "".join(f" ({why})" for why in _too_few_runs(answer)))
     for warning in answer.warnings:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
+        if warning.severity != "C":
+            _what_to_do(console, warning)
     if answer.unchecked:
-        console.print(f"  unchecked: {', '.join(answer.unchecked)}", style="dim")
+        console.print(f"  unchecked: {_unchecked(answer)}", style="dim", markup=False, highlight=False)
 
 
 def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
@@ -417,10 +440,8 @@ def sweep(console: Console, found: Sweep) -> None:
     """Print a row for each point."""
     title = f"{found.workload}: {found.metric}"
     print_table(console, sweep_tables.headings(found), sweep_tables.cells(found), title)
-    for each in found.batch_sizes:
-        at = f" with {in_words(each.values)}" if each.values else ""
-        line = f"batch size{at}: largest that fits {each.largest_that_fits}, fastest {each.fastest}"
-        console.print(f"{line} ({each.limit})" if each.limit else line, highlight=False, markup=False, soft_wrap=True)
+    for line in sweep_tables.conclusions(found):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"sweep: {found.id}, {found.status}", highlight=False)
 
 
@@ -525,9 +546,11 @@ def keys(console: Console, rows: Iterable[ApiKey]) -> None:
         scope = f"{key.scope}, high priority" if key.high_priority else key.scope
         used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
         ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
-        return key.id, key.prefix, key.name, scope, limits, f"{key.created_at:%Y-%m-%d}", ended
+        until = f"{key.expires_at:%Y-%m-%d %H:%M}" if key.expires_at else "never"
+        return key.id, key.prefix, key.name, scope, limits, f"{key.created_at:%Y-%m-%d}", until, ended
 
-    print_table(console, ("key", "prefix", "name", "scope", "limits", "created", "last used"), map(cells, rows))
+    headings = ("key", "prefix", "name", "scope", "limits", "created", "expires", "last used")
+    print_table(console, headings, map(cells, rows))
 
 
 def _second(moment: datetime | None) -> str | None:

@@ -129,8 +129,16 @@ def sweep(
         plot.write_bytes(drawn)
     cli.print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.sweep(cli.console, found))
     if not cancel and found.status != "succeeded":
-        missing = sum(point.status != Status.SUCCEEDED for point in found.points)
-        raise DynoError(f"{found.id}: {missing} of {len(found.points)} points have no result")
+        raise DynoError(f"{found.id}: {_missing(found)}")
+
+
+def _missing(found: Sweep) -> str:
+    """What an incomplete sweep lacks."""
+    lacking = [point for point in found.points if point.status != Status.SUCCEEDED and not point.stopped]
+    without = sum(point.metrics is None for point in lacking)
+    kinds = {"no result": without, "no result in some rounds": len(lacking) - without}
+    said = [f"{count} of {len(found.points)} points have {what}" for what, count in kinds.items() if count]
+    return ", and ".join(said) or "no point has a result"
 
 
 def _image_format(plot: Path) -> str:

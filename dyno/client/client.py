@@ -460,10 +460,19 @@ class Client:
         return self._send(endpoints.keys()).data
 
     def create_key(
-        self, name: str, scope: Scope | str, limits: Limits | None = None, *, high_priority: bool = False
+        self,
+        name: str,
+        scope: Scope | str,
+        limits: Limits | None = None,
+        *,
+        high_priority: bool = False,
+        expires_in_s: int | None = None,
     ) -> CreatedKey:
-        """Create a key. Only this response contains its secret. Raises Refused with every wrong field."""
-        wanted = _new_key(name, scope, limits, high_priority)
+        """Create a key. Only this response contains its secret. Raises Refused with every wrong field.
+
+        expires_in_s: after this time the service refuses the key.
+        """
+        wanted = _new_key(name, scope, limits, high_priority, expires_in_s)
         return self._send(endpoints.create_key(json=wanted))
 
     def revoke_key(self, key_id: str) -> None:
@@ -876,9 +885,15 @@ class AsyncClient:
         return (await self._send(endpoints.keys())).data
 
     async def create_key(
-        self, name: str, scope: Scope | str, limits: Limits | None = None, *, high_priority: bool = False
+        self,
+        name: str,
+        scope: Scope | str,
+        limits: Limits | None = None,
+        *,
+        high_priority: bool = False,
+        expires_in_s: int | None = None,
     ) -> CreatedKey:
-        wanted = _new_key(name, scope, limits, high_priority)
+        wanted = _new_key(name, scope, limits, high_priority, expires_in_s)
         return await self._send(endpoints.create_key(json=wanted))
 
     async def revoke_key(self, key_id: str) -> None:
@@ -963,11 +978,13 @@ for _name, _method in vars(Client).items():  # `help(AsyncClient)` explains each
         vars(AsyncClient)[_name].__doc__ = _method.__doc__
 
 
-def _new_key(name: str, scope: Scope | str, limits: Limits | None, high_priority: bool) -> dict[str, object]:
+def _new_key(
+    name: str, scope: Scope | str, limits: Limits | None, high_priority: bool, expires_in_s: int | None
+) -> dict[str, object]:
+    """Without the fields that aren't set: a service of an older version refuses the newer ones."""
     wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(exclude_none=True)}
-    return wanted | (
-        {"high_priority": True} if high_priority else {}
-    )  # a service of an older version refuses the field
+    rights = {"high_priority": True} if high_priority else {}
+    return wanted | rights | ({} if expires_in_s is None else {"expires_in_s": expires_in_s})
 
 
 def _headers(key: str | None) -> dict[str, str]:

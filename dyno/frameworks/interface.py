@@ -278,3 +278,9 @@ class Framework(Protocol):
 
     def device_peak_bytes(self, kind: str) -> int | None:
         """Peak device memory in this process; None if the framework doesn't track it."""
+
+
+def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
+    """The sum of a Keras model's float32 outputs for `count` inputs. JAX would compile it in its first call."""
+    outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
+    return framework.compile(lambda values: framework.total(values), outputs)

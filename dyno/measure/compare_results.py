@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Literal
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.measure import clock_adjustment, ratios, result_metrics, statistics
+from dyno.measure import clock_adjustment, host_noise, ratios, result_metrics, statistics
 from dyno.measure.differences import circumstances, differing, leaves, precision_and_method
 from dyno.measure.warnings import warning
 from dyno.models import comparison
@@ -249,6 +249,7 @@ def compare(
         notes=[
             *_work_notes(of_base, other_work, shared.totals),
             *untrusted_notes(entries),
+            *_margin_notes(results, how.margin),
             *(_notes(results, base, how.confidence) if at_one_clock else []),
         ],
         urls=comparison.urls_of(comparison_id),
@@ -259,7 +260,7 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
     """Above 1 if `other` is better, for metrics of either direction."""
     over, under = (other, first) if other.better == "higher" else (first, other)
     if over.value is None or not under.value:
-        reason = "there is no figure to compare" if over.value is None or under.value is None else "a figure is zero"
+        reason = _why_no_ratio(first, other)
         return comparison.Ratio(verdict=comparison.Comparative.INCONCLUSIVE, value=None, reason=reason)
     if not (over.by_run and under.by_run):
         reason = "the metric is taken once, so its scatter is unknown: no interval"
@@ -279,6 +280,14 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
         more_runs=ratios.more_runs(found, how.margin, how.confidence) if undecided else None,
         reason=found.interval.reason,
     )
+
+
+def _why_no_ratio(first: Metric, other: Metric) -> str:
+    missing = [metric for metric in (first, other) if metric.value is None]
+    if not missing:
+        return "a figure is zero"
+    reasons = dict.fromkeys(metric.reason for metric in missing if metric.reason)
+    return ": ".join(["there is no figure to compare", *([" and ".join(reasons)] if reasons else [])])
 
 
 def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
@@ -386,6 +395,17 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     ]
 
 
+def _margin_notes(results: Sequence[comparison.Compared], margin: float) -> list[str]:
+    """A note for each difference that is proven, but called SAME because the margin is larger."""
+    return [
+        f"{'the second spec' if each.arm else each.job} is SAME by the margin of {100 * margin:.4g} %, but its "
+        "interval excludes 1: it differs from the base. A smaller margin tells them apart."
+        for each in results
+        if each.ratio is not None and each.ratio.verdict is comparison.Comparative.SAME
+        if each.ratio.low is not None and each.ratio.high is not None and not each.ratio.low <= 1 <= each.ratio.high
+    ]
+
+
 def chance_of_miss(confidence: float) -> str:
     """The share of intervals that miss the true value, in words."""
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
@@ -405,7 +425,9 @@ def compare_variants(
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(how, entries, workload, job.created_at, ratios.paired_ratio, at_one_clock=False)
+    spoilt = _spoilt_pairs(result, second)
+    estimator = partial(ratios.paired_ratio, without=spoilt)
+    found = compare(how, entries, workload, job.created_at, estimator, at_one_clock=False)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
     comparison_id = comparison.comparison_of(job.id)
@@ -415,7 +437,11 @@ def compare_variants(
             "kind": "interleaved",
             "job": job.id,
             "control": noise,
-            "notes": [*found.notes, *([_unsteady_control(spec.confidence)] if unsteady else [])],
+            "notes": [
+                *found.notes,
+                *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
+                *([_unsteady_control(spec.confidence)] if unsteady else []),
+            ],
             "urls": comparison.urls_of(comparison_id),
             "owner": job.owner,
         }
@@ -423,7 +449,29 @@ def compare_variants(
 
 
 def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio:
-    return ratio(_same_metric(first, how), _same_metric(again, how), how, ratios.paired_ratio)
+    estimator = partial(ratios.paired_ratio, without=_spoilt_pairs(first, again))
+    return ratio(_same_metric(first, how), _same_metric(again, how), how, estimator)
+
+
+def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
+    """The pairs with a run that others spoilt. They are chosen by what others did, never by the figures.
+
+    Empty if half of the pairs of either order, or fewer, would remain: then the disturbance belongs to the conditions.
+    """
+    if len(first.runs) != len(second.runs):
+        return frozenset()
+    spoilt = frozenset(
+        pair
+        for arm in (first, second)
+        for pair, run in enumerate(arm.runs)
+        if host_noise.spoils(run.core_shares, len(arm.device.get("cores") or ()))
+    )
+    orders = (range(order, len(first.runs), 2) for order in (0, 1))
+    return spoilt if all(2 * len(spoilt.intersection(pairs)) < len(pairs) for pairs in orders) else frozenset()
+
+
+def _left_out(spoilt: int, pairs: int) -> str:
+    return f"Pairs that don't count: {spoilt} of {pairs}. Other work used the cores during one of their runs."
 
 
 def _unsteady_control(confidence: float) -> str:

@@ -29,6 +29,8 @@ from dyno.models.result import CoreShares, Epoch, ResultWarning
 PROC = Path("/proc")
 
 BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
+# Above what the ticks of /proc/stat can mean in a run of one second on two cores.
+SPOILING = 0.05
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -99,6 +101,11 @@ def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None =
         run_delay_share=seen.waited,
         moved=moved,
     )
+
+
+def spoils(seen: CoreShares | None, cores: int) -> bool:
+    """Whether others took so much that a comparison of neighbouring runs is better made without this run."""
+    return seen is not None and _moved(seen, cores) > SPOILING
 
 
 def _moved(seen: CoreShares, cores: int) -> float:

@@ -22,7 +22,7 @@ jobs of the same spec, which the runs of a single job don't show.
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -45,8 +45,8 @@ class Scatter(NamedTuple):
 class RatioEstimate:
     """A ratio of means. `degrees` may be fractional. It and `smallest_effect` are None without an interval.
 
-    `with_more(runs)` is the scatter to expect with that many more runs on each side, a multiple of `step`; None if the
-    scatter is unknown.
+    `with_more(runs)` is the scatter to expect with that many more runs on each side, a multiple of `step`, or with that
+    many more rounds; None if the scatter is unknown.
     """
 
     interval: Interval
@@ -196,9 +196,15 @@ def smallest_effect(error: float, degrees: float, t: float) -> float | None:
 
 
 def paired_ratio(
-    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    confidence: float = CONFIDENCE,
+    *,
+    without: Collection[int] = (),
 ) -> RatioEstimate:
     """The ratio of paired runs, in the order of the pairs; every other pair ran in reverse order.
+
+    `without`: places of pairs that don't count. At least one pair of each order must remain.
 
     Raises ValueError for unequal lengths, fewer than two pairs, or a figure that isn't above zero.
     """
@@ -207,9 +213,9 @@ def paired_ratio(
     if min(*numerators, *denominators) <= 0:
         raise ValueError("a paired ratio needs figures above zero")
     logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
-    groups = logs[0::2], logs[1::2]
+    groups = [[log for pair, log in enumerate(logs) if pair % 2 == order and pair not in without] for order in (0, 1)]
     means = [math.fsum(group) / len(group) for group in groups]
-    centre, degrees = math.fsum(means) / 2, len(logs) - 2
+    centre, degrees = math.fsum(means) / 2, sum(map(len, groups)) - 2
     if degrees == 0:
         reason = "an interval needs more than two pairs"
         return RatioEstimate(Interval(math.exp(centre), reason=reason))
@@ -245,4 +251,9 @@ def ratio_over_rounds(
     t = student_t(degrees, confidence)
     error = (found.high - found.low) / 2 / t
     interval = Interval(centre, math.exp(found.low), math.exp(found.high))
-    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t))
+
+    def with_more(rounds: int) -> Scatter:
+        count = len(logs) + rounds
+        return Scatter(error * math.sqrt(len(logs) / count), count - 1)
+
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more)

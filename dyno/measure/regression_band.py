@@ -27,7 +27,7 @@ from dyno.measure.repeatability import headline_metric, log_deviation
 from dyno.measure.statistics import mad, median, student_t
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
-from dyno.models.result import Headline, Peer, Result, ResultSummary, ResultWarning, Verdict
+from dyno.models.result import Headline, Metric, Peer, Result, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 
@@ -61,17 +61,21 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     metric = headline_metric(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
         return None
-    own = Peer(
+    work = work_of(spec, result, params.model_dump(mode="json"), params.untimed)
+    return Headline(digest([*work, metric.name, metric.unit, *_model(result)]), peer(result, metric, metric.value))
+
+
+def peer(result: Result, metric: Metric, value: float) -> Peer:
+    """The figure of a result as one of its series; `value` is that of its headline metric."""
+    return Peer(
         job=result.job,
-        value=metric.value,
+        value=value,
         hardware_id=result.hardware_id,
         context_id=result.context_id,
         runs=len(metric.by_run),
         scatter=log_deviation(metric.by_run),
         clock_hz=clock_hz(result),
     )
-    work = work_of(spec, result, params.model_dump(mode="json"), params.untimed)
-    return Headline(digest([*work, metric.name, metric.unit, *_model(result)]), own)
 
 
 def work_of(

@@ -97,7 +97,8 @@ class Ratio(Stored):
     more_runs: int | None = Field(
         None,
         description="For INCONCLUSIVE: about how many more runs of each result would give another verdict with a "
-        "probability of 80 %, at this ratio and scatter. Null if the scatter is unknown, or for more than a million",
+        "probability of 80 %, at this ratio and scatter; in a sweep with rounds, how many more rounds. Null if the "
+        "scatter is unknown, or for more than a million",
     )
     reason: str | None = None
 

@@ -43,7 +43,8 @@ WorkerState = Literal["starting", "idle", "busy", "draining"]
 class WorkerRecord(Stored):
     """One worker process. `device` is the full id; `last_heartbeat` is the time of the last report by Redis' clock.
 
-    `held_by`: another process uses the device while jobs wait for it. The worker is then `busy` without a job.
+    `held_by`: another process uses the device while jobs wait for it, or a runner that hangs. The worker is then `busy`
+    without a job.
     """
 
     id: str
@@ -53,6 +54,7 @@ class WorkerRecord(Stored):
     state: WorkerState
     job: str | None = None
     held_by: Holder | None = None
+    outbox: int = Field(0, description="Results on the host's disk that Redis hasn't taken yet, or that are damaged")
     version: str
     started_at: AwareDatetime
     last_heartbeat: AwareDatetime | None = None
@@ -67,6 +69,11 @@ class DeviceStatus(Device):
     state: WorkerState
     held_by: Holder | None = None
     cordoned: bool = False
+    cordon_reason: str | None = Field(
+        None,
+        description="Why Dyno itself has cordoned the device: a runner hangs and still uses it. The cordon ends with "
+        "that process. Null for the cordon of an operator",
+    )
     queue_length: int
     worker: str
     last_heartbeat: AwareDatetime

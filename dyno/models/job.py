@@ -149,7 +149,7 @@ class WorkerRef(Stored):
 
 
 class Holder(Stored):
-    """The process that uses a device while a worker of another Dyno on the same host waits for it.
+    """The process that uses a device while a worker on the same host waits for it.
 
     `command` and `job` (the job that it runs) are null if the device's lock file doesn't name them.
     """
@@ -158,11 +158,17 @@ class Holder(Stored):
     pid: int | None
     command: str | None = None
     job: str | None = None
+    hung: bool = Field(
+        False,
+        description="Whether it is a runner that still has the device a minute after its attempt ended, such as one "
+        "that hangs in the kernel. The device is then cordoned until the process ends",
+    )
 
     def __str__(self) -> str:
         command = f" ({self.command})" if self.command else ""
-        job = f", which runs {self.job}" if self.job else ""
-        return f"{self.device} is held by process {self.pid or 'unknown'}{command}{job}"
+        job = f", which runs {self.job}" if self.job and not self.hung else ""
+        hung = f", a runner of {self.job or 'a job'} that hangs: end it, or restart the host" if self.hung else ""
+        return f"{self.device} is held by process {self.pid or 'unknown'}{command}{job}{hung}"
 
 
 class QueuePlace(Stored):

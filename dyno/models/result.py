@@ -435,14 +435,30 @@ class Result(Stored):
         return next((each for each in self.metrics if each.name == name), None)
 
 
+class RunTemperature(Stored):
+    """The highest temperature of a run, of whose sensors a summary needs nothing else."""
+
+    temperature_c: float | None = None
+
+
 class RunClock(Stored):
-    """The clock of a run, of which a summary needs nothing else."""
+    """The clock and the temperature of a run, of which a summary needs nothing else."""
 
     clock_hz: float | None = None
+    sensors: RunTemperature | None = None
+
+
+class AccuracySummary(Stored):
+    """The fields of a `Training` that its accuracy and the time to it rest on."""
+
+    data: DataOrigin
+    accuracy: float | None = None
+    trials: list[Trial] = []
+    target_accuracy: float | None = None
 
 
 class ResultSummary(Stored):
-    """The fields of a result that lists, events and the history need."""
+    """The fields of a result that lists, events, sweeps and the history need."""
 
     verdict: Verdict
     params: dict[str, JsonValue] = {}
@@ -455,11 +471,18 @@ class ResultSummary(Stored):
     device: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     runs: list[RunClock] = []
+    training: AccuracySummary | None = None
     arms: list["ResultSummary"] = []
 
     def metric(self, name: str) -> Metric | None:
         """The metric of this name."""
         return next((each for each in self.metrics if each.name == name), None)
+
+    @property
+    def temperature_c(self) -> float | None:
+        """The highest of all runs; None if the device has no such sensor."""
+        found = (run.sensors.temperature_c for run in self.runs if run.sensors)
+        return max((each for each in found if each is not None), default=None)
 
 
 VariantName = Literal["first", "second", "control"]

@@ -127,7 +127,8 @@ class PointMetric(Stored):
     """A metric of a point. `low` and `high` bound Student's t interval over the runs of its job.
 
     With rounds, `value` is the mean over the jobs, and the interval is over their values. `repeat` bounds the next
-    result; it is that of the last job.
+    result; it is that of the last job. `test_accuracy` and the time and the epochs to an accuracy are those of the last
+    job, and their interval is over the seeds of its `trials`: the jobs of all rounds have the same seeds.
     """
 
     name: str
@@ -137,6 +138,7 @@ class PointMetric(Stored):
     low: float | None
     high: float | None
     repeat: Repeat | None
+    reason: str | None = Field(None, description="Why `value` or its bounds are null")
 
 
 class SweepPoint(Stored):

@@ -9,7 +9,7 @@ twice as much for the gradients; 79 MFLOP. The count omits word lookups, biases,
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,8 @@ _TOKENS_BYTES = 150_000_000  # the data set's words while reading
 
 
 class ImdbLstmParams(recurrent.RecurrentParams):
+    tests_accuracy: ClassVar[bool] = True
+
     batch_size: Annotated[int, Field(ge=1, le=REVIEWS)] = 64
     epochs: Annotated[int, Field(ge=1, le=1000)] = 20
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)

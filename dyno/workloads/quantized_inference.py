@@ -23,7 +23,7 @@ from pydantic import Field, JsonValue
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.frameworks.interface import Dataset, JitCompile, Trainer
+from dyno.frameworks.interface import Dataset, JitCompile, Trainer, compiled_total
 from dyno.measure import result_checks, statistics
 from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import DataOrigin, Precision, ResultWarning, Training
@@ -124,12 +124,13 @@ def _kept(model: Any, context: BuildContext) -> ConvertedModel:
 
     def timed(batch: Float32) -> Callable[[int], None]:
         forward, on_device = outputs_of(batch)
+        total = compiled_total(framework, model, len(batch))
 
         def execute(count: int) -> None:
             outputs = None
             for _ in range(count):
                 outputs = forward(on_device)
-            framework.scalar(framework.total(outputs))
+            framework.scalar(total(outputs))
 
         return execute
 
@@ -180,10 +181,12 @@ class QuantizedRun:
             calibration = _scaled(self._data.train_images[:_CALIBRATION])
             self._float32, self._int8 = convert_model(model, self._engine, calibration, context)
         self.work = float(params.batch_size)
-        self.cases = self._cases(image_flops)
+        self._image_flops = image_flops
+        self.cases: list[Case] = []
 
     def compile(self) -> None:
-        """Do nothing: the conversion compiled the models."""
+        """Make the cases, which compiles Keras' models for their batches. LiteRT compiles nothing."""
+        self.cases = self._cases()
 
     def execute(self, count: int) -> None:
         self.cases[0].execute(count)
@@ -281,8 +284,8 @@ class QuantizedRun:
         self._details["training"] = training.details()
         return kept[-1]
 
-    def _cases(self, image_flops: float) -> list[Case]:
-        found = []
+    def _cases(self) -> list[Case]:
+        found, image_flops = [], self._image_flops
         for size in (self._params.batch_size, 1):
             batch = self._batch(size)
             for name, dtype, model in (("int8", self._int8_dtype, self._int8), ("float32", "float32", self._float32)):

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.frameworks.interface import Dataset, JitCompile
+from dyno.frameworks.interface import Dataset, JitCompile, compiled_total
 from dyno.measure.result_checks import constant_data, output_nonfinite, result_incorrect
 from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import DataOrigin, ResultWarning
@@ -143,14 +143,16 @@ class Inference:
         self._batch = self._framework.array(batch, str(batch.dtype))
         self._outputs: Any = None
         self._forward: Callable[[Any], Any]
+        self._total: Callable[[Any], Any]
 
     def compile(self) -> None:
         self._forward = self._framework.forward(self._model, self._batch)
+        self._total = compiled_total(self._framework, self._model, len(self._batch))
 
     def execute(self, count: int) -> None:
         for _ in range(count):
             self._outputs = self._forward(self._batch)
-        self._framework.scalar(self._framework.total(self._outputs))
+        self._framework.scalar(self._total(self._outputs))
 
     def counted_flops(self) -> float | None:
         return self._framework.counted_flops(self._forward)

@@ -34,19 +34,21 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
     def start(*arguments: str, **env: str) -> Command:
         mark = f"mark-{uuid.uuid4().hex}"
         output = tmp_path / f"output-{len(started)}"
-        environment = {**os.environ, "DYNO_MARK": mark, "TMPDIR": str(home), "COLUMNS": "200", **env}
+        marks = {"COMMAND_MARK": mark, "DYNO_RUNNER_ENV": "COMMAND_MARK"}
+        environment = {**os.environ, **marks, "TMPDIR": str(home), "COLUMNS": "200", **env}
         environment.pop("DYNO_REDIS_URL", None)
-        with output.open("wb") as file:
+        errors = tmp_path / f"errors-{len(started)}"
+        with output.open("wb") as file, errors.open("wb") as error_file:
             process = subprocess.Popen(
                 [DYNO, *arguments],
                 env=environment,
                 stdout=file,
-                stderr=file,
+                stderr=error_file,
                 stdin=subprocess.DEVNULL,
                 process_group=0,
                 preexec_fn=partial(_begin, os.getpid()),
             )
-        started.append(Command(process, mark, home, output))
+        started.append(Command(process, mark, home, output, errors))
         return started[-1]
 
     yield start

@@ -22,9 +22,11 @@ class Command:
     mark: str
     home: Path
     output: Path
+    errors: Path
 
     def text(self) -> str:
-        return self.output.read_text(errors="replace")
+        """What it has written to stdout, then what to stderr."""
+        return "".join(each.read_text(errors="replace") for each in (self.output, self.errors))
 
     def pids(self) -> dict[int, str]:
         """pid -> command line of the command's live processes."""

@@ -89,6 +89,12 @@ def test_keys_report_an_unusable_data_folder(tmp_path: Path, command: list[str])
     )
 
 
+def test_a_folder_that_others_may_write_in_holds_no_data(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert "all users may write in it" in str(write_error(tmp_path))
+    assert write_error(tmp_path / "not-yet") is None
+
+
 def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert write_error(tmp_path) is None
     assert write_error(tmp_path / "not" / "yet") is None

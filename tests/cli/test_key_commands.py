@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,21 @@ def test_a_key_is_created_with_its_rights_and_limits(redis_url: str, namespace: 
         arguments = ["keys", "create", "--name", "ci", "--scope", "submit", "--json", *options]
         return json.loads(CliRunner(env=env).invoke(app, arguments).stdout)
 
-    plain, entitled = made(), made("--high-priority", "--expires-in-s", "3600")
+    plain, entitled = made(), made("--high-priority", "--expires-in-s", "3600", "--expires", "30d")
     assert (plain["high_priority"], plain["limits"]["expires_in_s"]) == (False, None)
     assert (entitled["high_priority"], entitled["limits"]["expires_in_s"]) == (True, 3600)
+    assert plain["expires_at"] is None
+    created_at, expires_at = (datetime.fromisoformat(entitled[name]) for name in ("created_at", "expires_at"))
+    assert expires_at - created_at == timedelta(days=30)
     listed = CliRunner(env=env).invoke(app, ["keys", "list"]).stdout
+    assert f"{expires_at:%Y-%m-%d %H:%M}" in listed
     assert listed.count("high priority") == 1
     assert "expires_in_s 3600" in listed
+
+
+@pytest.mark.parametrize("wrong", ["30", "d", "1.5d", "-3d", "30 days"])
+def test_a_wrong_time_until_a_key_expires_is_explained(wrong: str) -> None:
+    arguments = ["keys", "create", "--name", "ci", "--scope", "read", f"--expires={wrong}"]
+    done = CliRunner(env={"COLUMNS": "250", "DYNO_REDIS_URL": None}).invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "such as 30d" in done.output

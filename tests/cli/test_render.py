@@ -15,7 +15,7 @@ from dyno.measure.compare_results import compare
 from dyno.measure.warning_codes import CODES
 from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
-from dyno.models.job import Holder, Job
+from dyno.models.job import Holder, Job, Progress
 from dyno.models.result import BasedOn, DataOrigin, Repeat, Result, Training, Trial
 from tests.comparisons import a_metric, an_entry, times
 
@@ -92,7 +92,7 @@ def test_the_list_of_devices_shows_the_known_peak_and_its_dtype() -> None:
     ]
     devices(console, rows)
     tpu, gpu, cpu, away = (line for line in console.export_text().splitlines() if "pu:" in line)
-    assert "1576 TFLOP/s bfloat16" in tpu
+    assert "1,576 TFLOP/s bfloat16" in tpu
     assert "30.3 TFLOP/s float32" in gpu
     assert "–" in cpu
     assert "gpu:1@east" in away
@@ -113,12 +113,31 @@ def test_progress_shows_once_which_process_uses_the_device(queued_job: Callable[
     with live_progress(console) as follow:
         for held_by in (None, HELD_BY, HELD_BY):
             follow(queued_job(held_by))
-    assert console.export_text().splitlines() == ["job_1 queued in cpu", f"job_1 queued in cpu: {HELD_BY}"]
+    assert console.export_text().splitlines() == ["job_1 queued for cpu", f"job_1 queued for cpu: {HELD_BY}"]
     terminal = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
     with live_progress(terminal) as follow:
         for held_by in (None, HELD_BY, HELD_BY):
             follow(queued_job(held_by))
     assert terminal.export_text().count(str(HELD_BY)) == 1
+
+
+def test_progress_says_how_much_time_is_left(queued_job: Callable[[Holder | None], Job]) -> None:
+    waiting = queued_job(None)
+    waits = waiting.model_copy(update={"queue": waiting.queue.model_copy(update={"eta_s": 300.0})})
+    now = Progress(phase="samples", run=2, runs=5, completed=3, total=20, fraction=0.3, eta_s=41.0)
+    runs = waiting.model_copy(update={"status": "running", "progress": now})
+    terminal = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
+    for job in (waits, runs):
+        with live_progress(terminal) as follow:  # draws the bar at its end
+            follow(job)
+    shown = terminal.export_text()
+    assert "queued for cpu, begins in about 5 min" in shown
+    assert "running: run 2 of 5, samples 3/20 samples, about 41 s left" in shown
+    pipe = Console(width=200, record=True, file=io.StringIO())
+    with live_progress(pipe) as follow:
+        for job in (waits, runs):
+            follow(job)
+    assert pipe.export_text().splitlines() == ["job_1 queued for cpu", "job_1 running: run 2 of 5, samples"]
 
 
 @pytest.fixture
@@ -163,6 +182,22 @@ def test_a_code_that_this_version_no_longer_has_is_shown_as_it_was_stored() -> N
     text = in_terminal(80, lambda console: result(console, read))
     assert "B NOISY: The interval over runs is ±7.27%." in text
     assert "unchecked: NOISY" in text
+
+
+def test_a_whole_result_says_what_to_do_and_why_checks_were_not_made() -> None:
+    stored = an_entry(times(2)).result.model_dump(mode="json")
+    grave = {"code": "NOISY_NEIGHBOUR", "severity": "B", "message": "Other processes used 9%.", "evidence": {}}
+    light = {"code": "CACHE_RESIDENT", "severity": "C", "message": "It fits.", "evidence": {}}
+    known = {
+        "unchecked": ["UNIT_MISMATCH", "THROTTLED"],
+        "details": {"unchecked_reasons": {"UNIT_MISMATCH": "no count"}},
+    }
+    read = Result.model_validate(stored | known | {"warnings": [grave, light], "verdict": "indicative"})
+    text = in_terminal(240, lambda console: result(console, read))
+    assert "verdict: indicative (fewer than five runs)\n" in text
+    assert " ".join(CODES["NOISY_NEIGHBOUR"].do.split()) in text.replace("\n", "")
+    assert " ".join(CODES["CACHE_RESIDENT"].do.split())[:60] not in text
+    assert "unchecked: UNIT_MISMATCH (no count), THROTTLED" in text
 
 
 def test_a_result_predicts_the_next_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -85,6 +86,13 @@ def test_a_job_runs_without_a_service_and_leaves_nothing(command: Callable[..., 
     running.assert_nothing_left()
 
 
+def test_a_job_without_a_service_prints_json_alone(command: Callable[..., Command]) -> None:
+    measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
+    running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", "--json", **ON_NUMPY)
+    assert running.process.wait(60) == 0, running.text()
+    assert json.loads(running.output.read_text())["metrics"][0]["name"] == "throughput"
+
+
 TINY = {
     "workload": "matmul",
     "params": {"n": 64, "repeats": 1},
@@ -153,6 +161,7 @@ def test_the_embedded_server_is_restarted_with_its_jobs_and_its_durability(
     assert client.result(job.id).job == job.id
 
 
+@pytest.mark.verify
 def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Client]]) -> None:
     running, _ = up()
     eventually(lambda: len(running.pids()) >= 5, 60, "itself, server, API, worker and zygote run")
@@ -189,6 +198,7 @@ def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> No
     assert Client(url).alive()
 
 
+@pytest.mark.verify
 @two_cores
 def test_only_runners_use_the_cores_that_are_not_reserved(command: Callable[..., Command], home: Path) -> None:
     words = ["up", "--port", "0", "--data-dir", str(home / "data"), "--device", "cpu"]

@@ -101,6 +101,7 @@ def test_a_step_is_fed_by_threads_and_from_a_resident_batch() -> None:
     assert done.record.unchecked == {}
 
 
+@pytest.mark.verify
 def test_a_device_that_jax_does_not_see_is_unsupported() -> None:
     failed = _run("matmul", kind="tpu")
     assert isinstance(failed, FailedFrame)

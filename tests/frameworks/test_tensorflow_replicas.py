@@ -15,6 +15,7 @@ from dyno.frameworks.tensorflow import TensorFlow
 from tests.frameworks.replicated import trained
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.verify
 
 
 @pytest.fixture(scope="module")

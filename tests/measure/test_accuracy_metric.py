@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 import pytest
 
 from dyno.errors import InvalidComparison
-from dyno.measure.accuracy_metric import with_accuracy
+from dyno.measure.accuracy_metric import is_over_seeds, names_for, with_accuracy
 from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareHow, Comparison
-from dyno.models.result import DataOrigin, Epoch, Training, Trial
+from dyno.models.result import DataOrigin, Epoch, ResultSummary, Training, Trial
+from dyno.workloads import registry
 from dyno.workloads.mnist_cnn import WORKLOAD
-from tests.comparisons import an_entry
+from tests.comparisons import a_metric, an_entry
 from tests.results import a_result
 
 DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
@@ -93,6 +94,25 @@ def test_a_trial_that_did_not_reach_it_is_never_averaged_away() -> None:
     found = compare(how, [entry, reaching([20.0, 21.0])], WORKLOAD, datetime.now(UTC)).results[1].ratio
     assert found is not None
     assert (found.verdict, found.value) == ("INCONCLUSIVE", None)
+    assert str(found.reason).startswith("there is no figure to compare: 1 of 3 trials didn't reach")
+
+
+def test_a_summary_of_the_result_has_the_same_metrics() -> None:
+    """Sweeps read summaries."""
+    for entry in (trained([0.83, 0.84, 0.85]), reaching([10.0, None]), reaching([10.0, 11.0])):
+        own = [metric for metric in entry.result.metrics if is_over_seeds(metric.name)]
+        plain = entry.result.model_copy(update={"metrics": [a_metric()]})
+        summary = with_accuracy(ResultSummary.model_validate_json(plain.model_dump_json()))
+        assert own
+        assert summary.metrics[1:] == own
+
+
+def test_the_names_follow_from_the_params() -> None:
+    params = {"epochs": 1, "train_samples": 80}
+    with_target = WORKLOAD.params.model_validate(params | {"target_accuracy": 0.98})
+    assert names_for(WORKLOAD.params.model_validate(params)) == ["test_accuracy"]
+    assert names_for(with_target) == ["test_accuracy", "time_to_accuracy_0.98", "epochs_to_accuracy_0.98"]
+    assert names_for(registry()["matmul"].params.model_validate({"n": 64})) == []
 
 
 def test_different_targets_are_not_compared() -> None:

@@ -18,7 +18,7 @@ from dyno.measure.compare_results import (
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
 from dyno.models.job import Job
-from dyno.models.result import BasedOn, Metric, Peak, Precision, Repeat, Result, Verdict
+from dyno.models.result import BasedOn, CoreShares, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.workloads import registry
 from dyno.workloads.contract import Params, Workload
@@ -348,6 +348,20 @@ def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confide
     assert share in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
 
 
+@pytest.mark.parametrize(
+    ("factor", "margin", "verdict", "noted"),
+    [(1.01, 0.05, "SAME", True), (0.99, 0.05, "SAME", True), (1.0, 0.05, "SAME", False), (1.1, 0.05, "FASTER", False)],
+)
+def test_a_note_says_that_results_within_the_margin_differ(
+    factor: float, margin: float, verdict: str, noted: bool
+) -> None:
+    steady = [100.0, 100.1, 99.9]
+    first, other = an_entry(steady), an_entry(times(factor, steady))
+    found = between(first, other, margin=margin)
+    assert ratio(found).verdict == verdict
+    assert any(note.startswith(f"{other.job.id} is SAME by the margin of 5 %, but") for note in found.notes) is noted
+
+
 def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
     wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("TARGET_MISSED")])
     found = between(an_entry(verdict=Verdict.TRUSTED), wrong)
@@ -468,6 +482,40 @@ def test_the_ratio_of_neighbouring_runs_is_free_of_drift() -> None:
     assert (found.kind, found.status, found.id) == ("interleaved", "done", comparison_of(str(found.job)))
     assert job_of(found.id) == found.job
     assert [each.arm for each in found.results] == ["first", "second"]
+
+
+def beside(*places: int) -> dict[str, Any]:
+    """Six runs on two cores, of which others used a tenth during those at these places."""
+    quiet, loud = CoreShares(others=0.01, stolen=0.0, beside=0.0), CoreShares(others=0.1, stolen=0.0, beside=0.0)
+    runs = [make_record([1.0], core_shares=loud if place in places else quiet).summary for place in range(6)]
+    return {"runs": runs, "device": {"id": "cpu:0-1", "host": "here", "kind": "cpu", "cores": [0, 1]}}
+
+
+def slow_at(place: int) -> list[float]:
+    return [rate * (0.8 if at == place else 1.0) for at, rate in enumerate(rates(1.03))]
+
+
+def test_a_pair_that_others_spoilt_does_not_count() -> None:
+    found = made(a_result(slow_at(2), **beside(2)), **beside())
+    assert (ratio(found).verdict, ratio(found).degrees_of_freedom) == (Comparative.FASTER, 3)
+    assert ratio(found).value == pytest.approx(1.03, rel=1e-3)
+    assert found.notes == ["Pairs that don't count: 1 of 6. Other work used the cores during one of their runs."]
+    of_first = made(a_result(slow_at(2), **beside()), **beside(2))
+    assert ratio(of_first).value == ratio(found).value
+    counted = made(a_result(slow_at(2), **beside()), **beside())
+    assert (ratio(counted).verdict, counted.notes) == (Comparative.INCONCLUSIVE, [])
+
+
+def test_a_control_is_judged_without_the_pairs_that_others_spoilt() -> None:
+    found = made(a_result(rates(1.0), **beside()), a_result(slow_at(3), **beside(3)), **beside())
+    assert found.control is not None
+    assert found.control.value == pytest.approx(1.03, rel=1e-3)
+    assert (ratio(found).degrees_of_freedom, found.control.degrees_of_freedom) == (4, 3)
+
+
+def test_where_others_spoilt_most_pairs_of_an_order_every_pair_counts() -> None:
+    found = made(a_result(slow_at(2), **beside(2)), **beside(4))
+    assert (ratio(found).degrees_of_freedom, found.notes) == (4, [])
 
 
 def test_the_control_shows_the_noise_without_a_note() -> None:

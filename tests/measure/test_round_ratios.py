@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from statistics import fmean, stdev
 
 import pytest
 
-from dyno.measure.ratios import ratio_of_means, ratio_over_rounds
+from dyno.measure.ratios import comparative_verdict, more_runs, ratio_of_means, ratio_over_rounds
 
 SWEEPS = 400
 DRIFT, BETWEEN_JOBS, BETWEEN_RUNS = 0.03, 0.01, 0.002  # relative: over a sweep, and standard deviations
@@ -54,6 +55,21 @@ def test_swapping_the_points_inverts_the_ratio_and_a_change_from_round_to_round_
     )
     steady = ratio_over_rounds([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
     assert (steady.interval.low, steady.interval.value, steady.interval.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_that_many_more_rounds_decide_with_the_stated_power() -> None:
+    """At the estimated ratio and scatter."""
+    values = [1.0, 1.1, 1.2, 1.15]
+    estimate = ratio_over_rounds(values, [1.05] * len(values))
+    more = more_runs(estimate, 0.02)
+    assert more is not None
+    logs = [math.log(value / 1.05) for value in values]
+    centre, dice, decided = fmean(logs), random.Random(7), 0
+    for _ in range(SWEEPS):
+        drawn = [math.exp(dice.gauss(centre, stdev(logs))) for _ in range(len(values) + more)]
+        found = ratio_over_rounds(drawn, [1.0] * len(drawn))
+        decided += comparative_verdict(found.interval, 0.02) != "INCONCLUSIVE"
+    assert decided / SWEEPS == pytest.approx(0.8, abs=0.07)
 
 
 def test_one_round_gives_no_interval_and_bad_figures_are_refused() -> None:

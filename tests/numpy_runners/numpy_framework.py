@@ -36,6 +36,9 @@ class TensorFlow:
 
         return {"numpy": np.__version__}
 
+    def visible_devices(self) -> list[dict[str, Any]]:
+        return []
+
     def seed(self, seed: int) -> None:
         """Nothing here draws."""
 

@@ -45,6 +45,7 @@ def noise() -> Images:
     return Images(images[:64], labels[:64], images[64:], labels[64:], cifar10.CLASS_NAMES, origin)
 
 
+@pytest.mark.verify
 def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:

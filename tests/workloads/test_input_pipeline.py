@@ -154,6 +154,7 @@ def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(co
     assert all(part.done() for batch in run._feed._batches for part in batch.parts)
 
 
+@pytest.mark.verify
 def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
     found = _run(with_room()).verify()
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}

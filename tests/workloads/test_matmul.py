@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.devices.datasheet import peak_table
 from dyno.devices.device import Device, PeakFigure
 from dyno.errors import InvalidSpec
 from dyno.frameworks.tensorflow import TensorFlow
@@ -94,6 +95,7 @@ def _one_column_zeroed(product: Any) -> Any:
     return product * (np.arange(product.shape[1]) != 17).astype(np.float32)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("make", [Once, Spoilt])
 @pytest.mark.parametrize("error", [1.02, 1.05, 1.06, _one_column_zeroed])
 def test_a_wrong_chain_of_a_hundred_products_does_not_pass_for_a_coarse_precision(
@@ -173,6 +175,11 @@ def test_rotating_operands_exceed_the_cache_until_there_would_be_too_many() -> N
         assert rotation(params, cache_bytes) * 2 * n * n * 4 >= 2 * cache_bytes
     assert rotation(_params(n=1, mode="dispatch"), cache_bytes) == 4096
     assert rotation(_params(n=8192, mode="dispatch"), cache_bytes) == 2
+
+
+def test_a_device_with_an_unknown_cache_is_taken_for_one_with_the_largest_that_is_known() -> None:
+    largest = max(row.figures.get("last_cache", 0.0) for row in peak_table())
+    assert rotation(_params(n=512, mode="dispatch"), None) * 2 * 512 * 512 * 4 >= 2 * largest
 
 
 def test_the_details_say_how_much_memory_one_execution_touches(context: Context) -> None:

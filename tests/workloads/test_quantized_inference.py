@@ -132,6 +132,7 @@ def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, co
     assert "not trained in this job" in details["data"]["note"]
 
 
+@pytest.mark.verify
 def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_evaluation(
     context: Context,
 ) -> None:
@@ -148,6 +149,18 @@ def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_ev
     assert found.figures.keys() == {"size_float32", "size_int8"}
     assert found.figures["size_int8"] < 0.3 * found.figures["size_float32"]
     assert "training" not in found.details
+
+
+def test_keras_models_are_compiled_in_the_phase_of_that_name(context: Context) -> None:
+    ready = context(run=1)
+    built = QUANTIZED.build(_params(engine="keras"), ready)
+    assert isinstance(built, QuantizedRun)
+    before = len(ready.framework.traced() or ())
+    built.compile()
+    compiled = len(ready.framework.traced() or ())
+    for case in built.cases:
+        case.execute(1)
+    assert len(ready.framework.traced() or ()) == compiled >= before + len(CASES)
 
 
 def test_the_photographs_network_is_quantised_whole_with_its_normalisation(context: Context) -> None:

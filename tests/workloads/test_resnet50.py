@@ -78,6 +78,7 @@ def test_version_1_is_the_default_and_version_1_5_counts_its_own_flop() -> None:
     assert flops(_params(version="v1.5", mode="inference")) == 2 * forward_flops(32, 10, "v1.5")
 
 
+@pytest.mark.verify
 def test_inference_with_version_1_5_is_checked_like_that_with_version_1(context: Context) -> None:
     found = _executed(context(), mode="inference", version="v1.5").verify()
     assert found.warnings == []
@@ -135,6 +136,7 @@ def test_inference_is_checked_against_keras_own_call(inference: Built) -> None:
     assert (inference.work, found.amounts) == (3.0, {"step": 3.0})
 
 
+@pytest.mark.verify
 def test_inference_with_another_job_s_weights_is_that_of_its_model(
     inference: Any, context: Context, tmp_path: Path
 ) -> None:

@@ -164,6 +164,7 @@ class ClassifierParams(ImageParams):
     """Params of trainings that can be tested after each epoch."""
 
     untimed: ClassVar[frozenset[str]] = ImageParams.untimed | {"target_accuracy"}
+    tests_accuracy: ClassVar[bool] = True
 
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Test each epoch, and report the time until the test accuracy is this high"

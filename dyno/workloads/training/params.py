@@ -57,6 +57,7 @@ class TrainingParams(Params):
 
     untimed: ClassVar[frozenset[str]] = _UNTIMED
     how: ClassVar[frozenset[str]] = frozenset({"jit_compile", "steps_per_execution"})
+    tests_accuracy: ClassVar[bool] = False  # whether results have the accuracy on a test set
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Total over all replicas")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -24,7 +24,9 @@ from dyno.runner.case_sampling import CaseSamples, TraceCounter, take_samples
 from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
 from dyno.runner.frame_writer import FrameWriter
 from dyno.workloads.contract import BuildContext
-from dyno.workloads.matmul import Chain, Dispatch, MatmulParams
+from dyno.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams
+from dyno.workloads.quantized_inference import convert_model
+from dyno.workloads.resnet50 import Inference
 from tests.waiting import eventually
 from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
 
@@ -93,6 +95,7 @@ def traced(framework: Framework) -> Framework:
     return framework
 
 
+@pytest.mark.verify
 def test_a_clock_that_stops_before_the_device_does_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
     built = chain(Unread)
     with in_the_background(traced):
@@ -158,6 +161,39 @@ def test_the_operations_of_products_are_counted_through_any_loop(
     built = Chain(params, work, context) if mode == "chain" else Dispatch(params, work, 2, context)
     built.compile()
     assert built.counted_flops() == work
+
+
+@pytest.mark.parametrize("kind", [Dispatch, IntegerDispatch])
+def test_no_compilation_of_a_dispatched_product_is_left_for_its_first_execution(
+    traced: Framework, kind: type[Dispatch]
+) -> None:
+    dtype = "int8" if kind is IntegerDispatch else "float32"
+    context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
+    params = MatmulParams.model_validate({"m": 35, "k": 37, "n": 39, "repeats": 3, "mode": "dispatch", "dtype": dtype})
+    built = kind(params, 1.0, 2, context)
+    built.compile()
+    before = len(traced.traced() or ())
+    built.execute(1)
+    assert [*(traced.traced() or ())][before:] == []
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_no_compilation_of_an_inference_is_left_for_its_first_execution(
+    traced: Framework, model_of: Callable[..., Any], replicas: int, served: bool
+) -> None:
+    if replicas > 1:
+        pytest.skip("it runs on one device")
+    context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
+    inputs, model = np.zeros((29 if served else 23, 4), np.float32), model_of(rate=0.1)
+    if served:
+        execute = convert_model(model, "keras", inputs, context)[1].timed(inputs)
+    else:
+        built = Inference(model, inputs, context)
+        built.compile()
+        execute = built.execute
+    before = len(traced.traced() or ())
+    execute(1)
+    assert [*(traced.traced() or ())][before:] == []
 
 
 @pytest.mark.parametrize("steps", [1, 3])

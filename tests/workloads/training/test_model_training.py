@@ -175,6 +175,7 @@ def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context:
     assert (training.wrong, [trial.wrong for trial in training.trials]) == (None, [3, 2, 1])
 
 
+@pytest.mark.verify
 def test_a_trial_equals_a_job_with_its_seed(context: Context) -> None:
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 128, "test_samples": 64}

@@ -25,11 +25,19 @@ def make_private(folder: Path) -> None:
 def unsafe_reason(folder: Path) -> str | None:
     """Why other users could change this user's files in the folder; None if they can't. Raises OSError."""
     status, user = folder.stat(), os.geteuid()
+    if (owner := _owner_of_foreign_link(folder)) is not None:
+        return f"it is a link that belongs to user {owner}"
     if status.st_uid not in (0, user):
         return f"it belongs to user {status.st_uid}, and this process runs as user {user}"
     if status.st_mode & stat.S_IWOTH:
         return "all users may write in it; run `chmod o-w` on it"
     return None
+
+
+def _owner_of_foreign_link(folder: Path) -> int | None:
+    """The user who owns `folder`, if it is a link and that is neither root nor this user."""
+    status = folder.lstat()
+    return status.st_uid if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()) else None
 
 
 def make_shared(folder: Path) -> None:
@@ -43,9 +51,9 @@ def make_shared(folder: Path) -> None:
         pass
     else:
         folder.chmod(0o1777)
-    link, status, users = folder.lstat(), folder.stat(), (0, os.geteuid())
-    if stat.S_ISLNK(link.st_mode) and link.st_uid not in users:
-        raise PermissionError(errno.EPERM, f"{folder} is a link that belongs to user {link.st_uid}", str(folder))
+    status, users = folder.stat(), (0, os.geteuid())
+    if (owner := _owner_of_foreign_link(folder)) is not None:
+        raise PermissionError(errno.EPERM, f"{folder} is a link that belongs to user {owner}", str(folder))
     if status.st_mode & stat.S_IWOTH:
         if not status.st_mode & stat.S_ISVTX:
             reason = f"all users may delete files of others in {folder}; run `chmod 1777 {folder}`"

@@ -34,7 +34,7 @@ def format_quantity(value: float | None, unit: str) -> str:
 
 
 def _without_exponent(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from dyno.workloads import registry
         (0.0, "s", "0 s"),
         (3e-12, "s", "3e-12 s"),
         (2404.4, "samples/s", "2,404 samples/s"),
+        (9999.7, "samples/s", "10,000 samples/s"),
         (1234567.8, "samples/s", "1,234,568 samples/s"),
         (25276514304, "B", "25.28 GB"),
         (0.9922, "1", "0.9922"),

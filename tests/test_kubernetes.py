@@ -147,6 +147,14 @@ def test_every_mount_has_a_volume_and_every_writable_folder_one(kind: str, name:
     assert writable == compose | {"/tmp"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_outbox_is_a_folder_of_its_own_in_its_volume(kind: str) -> None:
+    """Some provisioners let all users write in a volume's root folder, and a worker refuses such an outbox."""
+    container = container_of(kind, f"dyno-worker-{kind}")
+    [outbox] = [Path(each["value"]) for each in container["env"] if each["name"] == "DYNO_SPOOL_DIR"]
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} & set(map(str, outbox.parents))
+
+
 @pods
 def test_every_setting_exists(kind: str, name: str) -> None:
     names = {each["name"] for each in container_of(kind, name)["env"]}

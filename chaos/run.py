@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,12 +117,14 @@ async def _settle(rig: Rig, patience_s: float, begun_s: float) -> list[Violation
     return found
 
 
-async def _rest(rig: Rig, patience_s: float) -> tuple[int, list[Violation]]:
+async def _rest(
+    rig: Rig, patience_s: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[int, list[Violation]]:
     """Wait until no job waits or runs, for as long as jobs end: a slow machine needs more time, a lost job has no end.
 
     Returns the number of jobs that wait or run after `patience_s` without an end, and the devices leased at rest.
     """
-    least, since_s = math.inf, time.monotonic()
+    least, since_s = math.inf, clock()
     with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
         while True:
             with client.pipeline() as pipeline:
@@ -134,7 +136,7 @@ async def _rest(rig: Rig, patience_s: float) -> tuple[int, list[Violation]]:
             if not unfinished:
                 return 0, [Violation(ViolationKind.HELD, f"{device} is leased at rest") for device in leased]
             if unfinished < least:
-                least, since_s = unfinished, time.monotonic()
-            elif time.monotonic() - since_s > patience_s:
+                least, since_s = unfinished, clock()
+            elif clock() - since_s > patience_s:
                 return unfinished, []
             await asyncio.sleep(0.1)

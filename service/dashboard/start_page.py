@@ -46,8 +46,11 @@ class Row(NamedTuple):
 @router.get("/")
 @requires(READ, OWN)
 async def home(request: Request, state: StateDep, caller: CallerDep) -> Response:
-    """Devices, the queue, and the latest results. Open pages that load it again share it."""
-    if REFRESH not in request.headers:
+    """Devices, the queue, and the latest results. Open pages that load it again share it.
+
+    A query asks for a file, or stays in the page's links, so such a page isn't shared.
+    """
+    if REFRESH not in request.headers or request.url.query:
         return await _home(request, state, caller)
 
     async def body() -> bytes:

@@ -17,6 +17,7 @@ from tests.pages import posts_of, text_of
 from tests.waiting import eventually
 
 CORDON = "/fleet/cpu%3A0-1%40here"
+AGAIN = {"Accept": "text/html", "X-Dyno-Refresh": "1"}
 
 
 def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(
@@ -39,3 +40,12 @@ def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(
     assert posts_of(page) == [f"{CORDON}/uncordon"], "the cordon of a person"
     assert "ends with" not in text_of(page)
     http.post(f"{CORDON}/uncordon")
+
+
+def test_open_start_pages_share_nothing_that_a_query_asked_for(http: httpx.Client, offered: Device) -> None:
+    """`offered` is in a table, which the start page offers as a file."""
+    table = http.get("/?table=1.csv", headers=AGAIN)
+    assert table.headers["Content-Type"].startswith("text/csv")
+    page = http.get("/", headers=AGAIN)
+    assert offered.full_id in text_of(page)
+    assert page.text.startswith("<!doctype html>"), "each of many open pages gets this one"

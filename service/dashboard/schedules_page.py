@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from dyno.errors import InvalidSchedule, UnknownSchedule
 from dyno.models.job_schedule import JobSchedule, NewSchedule
-from dyno.store.schedules import StoredSchedule
-from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from dyno.store.schedules import Schedules, StoredSchedule
+from service.auth import OWN, READ, SUBMIT, Caller, CallerDep, requires
 from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
 from service.dependencies import StateDep
 from service.routes import schedules as schedule_routes
@@ -60,7 +60,7 @@ async def delete(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response
     return see_other("/schedules")
 
 
-async def _own(name: str, caller: CallerDep, saved: SchedulesDep) -> StoredSchedule:
+async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
     """Raises UnknownSchedule, also for a schedule of another key."""
     stored = await saved.read(caller.viewer.owner, name)
     if stored is None:

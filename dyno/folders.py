@@ -25,10 +25,20 @@ def make_private(folder: Path) -> None:
 def unsafe_reason(folder: Path) -> str | None:
     """Why other users could change this user's files in the folder; None if they can't. Raises OSError."""
     status, user = folder.stat(), os.geteuid()
+    if reason := _foreign_link(folder):
+        return reason
     if status.st_uid not in (0, user):
         return f"it belongs to user {status.st_uid}, and this process runs as user {user}"
     if status.st_mode & stat.S_IWOTH:
         return "all users may write in it; run `chmod o-w` on it"
+    return None
+
+
+def _foreign_link(folder: Path) -> str | None:
+    """Why this path may lead elsewhere later: it is a link of another user, who can change it. Else None."""
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+        return f"{folder} is a link that belongs to user {status.st_uid}"
     return None
 
 
@@ -43,9 +53,9 @@ def make_shared(folder: Path) -> None:
         pass
     else:
         folder.chmod(0o1777)
-    link, status, users = folder.lstat(), folder.stat(), (0, os.geteuid())
-    if stat.S_ISLNK(link.st_mode) and link.st_uid not in users:
-        raise PermissionError(errno.EPERM, f"{folder} is a link that belongs to user {link.st_uid}", str(folder))
+    status, users = folder.stat(), (0, os.geteuid())
+    if reason := _foreign_link(folder):
+        raise PermissionError(errno.EPERM, reason, str(folder))
     if status.st_mode & stat.S_IWOTH:
         if not status.st_mode & stat.S_ISVTX:
             reason = f"all users may delete files of others in {folder}; run `chmod 1777 {folder}`"

@@ -61,6 +61,19 @@ def test_a_private_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         folders.make_private(tmp_path)
 
 
+@as_root
+def test_a_private_folder_behind_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Its owner could lead to another folder of this user, at any time."""
+    folders.make_shared(tmp_path / "run")
+    (tmp_path / "other").mkdir(mode=0o700)
+    link = tmp_path / "run" / f"dyno-{os.geteuid()}"
+    link.symlink_to(tmp_path / "other")
+    assert folders.private_folder(tmp_path / "run") == link, "a link of this user is its own choice"
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    with pytest.raises(PermissionError, match=f"a link that belongs to user {NOBODY}"):
+        folders.private_folder(tmp_path / "run")
+
+
 def test_a_shared_folder_is_new_for_all_users_and_sticky(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

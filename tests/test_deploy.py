@@ -166,7 +166,9 @@ def test_secrets_of_the_environment_replace_those_in_the_files(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [None, "", " ", " begins", "ends\t"])
-def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(content: str | None, tmp_path: Path) -> None:
+def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(
+    content: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "worker").write_text("secret")
     if content is not None:
         (tmp_path / "api").write_text(content)

@@ -165,8 +165,10 @@ def test_secrets_of_the_environment_replace_those_in_the_files(tmp_path: Path) -
     assert "api/DYNO_WEBHOOK_SECRET" not in secrets_made(tmp_path)
 
 
-@pytest.mark.parametrize("content", [None, ""])
-def test_redis_does_not_start_open_if_a_password_is_missing(content: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, "", " ", " begins", "ends\t"])
+def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(
+    content: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "worker").write_text("secret")
     if content is not None:
         (tmp_path / "api").write_text(content)
@@ -177,6 +179,8 @@ def test_redis_does_not_start_open_if_a_password_is_missing(content: str | None,
     )
     assert done.returncode != 0
     assert "secret" not in done.stdout + done.stderr
+    if content:
+        assert "REDIS_API_PASSWORD begins or ends with a space" in done.stderr
 
 
 @pytest.mark.parametrize(("service", "role"), [("api", "api"), *((worker, "worker") for worker in WORKERS)])

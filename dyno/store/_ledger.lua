@@ -84,17 +84,19 @@ local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- A value of another type in the place of a stream is replaced: it would keep jobs from ending.
-local function add_entry(stream, kept, fields)
-  local added = redis.pcall('XADD', stream, 'MAXLEN', '~', kept, '*', unpack(fields))
-  if type(added) == 'table' and added.err then
-    if not string.find(added.err, 'WRONGTYPE', 1, true) then
-      error(added)
-    end
-    redis.call('DEL', stream)
-    redis.call('XADD', stream, '*', unpack(fields))
-    count(1, 'repaired', 'stream')
+-- Calls a command that writes to an index, a stream or another key of many writes. A value of another type in its place
+-- is replaced: the error would leave a job between two states.
+local function update(command, name, ...)
+  local reply = redis.pcall(command, name, ...)
+  if type(reply) ~= 'table' or not reply.err then
+    return reply
   end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then
+    error(reply)
+  end
+  redis.call('DEL', name)
+  count(1, 'repaired', command == 'XADD' and 'stream' or 'index')
+  return redis.call(command, name, ...)
 end
 
 -- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
@@ -106,8 +108,8 @@ local function append_event(id, event, status, version, owner, detail, more)
       fields[#fields + 1] = text
     end
   end
-  add_entry(key('job', id, 'events'), JOB_EVENTS_KEPT, fields)
-  add_entry(key('events'), ALL_EVENTS_KEPT, fields)
+  update('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
+  update('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
 local function fields_of(entry)
@@ -231,7 +233,7 @@ end
 
 local function index_labels(id, created_ms, digests)
   for _, digest in ipairs(digests) do
-    redis.call('ZADD', key('jobs', 'label', digest), created_ms, id)
+    update('ZADD', key('jobs', 'label', digest), created_ms, id)
   end
 end
 
@@ -255,7 +257,7 @@ local function expire_record(id, status)
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
   local member = expiring_member(id, status, record[2], record[3], label_digests(record[4]))
-  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
+  update('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
   return record[2]
 end
 
@@ -282,12 +284,12 @@ end
 -- delivery is lost, and before expire_record, so that the delivery expires with the job.
 local function note_delivery(id, status, url, owner)
   local fields = { 'status', 'pending', 'type', 'job.' .. status, 'url', url, 'tried', 0, 'attempts', 0, 'created_at', NOW_S }
-  redis.call('HSET', key('job', id, 'webhook'), unpack(fields))
-  redis.call('ZADD', key('jobs', 'webhooks'), integer(NOW_MS), id)
-  redis.call('ZADD', key('jobs', 'webhooks', 'due'), integer(NOW_MS), id)
+  update('HSET', key('job', id, 'webhook'), unpack(fields))
+  update('ZADD', key('jobs', 'webhooks'), integer(NOW_MS), id)
+  update('ZADD', key('jobs', 'webhooks', 'due'), integer(NOW_MS), id)
   if owner then
     redis.call('HSET', key('job', id, 'webhook'), 'owner', owner)
-    redis.call('ZADD', key('jobs', 'webhooks', 'owner', owner), integer(NOW_MS), id)
+    update('ZADD', key('jobs', 'webhooks', 'owner', owner), integer(NOW_MS), id)
   end
 end
 
@@ -302,13 +304,13 @@ end
 -- Updates the figures that the limits of an API key apply to: its queued jobs, and its device time today.
 local function note_for_owner(owner, id, before, after, started_at)
   if after == 'queued' then
-    redis.call('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
+    update('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
   elseif before == 'queued' then
-    redis.call('ZREM', key('jobs', 'queued', owner), id)
+    update('ZREM', key('jobs', 'queued', owner), id)
   end
   if before == 'running' and started_at then
     local spent, took_ms = key('spent', owner, today()), NOW_MS - tonumber(started_at) * 1000
-    redis.call('HINCRBY', spent, 'device_ms', integer(math.max(0, took_ms)))
+    update('HINCRBY', spent, 'device_ms', integer(math.max(0, took_ms)))
     redis.call('PEXPIRE', spent, 2 * DAY_MS)
   end
 end
@@ -336,9 +338,9 @@ local function change(id, event, before, fields, detail, more)
     record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook')
   end
   if before ~= after then
-    redis.call('ZADD', key('jobs', 'status', after), record[1], id)
+    update('ZADD', key('jobs', 'status', after), record[1], id)
     if before then
-      redis.call('ZREM', key('jobs', 'status', before), id)
+      update('ZREM', key('jobs', 'status', before), id)
     end
     if record[2] then
       note_for_owner(record[2], id, before, after, record[3])
@@ -408,13 +410,13 @@ local function join_class(id, queue, score, class, answers)
   if all ~= known then
     redis.call('HSET', classes, class, all)
   end
-  redis.call('ZADD', key('class', queue, class), score, id)
+  update('ZADD', key('class', queue, class), score, id)
   return all
 end
 
 local function leave_class(id, queue, class)
   local jobs = key('class', queue, class)
-  redis.call('ZREM', jobs, id)
+  update('ZREM', jobs, id)
   if redis.call('EXISTS', jobs) == 0 then
     redis.call('HDEL', key('classes', queue), class)
   end
@@ -462,7 +464,7 @@ end
 -- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
 -- `class` and `answers` as for join_class
 local function enqueue(id, queue, score, class, answers)
-  redis.call('ZADD', key('queue', queue), score, id)
+  update('ZADD', key('queue', queue), score, id)
   redis.call('SADD', key('queues'), queue)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
@@ -478,7 +480,7 @@ end
 local function dequeue(id, queue, class)
   class = class or class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')))
   leave_class(id, queue, class)
-  redis.call('ZREM', key('queue', queue), id)
+  update('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
     redis.call('SREM', key('resting'), queue)
@@ -507,7 +509,7 @@ end
 
 local function take_lease(device, id, token, worker, lease_ms)
   local expires_ms = integer(NOW_MS + tonumber(lease_ms))
-  redis.call('ZADD', key('leases'), expires_ms, device)
+  update('ZADD', key('leases'), expires_ms, device)
   redis.call(
     'HSET', key('lease', device),
     'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms, 'length_ms', lease_ms
@@ -517,7 +519,7 @@ end
 local function drop_lease(device, token)
   if redis.call('HGET', key('lease', device), 'token') == token then
     redis.call('DEL', key('lease', device))
-    redis.call('ZREM', key('leases'), device)
+    update('ZREM', key('leases'), device)
   end
 end
 

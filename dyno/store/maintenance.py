@@ -107,6 +107,7 @@ REPAIRS = (
     "wrong_status",  # the index of a status had the job, and its record another status
     "status_not_listed",  # the index of its status lacked the job
     "stream",  # a value of another type was in the place of a stream of events
+    "index",  # a value of another type was in the place of an index, a webhook's delivery or an owner's device time
     "failed",  # the record is damaged; the log says how
 )
 _AUDITED_AT_ONCE = 200  # running jobs, queued jobs, and jobs of any status: about 1 ms of Redis

@@ -25,7 +25,7 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "a cancel counts twice": (Script.CANCEL, "or record[3] then", "then"),
     "a key makes a second job": (Script.SUBMIT, "if earlier[1] then", "if false then"),
     "it learns from what didn't succeed": (Script.FINISH, "if event == 'succeed' then", "if true then"),
-    "an end leaves its index": (Script.FINISH, "redis.call('ZREM', key('jobs', 'status', before), id)", ""),
+    "an end leaves its index": (Script.FINISH, "update('ZREM', key('jobs', 'status', before), id)", ""),
     "an end is told to no webhook": (Script.FINISH, "note_delivery(id, after, record[4], record[2])", ""),
     "an end is told twice": (
         Script.FINISH,

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from chaos.checks import state_violations
+from chaos.snapshot import read
+from dyno.models.api_key import Viewer
 from dyno.models.job import Progress, Status, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -15,6 +18,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import REPAIRS, Maintenance, Repair, audit_indexes, expire_leases
 from dyno.store.redis import Keys, async_client, sync_client
+from tests.results import a_result
 from tests.store.contents import contents
 from tests.waiting import eventually
 
@@ -165,6 +169,80 @@ async def test_a_value_of_another_type_in_the_place_of_a_jobs_events_does_not_ke
     assert leases.finish(claim(), "succeed")
     assert [fields["event"] for _, fields in client.xrange(keys.job_events(job_id))] == ["expire", "claim", "succeed"]
     assert client.hget(keys.counts, "repaired stream") == "1"
+
+
+OWNER = "key_aaaaaaaaaaaaaaaa"
+ENDS = ["jobs:webhooks", "jobs:webhooks:due", f"jobs:webhooks:owner:{OWNER}", "expiring", "job:{job}:webhook"]
+MOVES = {
+    "claim": ["jobs:status:queued", "jobs:status:running", f"jobs:queued:{OWNER}", "leases"],
+    "expire": [
+        *("jobs:status:running", "jobs:status:queued", f"jobs:queued:{OWNER}", f"spent:{OWNER}:{{today}}"),
+        *("queue:cpu", "class:cpu:{class}"),
+    ],
+    "succeed": ["jobs:status:running", "jobs:status:succeeded", f"spent:{OWNER}:{{today}}", *ENDS],
+    "cancel": ["jobs:status:queued", "jobs:status:canceled", f"jobs:queued:{OWNER}", *ENDS],
+}
+
+
+@pytest.mark.parametrize(("move", "name"), [(move, name) for move, names in MOVES.items() for name in names])
+async def test_a_value_of_another_type_in_the_place_of_an_index_leaves_no_job_half_moved(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    run_out: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    trusting: Settings,
+    move: str,
+    name: str,
+) -> None:
+    mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
+    job_id = (await mine.submit(a_spec(webhook="https://hooks.example.org/x"))).job.id
+    [of_class] = client.hkeys(f"{keys.namespace}:classes:cpu")
+    if move in ("expire", "succeed"):
+        attempt = claim()
+    if move == "expire":
+        run_out()
+    today = client.time()[0] // 86400
+    damaged = f"{keys.namespace}:{name.format(**{'job': job_id, 'today': today, 'class': of_class})}"
+    client.delete(damaged)
+    client.set(damaged, "neither a sorted set nor a hash")
+    if move == "claim":
+        assert claim().job_id == job_id
+    elif move == "expire":
+        assert expire_leases(client, trusting) == [job_id]
+    elif move == "succeed":
+        assert leases.finish(attempt, "succeed", result=a_result(job_id), samples=[])
+    else:
+        await mine.cancel(job_id)
+    audited = [violation.what for violation in state_violations(read(client, keys))]
+    assert [what for what in audited if not what.startswith("the audit had to repair 1 times: index")] == []
+    assert client.xrevrange(keys.job_events(job_id), count=1)[0][1]["event"] == move
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("jobs", "jobs:workload:matmul", f"jobs:owner:{OWNER}", "jobs:label:{label}"),
+        *("queue:cpu", "class:cpu:{class}"),
+    ],
+)
+async def test_a_value_of_another_type_in_the_place_of_an_index_keeps_no_job_from_being_queued(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, name: str
+) -> None:
+    mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
+    await mine.submit(a_spec(labels={"a": "b"}))
+    [of_class] = client.hkeys(f"{keys.namespace}:classes:cpu")
+    [label] = [key.rpartition(":")[2] for key in client.scan_iter(keys.jobs_with_label("*"))]
+    damaged = f"{keys.namespace}:{name.format(**{'label': label, 'class': of_class})}"
+    for key in client.scan_iter(f"{keys.namespace}:*"):
+        client.delete(key)
+    client.set(damaged, "no sorted set")
+    job_id = (await mine.submit(a_spec(labels={"a": "b"}))).job.id
+    audited = [violation.what for violation in state_violations(read(client, keys))]
+    assert audited == ["the audit had to repair 1 times: index"]
+    assert claim().job_id == job_id
 
 
 async def test_a_heartbeat_that_lacks_a_right_leaves_the_events_alone(

@@ -142,6 +142,18 @@ def test_event_streams_end_when_their_key_is_revoked(path: str, caller: Callable
         assert ends(pieces)
 
 
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events", "/v1/jobs/{}/logs?follow=true"])
+def test_streams_end_when_their_key_expires(
+    path: str, caller: Callable[..., Caller], client: redis.Redis, settings: Settings
+) -> None:
+    who = caller()
+    job_id = who.http.post("/v1/jobs", json=BODY).json()["id"]
+    with who.http.stream("GET", path.format(job_id)) as answer:
+        assert answer.status_code == httpx.codes.OK
+        client.hset(Keys(settings.namespace).api_key(who.id), "expires_at", "1700000000.000000")
+        assert ends(answer.iter_bytes())
+
+
 def test_a_log_stream_ends_when_its_key_is_revoked(claimed: Claimed, caller: Callable[..., Caller]) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "0\n"))

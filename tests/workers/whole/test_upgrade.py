@@ -1,4 +1,7 @@
-"""API and workers are replaced one by one, by a newer version and by an older one, while jobs run and wait."""
+"""API and workers are replaced one by one, by a newer version and by an older one, while jobs run and wait.
+
+Redis has the users of the newer version, as after the first step of "Upgrading" in docs/operations.md.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.cores import HERE, THERE, two_cores
+from tests.store.test_rights import rules
 from tests.waiting import eventually
 from tests.workers.whole.looking import environment_of
 
@@ -51,8 +55,9 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Fleet:
     """An API and two workers, each of one of two versions."""
 
-    def __init__(self, settings: Settings) -> None:
-        port = free_port()
+    def __init__(self, settings: Settings, users: Mapping[str, str]) -> None:
+        """`users`: the URL of Redis for the API and for workers."""
+        port, self._users = free_port(), users
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
         self._env = (
             os.environ | environment_of(settings) | {"DYNO_PORT": str(port), "DYNO_API_URL": str(self.http.base_url)}
@@ -63,6 +68,7 @@ class Fleet:
         """Start `part`, "api" or a device, and wait until it is ready."""
         arguments = ["service"] if part == "api" else ["workers", "--device", part, "--name", part]
         env = self._env | {"PYTHONPATH": f"{code}{os.pathsep}{code / 'tests' / 'numpy_runners'}"}
+        env["DYNO_REDIS_URL"] = self._users["api" if part == "api" else "worker"]
         process = subprocess.Popen([sys.executable, "-P", "-m", *arguments], env=env, cwd=code)
         self._parts[part] = process
         eventually(lambda: process.poll() is not None or self._is_ready(part), what=f"{part} of {code} is ready")
@@ -103,9 +109,21 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
+def users(client: redis.Redis, settings: Settings) -> Iterator[dict[str, str]]:
+    """The URL of Redis for each role, whose user has the rights of users.acl."""
+    names = {role: f"{settings.namespace}-{role}" for role in ("api", "worker")}
+    for role, name in names.items():
+        own = [rule.replace("~dyno:", f"~{settings.namespace}:") for rule in rules(role) if rule != "+client|setinfo"]
+        client.execute_command("ACL", "SETUSER", name, "reset", "on", "nopass", *own)
+    yield {role: str(settings.redis_url).replace("unix://", f"unix://{name}:any@") for role, name in names.items()}
+    for name in names.values():
+        client.execute_command("ACL", "DELUSER", name)
+
+
+@pytest.fixture
+def fleet(settings: Settings, users: Mapping[str, str], tmp_path: Path) -> Iterator[Fleet]:
     changes = {"lease_s": 5.0, "heartbeat_s": 0.5, "reap_every_s": 0.5, "shutdown_s": 1.0}
-    fleet = Fleet(settings.model_copy(update=changes | {"artifact_dir": tmp_path / "artifacts"}))
+    fleet = Fleet(settings.model_copy(update=changes | {"artifact_dir": tmp_path / "artifacts"}), users)
     yield fleet
     fleet.close()
 
@@ -140,6 +158,7 @@ def test_a_fleet_replaced_part_by_part_ends_each_job_once(
     assert [events[-1] for events in found] == ["succeed"] * len(ids)
     assert {sum(event in DONE for event in events) for events in found} == {1}
     assert found[0] == ["submit", "claim", "requeue", "claim", "succeed"], "the older worker handed it back"
+    assert {each["object"] for each in client.acl_log()} <= {"config|get"}, "older workers may not read appendfsync"
     if way == "roll-back":  # the older API can't read results that the newer version stored
         fleet.replace("api", before)
     for job_id in ids:

@@ -43,8 +43,9 @@ class RunTimes(NamedTuple):
 class JobProgress:
     """Progress over all runs. `plan`: expected times of each run, in order; only their ratios matter.
 
-    The fraction is that of the planned time, and never falls. `likely_s`: the duration of the whole job, by earlier
-    jobs; None if unknown. The remaining time moves from there to what the job's own steps and runs tell.
+    The fraction is that of the planned time. It falls only if the plan grows: if a baseline requires more runs.
+    `likely_s`: the duration of the whole job, by earlier jobs; None if unknown. The remaining time moves from there to
+    what the job's own steps and runs tell.
     """
 
     def __init__(self, plan: Sequence[RunTimes], likely_s: float | None = None) -> None:
@@ -56,7 +57,7 @@ class JobProgress:
         self._training_s = self._training_ends_s = 0.0  # of the current run, by its steps so far; 0 if unknown
 
     def replan(self, plan: Sequence[RunTimes]) -> None:
-        """Replace the plan by a shorter or equal one, which begins alike."""
+        """Replace the plan by one that begins alike."""
         self._plan = plan
 
     def run_ended(self, elapsed_s: float, training_s: float = 0.0, first_only_s: float = 0.0) -> None:

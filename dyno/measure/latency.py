@@ -5,7 +5,9 @@ Closed: one caller, whose next call begins when it has read the answer to the la
 the time of arrival, not from the time at which the call could begin: else a slow call would hide the wait of those
 behind it ("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
 
-A percentile's interval is that of its order statistics, which assumes no distribution. It describes one run.
+A percentile's interval is that of its order statistics, which assumes no distribution. It describes one run. The
+99th percentile needs 100 calls, so that one call lies beyond it on average: of fewer it would be the longest call,
+which is longer the more calls there are.
 """
 
 import math
@@ -55,8 +57,9 @@ class Calls:
     services_s: Sequence[float]
 
     @property
-    def mean_service_s(self) -> float:
-        return math.fsum(self.services_s) / len(self.services_s)
+    def mean_service_s(self) -> float | None:
+        """None without calls."""
+        return math.fsum(self.services_s) / len(self.services_s) if self.services_s else None
 
 
 def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> Calls:
@@ -71,11 +74,13 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Calls that arrive in `most_s`, at least one. No call begins after twice that time: the device can't keep up."""
+    """Calls that arrive in `most_s`, perhaps none. No call but the first begins after twice that time: the device can't
+    keep up.
+    """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()
     arrives_s = began_s + arrivals.expovariate(rate_per_s)
-    while not latencies_s or (len(latencies_s) < MOST_CALLS and arrives_s < began_s + most_s):
+    while len(latencies_s) < MOST_CALLS and arrives_s < began_s + most_s:
         _wait_until(arrives_s, clock)
         begins_s = clock.now_s()
         if latencies_s and begins_s > began_s + 2 * most_s:
@@ -123,6 +128,7 @@ def measure_calls(
         for _ in range(_FIRST_CALLS):
             execute(1)
         closed = closed_loop(execute, clock, most_s)
+        assert closed.mean_service_s is not None, "a closed loop makes a call"
         rate = rate_per_s or known_rates_per_s.get(case) or _UTILISATION / closed.mean_service_s
         assert isinstance(rate, float | int)
         report()
@@ -131,7 +137,7 @@ def measure_calls(
         found.details[case or "all"] = _details(closed, opened, rate)
         for name in {case, ""} if place == 0 else {case}:
             found.quantiles |= _quantiles("closed", name, closed, None)
-            found.quantiles |= _quantiles("open", name, opened, _unsteady(opened, rate))
+            found.quantiles |= _quantiles("open", name, opened, _unsteady(opened, rate, most_s))
     return found
 
 
@@ -140,7 +146,12 @@ def metric_name(loop: Loop, percentile: str, case: str = "") -> str:
 
 
 def _quantiles(loop: Loop, case: str, calls: Calls, unknown: str | None) -> dict[str, CallQuantile]:
-    return {metric_name(loop, name, case): _quantile(calls, share, unknown) for name, share in PERCENTILES.items()}
+    count, found = len(calls.latencies_s), {}
+    for name, share in PERCENTILES.items():
+        least = round(1 / (1 - share))
+        few = None if count >= least else f"{name} needs {least} calls in the loop, and there were {count}"
+        found[metric_name(loop, name, case)] = _quantile(calls, share, unknown or few)
+    return found
 
 
 def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
@@ -151,8 +162,10 @@ def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
     return CallQuantile(value=found.value, low=found.low, high=found.high, calls=count, reason=found.reason)
 
 
-def _unsteady(calls: Calls, rate_per_s: float) -> str | None:
+def _unsteady(calls: Calls, rate_per_s: float, most_s: float) -> str | None:
     """Why the open loop has no percentiles: if calls arrive faster than they are served, the line only grows."""
+    if calls.mean_service_s is None:
+        return f"no call arrived in {most_s:g} s at {rate_per_s:.4g} calls a second"
     served_per_s = 1 / calls.mean_service_s
     if rate_per_s < served_per_s:
         return None
@@ -164,5 +177,5 @@ def _details(closed: Calls, opened: Calls, rate_per_s: float) -> dict[str, JsonV
         "closed_calls": len(closed.latencies_s),
         "open_calls": len(opened.latencies_s),
         "open_rate_per_s": rate_per_s,
-        "open_utilisation": rate_per_s * opened.mean_service_s,
+        "open_utilisation": None if opened.mean_service_s is None else rate_per_s * opened.mean_service_s,
     }

@@ -359,9 +359,11 @@ _ROWS = (
         {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
         {measure.result_checks.DIVERGED}, or the last of several epochs is more than 5 % above that first loss. The
         first loss counts if the first call makes one step on a batch of at least
-        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. In `input_pipeline`,
-        the fed and the resident steps count. Also raised for a validation loss that isn't finite, as in a deep network
-        whose batch normalisation has seen few batches.""",
+        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. Otherwise Dyno takes
+        the loss of a model with new weights on at least as many samples, and raises if a mean loss is
+        {measure.result_checks.DOUBLED} times that. In `input_pipeline`, the fed and the resident steps count. Also
+        raised for a validation loss that isn't finite, as in a deep network whose batch normalisation has seen few
+        batches.""",
         do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
     ),
     WarningCode(

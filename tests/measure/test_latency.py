@@ -55,7 +55,7 @@ def test_a_loop_is_bounded_by_its_calls_and_its_time_and_makes_one_call_at_least
     assert len(closed_loop(Server(lambda call: 1e-5).execute, Server(lambda call: 0.0)).latencies_s) == MOST_CALLS
     slow = Server(lambda call: 30.0)
     assert len(closed_loop(slow.execute, slow).latencies_s) == 1
-    assert len(open_loop(slow.execute, 10.0, 1, slow).latencies_s) == 1
+    assert len(open_loop(slow.execute, 10.0, 1, slow).latencies_s) == 1  # that began before the time was up
     fast = Server(lambda call: 1e-5)
     assert len(open_loop(fast.execute, 5000.0, 1, fast).latencies_s) == MOST_CALLS
 
@@ -108,6 +108,25 @@ def test_calls_that_arrive_faster_than_they_are_served_have_no_latency() -> None
     assert "150 calls a second arrive" in reason
     assert {found.quantiles[metric_name("open", name)].value for name in ("p50", "p90", "p99")} == {None}
     assert found.quantiles[metric_name("closed", "p50")].value == pytest.approx(0.01, rel=0.01)
+
+
+def test_calls_too_rare_to_arrive_within_the_loop_are_not_waited_for() -> None:
+    server = Server(lambda call: 0.01)
+    found = readings(server, 1e-6)
+    assert server.time_s - 100.0 < 5.0
+    p50 = found.quantiles[metric_name("open", "p50")]
+    assert (p50.value, p50.calls, p50.reason) == (None, 0, "no call arrived in 2 s at 1e-06 calls a second")
+    assert found.details["all"]["open_utilisation"] is None  # type: ignore[index, call-overload]
+
+
+def test_a_percentile_that_no_call_lies_beyond_on_average_is_unknown() -> None:
+    found = readings(Server(lambda call: 0.021))  # 96 calls one by one
+    p90, p99 = (found.quantiles[metric_name("closed", name)] for name in ("p90", "p99"))
+    assert (p90.value, p90.calls) == (pytest.approx(0.021, rel=0.01), 96)
+    assert (p99.value, p99.reason) == (None, "p99 needs 100 calls in the loop, and there were 96")
+    assert readings(Server(lambda call: 0.01)).quantiles[metric_name("closed", "p99")].value is not None
+    single = readings(Server(lambda call: 3.0)).quantiles[metric_name("closed", "p50")]
+    assert single.reason == "p50 needs 2 calls in the loop, and there were 1"
 
 
 def test_the_first_case_is_also_the_run_s_own() -> None:

@@ -26,9 +26,9 @@ from pydantic import JsonValue
 
 from dyno.errors import RunFailed
 from dyno.frameworks.interface import Dataset, JitCompile, Trainer, full_batch
-from dyno.measure import statistics
+from dyno.measure import result_checks, statistics
 from dyno.measure.host_noise import HostNoise
-from dyno.models.result import DataOrigin, Epoch, Training, Trial
+from dyno.models.result import DataOrigin, Epoch, ResultWarning, Training, Trial
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training import checkpoints, evaluation, plots, workload
 from dyno.workloads.training.epochs import Callbacks, Epochs, finite, watch_cores
@@ -285,6 +285,7 @@ class ModelTraining:
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
         self._params, self._context = params, context
+        self._new_model = plan.make
         self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
         full_batch(params.batch_size, len(self._plan.train), context.replicas)  # fail before measuring
@@ -352,10 +353,16 @@ class ModelTraining:
         asked_in = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
         found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
+        of_losses, unchecked = self._losses.warnings(), dict(found.unchecked)
+        if self._training is not None and self._losses.start is None and not (of_losses or self._rising):
+            try:
+                of_losses = self._against_new_weights(self._training)
+            except Exception as error:  # noqa: BLE001 - a failed check must not lose the measurement
+                unchecked["LOSS_RISING"] = f"the loss of new weights isn't known: {type(error).__name__}: {error}"[:500]
         return Verification(
-            warnings=[*self._losses.warnings(), *found.warnings],
+            warnings=[*of_losses, *found.warnings],
             verified=frozenset(found.verified),
-            unchecked=found.unchecked,
+            unchecked=unchecked,
             precision=found.precision,
             details={**self.details(), **found.details},
             amounts={
@@ -368,6 +375,30 @@ class ModelTraining:
             tuned=self._jit.tuned | found.tuned,
             params=self._ran(),
         )
+
+    @property
+    def _rising(self) -> bool:
+        """Whether the training's own losses show that it rose."""
+        return self._training is not None and result_checks.loss_rising(self._training) is not None
+
+    def _against_new_weights(self, training: Training) -> list[ResultWarning]:
+        """LOSS_RISING, if a loss is far above that of a model with new weights, which learns nothing."""
+        highest = [epoch.loss for epoch in training.epochs] + [trial.highest_loss or 0.0 for trial in training.trials]
+        start = self._loss_of_new_weights()
+        raised = result_checks.loss_diverged(start, max(*highest, self._losses.highest))
+        return [] if raised is None else [raised]
+
+    def _loss_of_new_weights(self) -> float:
+        """The mean over a few batches of the job's size, so that it needs no more memory than the job's steps."""
+        framework, size = self._context.framework, self._trainer.batch_size
+        each = self._trainer.steps_per_execution
+        steps = each * math.ceil(result_checks.LEAST_STARTING / (size * each))
+        self._context.report("verify", 0, steps, "steps")
+        with framework.scope():
+            model = self._new_model(False)
+        model.optimizer.learning_rate = 0.0
+        samples = _few(self._plan.train, steps * size)
+        return framework.trainer(model, samples, size, self._context.seed, each).steps(steps)
 
     def _ran(self) -> dict[str, JsonValue]:
         """The params that were left open, as they ran."""

@@ -86,8 +86,12 @@ class StepLosses:
         """LOSS_NONFINITE, or else LOSS_RISING, if the steps diverged."""
         if (raised := result_checks.loss_nonfinite(self._nonfinite)) is not None:
             return [raised]
-        known = self._highest if math.isfinite(self._highest) else 0.0
-        return [each for each in (result_checks.loss_diverged(self.start, known),) if each is not None]
+        return [each for each in (result_checks.loss_diverged(self.start, self.highest),) if each is not None]
+
+    @property
+    def highest(self) -> float:
+        """The highest loss that was finite; 0 without any."""
+        return self._highest if math.isfinite(self._highest) else 0.0
 
 
 def fingerprints(model: Any) -> list[bytes]:

@@ -18,7 +18,7 @@ from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure import result_checks
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext
+from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.training.evaluation import evaluate
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import TrainingParams
@@ -389,6 +389,51 @@ def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_sta
     second.compile()
     second.execute(1)
     assert second.complete(0.0, 0.0).start_loss is None
+
+
+def _verified(context: BuildContext, learning_rate: float, **params: Any) -> Verification:
+    training = _diverging(context, learning_rate, **params)
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.0, 0.0)
+    assert found.start_loss is None
+    assert result_checks.loss_rising(found) is None
+    return training.verify()
+
+
+@pytest.mark.parametrize("how", [{"batch_size": 16}, {"batch_size": 1, "trials": 2}, {"steps_per_execution": 2}])
+@pytest.mark.provokes("LOSS_RISING")
+@pytest.mark.silent("LOSS_RISING")
+def test_a_training_whose_first_step_does_not_tell_is_held_against_new_weights(
+    context: Context, how: dict[str, Any]
+) -> None:
+    assert _verified(context(), 1e-6, **how).warnings == []
+    [raised] = _verified(context(), 10.0, **how).warnings
+    assert raised.code == "LOSS_RISING"
+    assert raised.evidence["start"] == pytest.approx(1.5, abs=0.7)
+
+
+def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context: Context, tmp_path: Path) -> None:
+    first = replace(context(), artifacts=tmp_path)
+    _verified(first, 1e-6, batch_size=16)
+    further = replace(context(), weights=tmp_path / "model.weights.h5")
+    assert _verified(further, 1e-6).warnings == []
+    assert [each.code for each in _verified(further, 10.0).warnings] == ["LOSS_RISING"]
+
+
+def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context: Context) -> None:
+    training = _diverging(context(), 1e-6, batch_size=16)
+    training.compile()
+    training.execute(1)
+    training.complete(0.0, 0.0)
+
+    def broken(jit_compile: JitCompile) -> Any:
+        raise MemoryError("no room")
+
+    training._new_model = broken
+    found = training.verify()
+    assert found.warnings == []
+    assert found.unchecked["LOSS_RISING"] == "the loss of new weights isn't known: MemoryError: no room"
 
 
 def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(context: Context) -> None:

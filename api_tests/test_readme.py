@@ -22,6 +22,8 @@ BLOCKS = [block for page in GUIDES for block in blocks(page)]
 FIRST_KEY = "api_tests/test_keys.py::test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once"
 OWN_WORKLOAD = "api_tests/test_own_workloads.py::test_the_workload_of_the_page_runs_verified_like_any_other"
 TWO_VERSIONS = "api_tests/test_own_workloads.py::test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower"
+SHELL_GATE = "api_tests/test_readme.py::test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job"
+GATE_IN_TURNS = "api_tests/test_readme.py::test_the_gate_in_turns_of_ci_md_fails_a_slower_change"
 CLIENT = "api_tests/test_clients.py::test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands"
 BACKUP = "tests/workers/whole/test_backup.py::test_a_backup_has_every_accepted_job_with_its_result_and_files"
 
@@ -57,6 +59,8 @@ TESTED_ELSEWHERE = {
 # The beginning of a block's first line -> the test that reads the block from its page, and runs or checks all of it.
 READ_FROM_THE_PAGE = {
     """echo '{"workload": "my_code", "params": {"version": "main"}""": TWO_VERSIONS,
+    "CODE=0\n.venv/bin/dyno run $GATED": SHELL_GATE,
+    """printf '{"workload": "matmul", "params": {"n": 512""": GATE_IN_TURNS,
     'mkdir -p "$BACKUP/artifacts"': BACKUP,
     'mkdir -p "$REDIS_DIR/appendonlydir" "$ARTIFACTS"': BACKUP,
     'for folder in "$ARTIFACTS"/job_*; do': BACKUP,
@@ -130,6 +134,7 @@ def is_untested(block: Block) -> bool:
 
 
 FOR_CALLERS = [block for block in BLOCKS if not is_tested_elsewhere(block) and not is_untested(block)]
+CI_BLOCKS = [block for block in BLOCKS if block.section.page.name == "ci.md"]
 RUN_HERE = [page for page in GUIDES if any(block.section.page == page for block in FOR_CALLERS)]
 LOOPS = [
     line for block in FOR_CALLERS for line in block.text.splitlines() if re.match(r"(while|until) .*/v1/jobs/", line)
@@ -243,6 +248,46 @@ def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(
         result = json.loads((tmp_path / "result.json").read_text())
         assert (result.get("baseline") is None) == (commit == "abc"), result
     assert http.delete("/v1/baselines/main").status_code == 204
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(
+    ("n", "codes"), [("512", {0, 5}), ("16", {5})], ids=["the same code, slower by chance", "far slower code"]
+)
+def test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job(
+    http: httpx.Client, url: str, tools: str, tmp_path: Path, n: str, codes: set[int]
+) -> None:
+    save, gate = [block.text for block in CI_BLOCKS if "GATED" in block.text]
+    changed = f'GATED="${{GATED/--n 512/--n {n}}}"\n'
+    done = _bash(save + changed + gate, url, tools, tmp_path)
+    assert done.returncode in codes, done.stdout + done.stderr
+    assert ("slower than main allows" in done.stdout) == (done.returncode == 5)
+    assert http.delete("/v1/baselines/main").status_code == 204
+    done = _bash('GATED="matmul --n 16"\n' + gate, url, tools, tmp_path)
+    assert done.returncode == 3, done.stdout + done.stderr
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(
+    ("n", "codes"), [("512", {0, 5}), ("16", {5})], ids=["the same code, slower by chance", "far slower code"]
+)
+def test_the_gate_in_turns_of_ci_md_fails_a_slower_change(
+    url: str, tools: str, tmp_path: Path, n: str, codes: set[int]
+) -> None:
+    [gate] = [block.text for block in CI_BLOCKS if reader(block) == GATE_IN_TURNS]
+    copied = "cp main.json change.json\n"
+    assert copied in gate
+    done = _bash(gate.replace(copied, f"sed 's/512/{n}/' main.json > change.json\n"), url, tools, tmp_path)
+    assert done.returncode in codes, done.stdout + done.stderr
+    assert ("the change is slower" in done.stdout) == (done.returncode == 5)
+
+
+def _bash(script: str, url: str, tools: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a step of CI runs: bash ends at the first command that fails."""
+    script = script.replace(".venv/bin/dyno", str(BIN / "dyno"))
+    env = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def _shape(answer: object) -> object:

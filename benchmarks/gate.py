@@ -7,7 +7,7 @@ has found so far is kept in build/. Writes gate.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,12 +112,21 @@ def spec(version: str, **fields: JsonValue) -> Spec:
 def lines(taken: Taken) -> list[str]:
     text = f"""A workload of one's own: chains of products of matrices, n = {N}; the changed version makes 21 products
         where the other makes 20. The metric is {METRIC}, the margin {MARGIN:.0%}; each process samples for {MAX_S} s.
-        *{IN_TURNS.capitalize()}*: one job runs both versions in {PAIRS} pairs. *{AGAINST_BASELINE.capitalize()}*: a
-        job of one version is held against one earlier job of the version as before. *Wrong*: unchanged code that
-        fails, and slower code that passes; its interval is Wilson's, 95 %. *Half-width*: of the ratio's interval, the
-        median."""
+        {_of_gates({gate for gate, _ in taken})} *Wrong*: unchanged code that fails, and slower code that passes; its
+        interval is Wilson's, 95 %. *Half-width*: of the ratio's interval, the median."""
     head = ("gate", "code", "jobs", "pass", "inconclusive", "fail", "wrong", "ratio", "half-width", "runs")
     return [*prose(text), *table(head, [_row(*which, found) for which, found in taken.items()])]
+
+
+def _of_gates(taken: Collection[str]) -> str:
+    """What each gate is, and which wasn't measured."""
+    gates = {
+        IN_TURNS: f"one job runs both versions in {PAIRS} pairs",
+        AGAINST_BASELINE: "a job of one version is held against one earlier job of the version as before",
+    }
+    said = [f"*{gate.capitalize()}*: {how}." for gate, how in gates.items() if gate in taken]
+    missing = [f"The gate {gate} wasn't measured." for gate in gates if gate not in taken]
+    return " ".join([*said, *missing])
 
 
 def _row(gate: str, code: str, found: Sequence[Judged]) -> list[object]:

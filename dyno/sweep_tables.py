@@ -23,7 +23,8 @@ def conclusions(found: sweep.Sweep) -> Iterator[str]:
     """What a search for batch sizes has found, and what would tell points from their bases."""
     for each in found.batch_sizes:
         at = f" with {sweep.in_words(each.values)}" if each.values else ""
-        line = f"batch size{at}: largest that fits {each.largest_that_fits}, fastest {each.fastest}"
+        largest, fastest = (size or "unknown" for size in (each.largest_that_fits, each.fastest))
+        line = f"batch size{at}: largest that fits {largest}, fastest {fastest}"
         yield f"{line} ({each.limit})" if each.limit else line
     repeated = "runs of each" if found.rounds == 1 else "rounds"
     what = "trials of each" if is_over_seeds(found.metric or "") else repeated
@@ -46,11 +47,15 @@ def _cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:
 
 
 def _state(point: sweep.SweepPoint) -> str:
-    """The verdict, or the reason for having none. It also says how a round without a result ended."""
+    """The verdict, or the reason for having none. It also says how a round without a result ended,
+    and whether the device is emulated.
+    """
     ended = str(point.status_reason or point.status)
     state = str(point.verdict or ended)
     if point.verdict and point.status in (Status.FAILED, Status.CANCELED, "gone"):
         state = f"{state}, a round: {ended}"
+    if point.is_emulated:
+        state = f"{state}, emulated"
     return f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
 
 

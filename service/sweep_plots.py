@@ -26,6 +26,7 @@ _SIGNS = {Verdict.TRUSTED: "✓", Verdict.INDICATIVE: "~", Verdict.UNTRUSTED: "�
 _KEY = "✓ trusted, ~ indicative, ✗ untrusted"
 _KEY_OF_CURVES = "round: trusted, square: indicative, cross: untrusted; thick: interval of the runs, thin: next result"
 _MOST_IN_LEGEND = 14
+_MOST_NAMED = 6
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "dyno", "text.parse_math": False, "font.size": 9}
 
 
@@ -64,7 +65,8 @@ def draw(found: sweep.Sweep, kind: Kind | None, format: Literal["svg", "png"]) -
         axis = figure.subplots()
         draw_on(figure, axis, found)
         figure.suptitle(_title(found), fontsize=11)
-        figure.supxlabel(_KEY_OF_CURVES if kind == "curve" else _KEY, fontsize=7, color="#555555")
+        key = _KEY_OF_CURVES if kind == "curve" else _KEY
+        figure.supxlabel("\n".join([key, *_emulated(found)]), fontsize=7, color="#555555")
         image = io.BytesIO()
         figure.savefig(image, format=format, metadata={"Date": None} if format == "svg" else None)
     return image.getvalue()
@@ -84,6 +86,15 @@ def _title(found: sweep.Sweep) -> str:
     drawn = sum(1 for point in found.points if _value(found, point) is not None)
     missing = "" if drawn == len(found.points) else f" ({drawn} of {len(found.points)} points)"
     return f"{found.workload}: {found.metric}{missing}"
+
+
+def _emulated(found: sweep.Sweep) -> list[str]:
+    """A line that names the points whose figures are no device's speed."""
+    named = [
+        sweep.in_words(_of(point.values, varying(found))) or point.job for point in found.points if point.is_emulated
+    ]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return [f"emulated: {'; '.join(named[:_MOST_NAMED])}{more}"] if named else []
 
 
 def _value(found: sweep.Sweep, point: sweep.SweepPoint) -> float | None:
@@ -190,6 +201,7 @@ def _bars(figure: Any, axis: Any, found: sweep.Sweep) -> None:
     for place, point in enumerate(found.points):
         value, low, high, text = _bar(found, point)
         if value is None:
+            axis.annotate(f" {text}", (0, place), va="center", fontsize=8)
             continue
         axis.barh(place, value, color=_COLOURS[0], alpha=0.8, height=0.6)
         end = value if high is None else max(high, value)
@@ -218,7 +230,8 @@ def _bar(found: sweep.Sweep, point: sweep.SweepPoint) -> tuple[float | None, flo
             return None, None, None, ""
         return metric.value, metric.low, metric.high, format_quantity(metric.value, metric.unit)
     if ratio is not None:
-        return ratio.value, ratio.low, ratio.high, "" if ratio.value is None else f"{ratio.value:.4g}"
+        text = f"no ratio: {ratio.reason}" if ratio.value is None else f"{ratio.value:.4g}"
+        return ratio.value, ratio.low, ratio.high, text
     return (1.0, None, None, "1, the base") if metric and found.is_base(point) else (None, None, None, "")
 
 

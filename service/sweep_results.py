@@ -23,7 +23,7 @@ from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.job import Status
-from dyno.models.result import Metric, ResultSummary
+from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.models.spec import Spec
 from dyno.store.documents import StoredJob
 from dyno.store.records import read_result_summaries, read_spec
@@ -208,8 +208,14 @@ def pooled(of_rounds: Sequence[Metric | None]) -> sweep.PointMetric:
 
 def _batch_sizes(limit: sweep.BatchLimit, points: Sequence[sweep.SweepPoint], metric: str) -> sweep.BatchSizes:
     at = [point for point in points if limit.values.items() <= point.values.items()]
-    sizes = {sweep.batch_size(point.values): point.metric(metric) for point in at if point.metrics}
-    known = {size: each for size, each in sizes.items() if each is not None and each.value is not None}
+    sizes = {sweep.batch_size(point.values): point for point in at if point.metrics}
+    known = {
+        size: each
+        for size, point in sizes.items()
+        if point.verdict is not Verdict.UNTRUSTED
+        and (each := point.metric(metric)) is not None
+        and each.value is not None
+    }
     is_rate = any(each.better == "higher" for each in known.values())
     ended = next((point for point in at if point.stopped and point.stopped.reason == "out_of_memory"), None)
     return sweep.BatchSizes(

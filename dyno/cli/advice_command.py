@@ -86,7 +86,7 @@ def _best(ranking: AdviceRanking) -> str:
 
 
 def _crossover(each: Crossover) -> str:
-    if each.amount == 0:
+    if each.high == 0:
         return f"{each.faster} is done before {each.slower} with any amount of data: {each.reason}"
     if each.amount is None:
         return f"From which amount on {each.faster} is done before {each.slower} isn't known: {each.reason}"

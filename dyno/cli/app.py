@@ -1,6 +1,7 @@
 """Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -118,3 +119,26 @@ def expand_home(path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()
     except RuntimeError as error:  # no HOME, and no passwd entry for the user
         raise typer.BadParameter(f"{path}: can't expand ~ to a home directory; name the path in full") from error
+
+
+def file_to_write(path: Path | None) -> Path | None:
+    """Expand `~`, and check the folder before a command that may take hours. Raises BadParameter."""
+    expanded = expand_home(path)
+    if expanded is not None and not expanded.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {expanded.parent}")
+    return expanded
+
+
+def finite(value: float | None) -> float | None:
+    """Raises BadParameter for NaN and infinity, which JSON can't hold."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} isn't a finite number")
+    return value
+
+
+def given_options(context: typer.Context) -> list[str]:
+    """The options and extra words on the command line."""
+    named = [
+        name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    return [*(f"--{name.replace('_', '-')}" for name in named), *context.args]

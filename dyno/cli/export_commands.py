@@ -11,6 +11,7 @@ from dyno import result_tables
 from dyno.cli import app as cli
 from dyno.cli.job_commands import retrying_client
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.errors import DynoError
 from dyno.models.result import RunSamples
 from dyno.models.result_export import ImportReport
 
@@ -111,8 +112,10 @@ def import_results(
         try:
             for report in client.import_lines(lines, source=source):
                 reports.append(report)
-        except (Refused, ServerUnreachable):
+        except (Refused, ServerUnreachable, UnicodeDecodeError) as error:
             cli.print_line(cli.error_console, f"stopped after: {_said(reports)}")
+            if isinstance(error, UnicodeDecodeError):  # a compressed file, or Parquet
+                raise DynoError(f"{file} isn't a file of `dyno export --format jsonl`: {error}") from error
             raise
     counts = {"imported": _new(reports), "already": sum(report.already for report in reports)}
     cli.print_result(counts, as_json, lambda: cli.print_line(cli.console, _said(reports)))

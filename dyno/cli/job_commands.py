@@ -36,6 +36,7 @@ from dyno.processes import Stack
 from dyno.workloads import registry
 
 _WORDS = "dyno.words"
+T = TypeVar("T")
 
 
 class WorkloadCommand(TyperCommand):
@@ -105,14 +106,20 @@ def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
         found: JsonValue = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return found
+    return _finite(found, text)
+
+
+def _finite(value: T, text: str) -> T:
+    """The value that was read from the text. Raises BadParameter if JSON can't hold it: Python reads NaN and 1e999."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text} has NaN or infinity; name finite numbers") from error
+    return value
 
 
 def _option_names(known: dict[str, Any]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in known) or "none"
-
-
-T = TypeVar("T")
 
 
 def retrying_client(url: str) -> Client:
@@ -303,20 +310,11 @@ def job_spec(
         **plain,
         "workload": workload,
         "params": params,
-        "device": _selector(device),
+        "device": parse_value(device),
         "labels": {**parse_pairs(label)},
         "measure": {"processes": processes, **parse_params(measure)},
     }
     return spec if baseline is None else spec | {"baseline": baseline}  # which older versions refuse
-
-
-def _selector(text: str) -> JsonValue:
-    """Parse a device selector: JSON, or a shorthand."""
-    try:
-        found: JsonValue = json.loads(text)
-    except json.JSONDecodeError:
-        return text
-    return found
 
 
 @cli.app.command()
@@ -472,23 +470,28 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
 
 
 _BARS = "File to save a bar chart to, as SVG."
-_FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE. May be repeated."
+_FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE or untrusted. May be repeated."
 _JOB = re.compile("job_[0-9A-Z]{26}")
 
 
 @cli.app.command()
 @cli.exit_codes
 def compare(
+    context: typer.Context,
     first: Annotated[str, typer.Argument(help="A job, or a file with a spec.")],
     others: Annotated[list[str], typer.Argument(help="Further jobs, or one file with a second spec.")],
     base: Annotated[str | None, typer.Option(help="Compare with this job; a job id, or its index from 0.")] = None,
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON)] = None,
     metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
-    margin: Annotated[float, typer.Option(help="Ratios that count as the same: 0.02 is ±2 %.")] = MARGIN,
-    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = CONFIDENCE,
+    margin: Annotated[
+        float, typer.Option(callback=cli.finite, help="Ratios that count as the same: 0.02 is ±2 %.")
+    ] = MARGIN,
+    confidence: Annotated[
+        float, typer.Option(callback=cli.finite, help="Confidence level of the intervals.")
+    ] = CONFIDENCE,
     pairs: Annotated[int, typer.Option(help="For specs: runs of each, in turns; an even number.")] = PAIRS,
     control: Annotated[bool, typer.Option(help="For specs: run the first twice, to show the noise.")] = True,
-    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.expand_home, help=_BARS)] = None,
+    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.file_to_write, help=_BARS)] = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -502,6 +505,9 @@ def compare(
     if job_ids and len(job_ids) < len(names):
         other = next(name for name in names if name not in job_ids)
         raise typer.BadParameter(f"{other} isn't a job id: name jobs alone, or two files with specs")
+    for_specs = [option for option in cli.given_options(context) if option in ("--pairs", "--control")]
+    if job_ids and for_specs:
+        raise typer.BadParameter(f"{', '.join(for_specs)}: for specs alone; the jobs have made their runs")
     base_index = 0 if base is None else _base_index(base, names)
     options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
     with retrying_client(url) as client:
@@ -519,8 +525,11 @@ def compare(
     cli.print_result(
         found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
     )
-    failing = {Comparative.SLOWER, *([Comparative.INCONCLUSIVE] if FailOn.INCONCLUSIVE in (fail_on or []) else [])}
-    if any(each.ratio is not None and each.ratio.verdict in failing for each in found.results):
+    failing, must_tell = {Comparative.SLOWER}, FailOn.INCONCLUSIVE in (fail_on or [])
+    if must_tell:
+        failing.add(Comparative.INCONCLUSIVE)
+    is_failing = any(each.ratio is not None and each.ratio.verdict in failing for each in found.results)
+    if is_failing or (must_tell and found.verdict is Verdict.UNTRUSTED):  # ratios of wrong figures tell nothing
         raise typer.Exit(CommandExit.SLOWER)
 
 
@@ -539,7 +548,7 @@ def _read_spec(name: str) -> dict[str, Any]:
         raise typer.BadParameter(f"{name} is neither a job id nor a readable file with a spec: {error}") from error
     if not isinstance(document, dict):
         raise typer.BadParameter(f"{name} must contain a JSON object")
-    return document
+    return _finite(document, name)
 
 
 def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, options: dict[str, Any]) -> Comparison:
@@ -563,9 +572,15 @@ def save(
     name: BaselineArgument,
     job_id: Annotated[str | None, typer.Argument(help="Job that succeeded; none for a limit.")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric; the workload's first by default.")] = None,
-    margin: Annotated[float, typer.Option(help="Slowdown that passes: 0.05 is 5 %.")] = BASELINE_MARGIN,
-    at_least: Annotated[float | None, typer.Option(help="Limit instead of a job, for --metric.")] = None,
-    at_most: Annotated[float | None, typer.Option(help="Limit instead of a job, for --metric.")] = None,
+    margin: Annotated[
+        float, typer.Option(callback=cli.finite, help="Slowdown that passes: 0.05 is 5 %.")
+    ] = BASELINE_MARGIN,
+    at_least: Annotated[
+        float | None, typer.Option(callback=cli.finite, help="Limit instead of a job, for --metric.")
+    ] = None,
+    at_most: Annotated[
+        float | None, typer.Option(callback=cli.finite, help="Limit instead of a job, for --metric.")
+    ] = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from pydantic import JsonValue
 from rich.console import Console
 from rich.measure import Measurement, measure_renderables
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -229,7 +230,8 @@ def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
     reason = f"; {found.reason}" if found.reason else ""
     console.print(f"baseline {found.name}: {found.outcome}{ratio}{reason}", markup=False, highlight=False)
     for each in found.differences:
-        console.print(f"  differs: {each.field}: {each.baseline} | {each.job}", markup=False, highlight=False)
+        values = f"{_plain(each.baseline)} | {_plain(each.job)}"
+        console.print(f"  differs: {each.field}: {values}", markup=False, highlight=False)
 
 
 def baselines(console: Console, rows: Sequence[Baseline]) -> None:
@@ -259,12 +261,17 @@ def comparison(console: Console, answer: Comparison) -> None:
     if answer.control is not None:
         console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
     for difference in answer.differences:
-        values = " | ".join(str(value) for value in difference.values)
+        values = " | ".join(map(_plain, difference.values))
         console.print(f"differs: {difference.field}: {values}", markup=False, highlight=False)
     for warning in answer.warnings:
         console.print(f"{warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     for note in answer.notes:
         console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _plain(value: JsonValue) -> str:
+    """A value that differs: JSON, without quotes around text; – if there is none."""
+    return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def _speed_ups(answer: Comparison) -> Iterator[str]:

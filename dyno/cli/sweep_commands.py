@@ -23,6 +23,7 @@ from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep
 _AXES = ("framework", "device", "precision", "replicas")
 _SEARCH = (BATCH_SIZE, [AUTO])
 _BETWEEN_DEVICES = re.compile(r",(?=[a-z])")  # "gpu:0,1" is one device
+_OF_A_SWEEP = ("--workload", "--metric", "--plot", "--cancel", "--url", "--as-json")  # beside the id of a sweep
 _SWEEP = re.compile(r"swp_[0-9A-Z]{26}")
 _PRESETS = "A named sweep: " + ", ".join(sweep_presets.presets()) + "."
 _SEVERAL = "several values separated by commas."
@@ -83,7 +84,7 @@ def sweep(
     queue_if_absent: Annotated[
         bool, typer.Option("--queue-if-absent", help="Queue jobs even if no live worker has such a device.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.expand_home, help=_PLOT)] = None,
+    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.file_to_write, help=_PLOT)] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the sweep that is named by its id.")] = False,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
@@ -98,8 +99,11 @@ def sweep(
     if workload and workload.startswith("-"):  # with a preset, the first word is an option of its workload
         words.insert(0, workload)
         workload = None
+    is_id = workload is not None and _SWEEP.fullmatch(workload) is not None
+    if is_id and (others := [option for option in cli.given_options(context) if option not in _OF_A_SWEEP]):
+        raise typer.BadParameter(f"{' '.join(others)}: {workload} has its points already; name a workload instead")
     with job_commands.retrying_client(url) as client:
-        if workload and _SWEEP.fullmatch(workload):
+        if workload is not None and is_id:
             sweep_id = workload
         elif cancel:
             raise typer.BadParameter("--cancel needs the id of a sweep: swp_…")
@@ -178,6 +182,11 @@ def _request(
             params[axis.removeprefix(PARAM)] = values[0]
         else:
             spec[axis] = values[0]
+    if not grid and not more["preset"]:
+        raise typer.BadParameter(
+            "say what to vary: name a preset, or a workload, and give several values to its params, --device, "
+            "--framework, --precision or --replicas"
+        )
     if params:
         spec["params"] = params
     given: dict[str, JsonValue] = {"spec": spec, "grid": {**grid} or None, **more}

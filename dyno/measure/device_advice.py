@@ -222,15 +222,15 @@ def _crossover(faster: DeviceResult, slower: DeviceResult, rates: Mapping[str, M
         reason = "it needs two runs of each device whose phases are known"
         return advice.Crossover(**names, amount=None, reason=reason)
     more, difference = _difference(*fixed), _difference(*each_s)
-    if more.value <= 0:
-        return advice.Crossover(**names, amount=0.0, reason=f"{faster.name} needs no more time before the first sample")
     t = statistics.student_t(least - 1, _HOW.confidence)
     bounds = ratios.fieller(more.value, difference.value, more.variance, difference.variance, t)
     if bounds is None or difference.value <= 0:
         reason = "the times for a unit of work can't be told apart"
         return advice.Crossover(**names, amount=None, reason=reason)
     low, high = (max(0.0, bound) for bound in bounds)
-    return advice.Crossover(**names, amount=more.value / difference.value, low=low, high=high)
+    always = f"{faster.name} needs no more time before the first sample" if high == 0 else None
+    amount = max(0.0, more.value / difference.value)
+    return advice.Crossover(**names, amount=amount, low=low, high=high, reason=always)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class AdviceRanking(Stored):
 class Crossover(Stored):
     """`faster` needs less time for each unit of work, but more before the first: from `amount` on it is done first.
 
-    `amount` is 0 if `faster` needs no more time before, and null with a `reason` if it isn't known.
+    `amount` is 0 if `faster` needed no more time before, and `high` is 0 if that is proven. `amount` is null with a
+    `reason` if it isn't known.
     """
 
     faster: str

@@ -19,6 +19,7 @@ PARAM = "params."
 BATCH_SIZE = f"{PARAM}batch_size"
 AUTO = "auto"  # the one value of the axis of batch sizes that stands for all of them
 MAX_ROUNDS = 20
+EMULATED = "EMULATED_DEVICE"  # the warning of every result of an emulated device
 LABEL = "sweep"  # the label of every job of a sweep: its value is the sweep's id
 Axis = Annotated[
     str, StringConstraints(pattern=r"^(framework|device|precision|replicas|params\.[A-Za-z0-9_]+)$", max_length=80)
@@ -171,6 +172,10 @@ class SweepPoint(Stored):
         None, description="Whether this point and its base do the same work; as `same_work` of a comparison"
     )
 
+    @property
+    def is_emulated(self) -> bool:
+        return EMULATED in (self.warnings or ())
+
     def metric(self, name: str | None) -> PointMetric | None:
         return next((each for each in self.metrics or () if each.name == name), None)
 
@@ -215,7 +220,9 @@ class BatchSizes(Stored):
 
     values: Values
     largest_that_fits: int | None = Field(description="The largest batch size with a result")
-    fastest: int | None = Field(description="The batch size with the best value of the sweep's metric")
+    fastest: int | None = Field(
+        description="The batch size with the best value of the sweep's metric; untrusted results don't count"
+    )
     limit: str | None = Field(description="Why there are no larger ones")
 
 

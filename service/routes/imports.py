@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from dyno.errors import FieldError, InvalidImport
 from dyno.logging import audit
 from dyno.models.job import SCHEMA, Status
+from dyno.models.result import Result
 from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ExportedResult, ImportReport
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.redis import JOB_ID
@@ -23,6 +24,8 @@ from service import auth, dependencies, problems, validation
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
+_LARGEST_FIGURE = 1e100  # its square is still a number
+_ROUNDED = 1.001  # exported figures have six digits
 _CLOCKS_DIFFER_BY = timedelta(minutes=1)
 _OF_TWO_SPECS = {f"/job/spec/{name}" for name in InterleavedSpec.model_fields.keys() - Spec.model_fields.keys()}
 _WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -104,7 +107,7 @@ def _read_line(text: bytes) -> ExportedResult:
     except ValidationError as invalid:
         wrong = _of_its_kind(document, field_errors(document, invalid))
         raise InvalidImport(validation.one_error_per_field(wrong)) from invalid
-    if errors := [*_faults(line)]:
+    if errors := [*_faults(line), *_figure_faults(line.result)]:
         raise InvalidImport(errors)
     return line
 
@@ -138,3 +141,41 @@ def _faults(line: ExportedResult) -> Iterator[FieldError]:
             yield FieldError(f"/job/{name}", "out-of-range", "the time is in the future, or before 1970")
     if line.result.job != job.id:
         yield FieldError("/result/job", "other-job", f"the result is of another job than {job.id}")
+
+
+def _figure_faults(result: Result) -> Iterator[FieldError]:
+    """Figures that no comparison could compute with."""
+    yield from _range_faults("/result", result)
+    for place, arm in enumerate(result.arms):
+        at = f"/result/arms/{place}"
+        yield from _range_faults(at, arm)
+        yield from _pair_faults(at, arm, result)
+
+
+def _range_faults(at: str, result: Result) -> Iterator[FieldError]:
+    for place, metric in enumerate(result.metrics):
+        if not all(0 <= figure <= _LARGEST_FIGURE for figure in (metric.value or 0, *metric.by_run)):
+            detail = f"a figure of {metric.name} is below zero or above {_LARGEST_FIGURE:g}"
+            yield FieldError(f"{at}/metrics/{place}", "out-of-range", detail)
+        elif metric.by_run and metric.value and not _is_among(metric.value, metric.by_run):
+            detail = f"the value of {metric.name} is outside of its runs, whose mean it should be"
+            yield FieldError(f"{at}/metrics/{place}/value", "not-the-mean", detail)
+
+
+def _is_among(value: float, by_run: list[float]) -> bool:
+    return min(by_run) / _ROUNDED <= value <= max(by_run) * _ROUNDED
+
+
+def _pair_faults(at: str, arm: Result, first: Result) -> Iterator[FieldError]:
+    """`arm` ran in turns with the first spec."""
+    for place, metric in enumerate(arm.metrics):
+        partner = first.metric(metric.name)
+        if partner is None or not (metric.by_run and partner.by_run):
+            continue
+        if len(metric.by_run) != len(partner.by_run) or len(metric.by_run) < 2:
+            detail = (
+                f"{metric.name} has {len(metric.by_run)} runs, the first spec {len(partner.by_run)}; they run in pairs"
+            )
+            yield FieldError(f"{at}/metrics/{place}", "other-runs", detail)
+        elif min(*metric.by_run, *partner.by_run) <= 0:
+            yield FieldError(f"{at}/metrics/{place}", "out-of-range", f"a figure of {metric.name} is zero")

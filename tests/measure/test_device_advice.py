@@ -109,7 +109,24 @@ def test_the_crossover_is_where_both_need_the_same_time() -> None:
 
 def test_without_a_longer_start_the_faster_device_always_wins() -> None:
     [found] = advised(on("a", RATES, [2.0, 2.1]), on("b", times(2, RATES), [1.0, 1.1])).crossovers
-    assert (found.faster, found.amount) == ("b@h", 0.0)
+    assert (found.faster, found.amount, found.high) == ("b@h", 0.0, 0.0)
+    assert "no more time" in str(found.reason)
+
+
+def test_a_start_that_is_shorter_by_chance_is_no_proof() -> None:
+    """The faster rate is certain, the shorter start isn't: it might need some data to catch up."""
+    [found] = advised(on("a", RATES, [2.0, 2.4]), on("b", times(2, RATES), [1.9, 2.3])).crossovers
+    assert (found.faster, found.amount, found.low, found.reason) == ("b@h", 0.0, 0.0, None)
+    assert found.high is not None
+    assert found.high > 0
+
+
+def test_the_faster_device_is_named_first_only_if_its_rate_is_known_to_be_higher() -> None:
+    alike = advised(
+        on("a", [1000.0, 900.0, 1100.0], [2.0, 2.1, 2.2]), on("b", [1010.0, 890.0, 1120.0], [1.0, 1.1, 1.2])
+    )
+    assert (alike.crossovers[0].faster, alike.crossovers[0].amount) == ("b@h", None)
+    assert "told apart" in str(alike.crossovers[0].reason)
 
 
 def test_a_crossover_that_is_not_known_has_a_reason() -> None:

@@ -121,6 +121,14 @@ def test_a_file_that_is_not_there_is_named(there: Asked, tmp_path: Path) -> None
     assert "none.jsonl" in told.stderr
 
 
+def test_a_file_that_is_not_text_is_named(there: Asked, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl.gz"
+    file.write_bytes(b"\x1f\x8b\x08")
+    told = there("import", file)
+    assert (told.exit_code, "stopped after: 0 results imported" in told.stderr) == (1, True), told.output
+    assert "results.jsonl.gz isn't a file of `dyno export --format jsonl`" in told.stderr
+
+
 def test_samples_of_a_job_are_exported(
     asked: Asked, claimed: Callable[[], tuple[Leases, Claim]], tmp_path: Path, http: httpx.Client
 ) -> None:

@@ -172,6 +172,13 @@ def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callab
         (["sweep", "--n", "1,2"], 2, "name the workload first"),
         (["sweep", f"swp_{'0' * 26}"], 3, "there is no sweep"),
         ([*TINY, "--plot", "x.pdf"], 2, "must end in .svg or .png"),
+        ([*TINY, "--plot", "/no/such/folder/x.svg"], 2, "there is no folder /no/such/folder"),
+        (["sweep", f"swp_{'0' * 26}", "--n", "4"], 2, "--n 4: swp_"),
+        (["sweep", f"swp_{'0' * 26}", "--rounds", "3", "--json"], 2, "--rounds: swp_"),
+        (["sweep", f"swp_{'0' * 26}", "--metric", "throughput", "--cancel"], 3, "there is no sweep"),
+        (["sweep", "matmul", "--n", "64", "--measure", "max_s=NaN"], 2, "NaN or infinity"),
+        (["sweep", "matmul"], 2, "say what to vary: name a preset, or a workload"),
+        (["sweep"], 2, "say what to vary: name a preset, or a workload"),
     ],
 )
 def test_wrong_requests_are_refused(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dyno.cli import app as command
 from dyno.client import Client
 from dyno.models.comparison import Comparative
-from dyno.models.result import DataOrigin, Epoch, Training, Trial
+from dyno.models.result import DataOrigin, Epoch, Training, Trial, Verdict
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.problems import MEDIA_TYPE
@@ -217,6 +217,39 @@ def test_the_command_fails_on_the_verdicts_that_it_is_told_to(
     jobs = [finished(WIDE if options != ["--base", "1"] else RATES), finished(by_run)]
     done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
     assert done.exit_code == code, done.output
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--fail-on", "inconclusive"], 5)])
+def test_an_untrusted_result_tells_nothing(
+    http: httpx.Client, finished: Finished, options: list[str], code: int
+) -> None:
+    jobs = [finished(), finished(times(2), verdict=Verdict.UNTRUSTED)]
+    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    assert (done.exit_code, "untrusted" in done.output) == (code, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--pairs", "4"], "--pairs: for specs alone"),
+        (["--no-control"], "--control: for specs alone"),
+        (["--margin", "nan"], "nan isn't a finite number"),
+        (["--confidence", "inf"], "inf isn't a finite number"),
+        (["--bars", "/no/such/folder/bars.svg"], "there is no folder /no/such/folder"),
+    ],
+)
+def test_wrong_options_are_refused(http: httpx.Client, finished: Finished, options: list[str], text: str) -> None:
+    words = ["compare", finished(), finished(), *options, "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    assert (told.exit_code, text in " ".join(told.output.replace("│", " ").split())) == (2, True), told.output
+
+
+def test_a_spec_with_nan_is_refused(http: httpx.Client, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"workload": "matmul", "measure": {"max_s": NaN}}')
+    words = ["compare", str(spec), str(spec), "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    assert (told.exit_code, "has NaN or infinity" in told.output) == (2, True), told.output
 
 
 def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from statistics import fmean
 from typing import Any
 
 import httpx
@@ -106,7 +107,22 @@ def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
     good = exported(http, "wrong")
     job = json.loads(good[0])
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    metric = job["result"]["metrics"][0]
+
+    def measured(**fields: Any) -> dict[str, Any]:
+        return {"metrics": [metric | fields]}
+
+    def in_turns(by_run: list[float]) -> str:
+        arm = measured(by_run=by_run, value=fmean(by_run))
+        return changed(job, "result", arms=[job["result"] | arm])
+
+    at, at_arm = "/result/metrics/0", "/result/arms/0/metrics/0"
     wrong = {
+        "below zero": (changed(job, "result", **measured(value=-5.0)), at, "out-of-range"),
+        "overflows": (changed(job, "result", **measured(by_run=[1e308] * 5)), at, "out-of-range"),
+        "no mean": (changed(job, "result", **measured(by_run=[0.0] * 5)), f"{at}/value", "not-the-mean"),
+        "no pairs": (in_turns(metric["by_run"][:3]), at_arm, "other-runs"),
+        "zero in turns": (in_turns([0.0] * len(metric["by_run"])), at_arm, "out-of-range"),
         "not JSON": ("{", "", "malformed-line"),
         "no object": ("[]", "", "malformed-line"),
         "twice": ('{"job": 1, "job": 2}', "/job", "duplicate-key"),

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.devices.device import Device
+from dyno.measure.warnings import warning
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
-from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial
+from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial, Verdict
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
@@ -396,6 +397,23 @@ def test_an_emulated_device_is_not_compared_with_a_real_one(
     assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, "one of the two devices is emulated")
 
 
+def test_tables_and_plots_name_the_points_of_emulated_devices(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]})
+    places = {each["job"]: place for place, each in enumerate(found["points"])}
+    [first] = work(1)
+    emulated = {"id": "cpu:0-1", "host": "here", "emulated": True}
+    work(device=emulated, verdict=Verdict.UNTRUSTED, warnings=[warning("EMULATED_DEVICE")])
+    n = (128, 64)[places[first.job_id]]
+    rows = http.get(found["urls"]["table"], params={"format": "md"}).text.splitlines()[2:]
+    assert ["untrusted, emulated" in row for row in rows] == [n == 64, n == 128]
+    for kind in ("bars", "curve"):
+        text = http.get(found["urls"]["plot"], params={"kind": kind}).text
+        assert f"emulated: n {n}" in text
+        assert ("no ratio: one of the two devices is emulated" in text) == (kind == "bars")
+
+
 def test_totals_of_other_work_are_not_compared(
     http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
 ) -> None:
@@ -491,6 +509,38 @@ def test_auto_finds_the_largest_batch_that_fits_and_the_fastest(
     ]
     assert [point["status"] for point in now["points"]] == ["succeeded", "succeeded", "failed", "canceled"]
     assert [point["stopped"] and point["stopped"]["by"] for point in now["points"]] == [None, None, 2, 2]
+
+
+def test_an_untrusted_batch_size_fits_but_is_never_the_fastest(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(spec=TRAINING, grid={"params.batch_size": ["auto"]})
+
+    def measured(claim: Claim) -> list[Metric]:
+        time_s = 1 + claim.spec.params["batch_size"]
+        return [a_metric("time_per_sample", by_run=[time_s, 1.01 * time_s], better="lower")]
+
+    work(1, metrics=measured, verdict=Verdict.UNTRUSTED)
+    [answer] = http.get(found["urls"]["self"]).json()["batch_sizes"]
+    assert (answer["largest_that_fits"], answer["fastest"]) == (32, None)
+    told = CliRunner().invoke(app, ["sweep", found["id"], "--cancel", "--url", str(http.base_url)])
+    assert "largest that fits 32, fastest unknown" in " ".join(told.output.split())
+
+
+def test_the_fastest_batch_size_is_one_whose_figure_counts(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(spec=TRAINING, grid={"params.batch_size": ["auto"]})
+    times_s = iter([1.0, 4.0, 3.0, 2.0])  # 32, which is untrusted; 64, 128 and 256
+
+    def measured(claim: Claim) -> list[Metric]:
+        time_s = next(times_s)
+        return [a_metric("time_per_sample", by_run=[time_s, 1.01 * time_s], better="lower")]
+
+    work(1, metrics=measured, verdict=Verdict.UNTRUSTED)
+    work(metrics=measured)
+    [answer] = http.get(found["urls"]["self"]).json()["batch_sizes"]
+    assert (answer["largest_that_fits"], answer["fastest"]) == (256, 256)
 
 
 def test_auto_leaves_out_batches_that_do_not_fit_by_the_estimate(

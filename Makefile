@@ -97,9 +97,10 @@ lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
-dist: install  # the wheel of this commit, the same bytes on every machine, in dist/
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
-		--no-index --wheel-dir dist .
+# The wheel has the pages of docs/, so that an installed Dyno serves them.
+dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: site  # the wheel of this commit, the same bytes on every machine, in dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
 sbom: install  # what each image consists of, as CycloneDX in build/sbom/
 	@mkdir -p build/sbom

@@ -78,7 +78,7 @@ def test_chosen_results_are_compared(done: dict[str, Any], api: Any, http: httpx
     assert page.status_code == 200
     assert made["results"][1]["ratio"]["verdict"] in text_of(page)
     assert "n 65" in text_of(page)
-    assert http.get("/compare", params={"job": done["id"]}).status_code == 422
+    assert http.get("/compare", params={"job": done["id"]}).headers["location"].endswith(f"&compare={done['id']}")
 
 
 def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api: Any, http: httpx.Client) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s", "B"}
+_SHORT = {"bytes/s": "B/s"}  # with a prefix
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -18,7 +19,8 @@ def scaled_unit(value: float, unit: str) -> tuple[float, str]:
     """What to divide figures of this size by, and the unit that they then have: (1e12, "TFLOP/s")."""
     if unit not in _PREFIXED:
         return 1.0, unit
-    return next(((factor, prefix + unit) for factor, prefix in _PREFIXES if abs(value) >= factor), (1.0, unit))
+    short = _SHORT.get(unit, unit)
+    return next(((factor, prefix + short) for factor, prefix in _PREFIXES if abs(value) >= factor), (1.0, short))
 
 
 def format_quantity(value: float | None, unit: str) -> str:

@@ -13,6 +13,7 @@ from dyno.workloads import registry
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
+        (4.177e10, "bytes/s", "41.77 GB/s"),
         (1.58e14, "FLOP/s", "158 TFLOP/s"),
         (1.5e11, "FLOP/s", "150 GFLOP/s"),
         (0.000182, "s", "182 µs"),

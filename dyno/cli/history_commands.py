@@ -11,6 +11,7 @@ from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
 from dyno.formatting import format_quantity
 from dyno.models.history import Alarm, History, HistoryChange, HistoryPoint, ResultSeries
+from dyno.models.sweep import in_words
 
 SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKLINE = 24  # points
@@ -54,7 +55,7 @@ def _show(found: History, metric: str | None) -> None:
     print_table(
         cli.console,
         ("spec", "device", "metric", "points", "over time", "last", "last change", "class"),
-        [_row(series) for series in found.series],
+        [_row(series, _varying(series, found.series)) for series in found.series],
     )
     for series in found.series:
         for line in _notes(series):
@@ -73,11 +74,18 @@ def _show(found: History, metric: str | None) -> None:
         cli.print_line(cli.console, text)
 
 
-def _row(series: ResultSeries) -> Sequence[str | None]:
+def _varying(series: ResultSeries, every: Sequence[ResultSeries]) -> str:
+    """The params that differ between the series of this workload, such as `n 128, repeats 10`."""
+    alike = [each.params for each in every if each.workload == series.workload]
+    differ = [name for name, value in series.params.items() if any(each.get(name) != value for each in alike)]
+    return in_words({name: series.params[name] for name in differ})
+
+
+def _row(series: ResultSeries, params: str) -> Sequence[str | None]:
     last = series.points[-1]
     change = series.changes[-1] if series.changes else None
     return (
-        f"{series.workload} {series.spec_id}",
+        " ".join(filter(None, (series.workload, params, series.spec_id))),
         series.device,
         series.metric,
         str(len(series.points)),

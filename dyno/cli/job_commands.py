@@ -23,7 +23,7 @@ from dyno.artifact_store import is_artifact_name
 from dyno.cli import app as cli
 from dyno.cli import render
 from dyno.cli.up import show_while_alive, temporary_dyno
-from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.client import DEFAULT_URL, Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.formatting import did_you_mean
 from dyno.models import inventory, webhook
@@ -37,6 +37,7 @@ from dyno.workloads import registry
 
 _WORDS = "dyno.words"
 T = TypeVar("T")
+_LAST_LINES = 20
 
 
 class WorkloadCommand(TyperCommand):
@@ -171,7 +172,24 @@ def wait_for_result(client: Client, job_id: str, as_json: bool, stack: Stack | N
         render.live_progress(cli.error_console if as_json else cli.console) as follow,
         cancel_on_interrupt(client, job_id),
     ):
-        return client.outcome(job_id, follow if stack is None else partial(show_while_alive, stack, follow))
+        try:
+            return client.outcome(job_id, follow if stack is None else partial(show_while_alive, stack, follow))
+        except JobNotSucceeded as ended:
+            if ended.job.failure is None:
+                raise
+            raise DynoError(f"{ended.detail}\n{_of_log(client, job_id, stack is not None)}") from ended
+
+
+def _of_log(client: Client, job_id: str, goes: bool) -> str:
+    """How to read the log of a failed job; its last lines if the service goes with the job."""
+    if goes:
+        return "\n".join(["Its log ends:", *client.logs(job_id).splitlines()[-_LAST_LINES:]])
+    return f"`dyno logs {job_id}{_at(client.url)}` prints its log."
+
+
+def _at(url: str) -> str:
+    """The option that leads a further command to the same service."""
+    return "" if url == DEFAULT_URL else f" --url {url}"
 
 
 @contextmanager
@@ -278,7 +296,7 @@ def rerun(
 
 def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool, url: str) -> None:
     """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline."""
-    more = f"dyno result {found.job} --verbose" + ("" if url == DEFAULT_URL else f" --url {url}")
+    more = f"dyno result {found.job} --verbose{_at(url)}"
     show = partial(render.result, cli.console, found, None if verbose else more)
     cli.print_result(found.model_dump(mode="json"), as_json, show)
     if require is not None and found.verdict.rank < require.rank:

@@ -5,19 +5,24 @@ While the job runs, the page has the figures of the runs that have ended.
 
 import json
 import shlex
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
+from dyno.measure.result_series import history_of
+from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models.baseline import NewBaseline
 from dyno.models.comparison import UnfinishedComparison
 from dyno.models.job import Job, Status
 from dyno.models.result import Metric, RunSamples
 from dyno.models.spec import BaselineName, InterleavedSpec, Model, Spec
 from dyno.store.jobs import read_log, read_partial_metrics
+from dyno.store.records import read_result_summaries
 from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.dashboard import pictures
@@ -33,6 +38,7 @@ from service.validation import validate_model
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
 
 DRAWN_HERE = "training.png"
+EARLIER = 30  # results among which the page looks for those of the job's series
 LOG_CHARACTERS = 20_000  # the end of the log; the whole is one link away
 
 
@@ -49,7 +55,9 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
         "job": job,
         "log": (await read_log(state.client, state.settings, job_id, 0, state.jobs.viewer)).text[-LOG_CHARACTERS:],
         "unusual": partial(unusual_params, state.workloads),
-        "commands": commands(job, str(request.base_url).rstrip("/"), caller.key is not None),
+        "commands": commands(
+            job, str(request.base_url).rstrip("/"), caller.key is not None, unusual_params(state.workloads, job.spec)
+        ),
         "form": _form_of(job.spec, state),
         "unreadable": None,
         "result": None,
@@ -57,6 +65,8 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
         "so_far": None,
         "others": urlencode({"workload": job.spec.workload, "status": Status.SUCCEEDED, "compare": job_id}),
         "comparison": None,
+        "earlier": 0,
+        "series": urlencode({"workload": job.spec.workload, "device": job.worker.full_device if job.worker else ""}),
         "pictures": {},
     }
     if job.status is Status.RUNNING:
@@ -83,9 +93,11 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
     metric = result.headline
     taken = await _samples(state, job.id)
     epochs = result.training.epochs if result.training else []
+    reasons = result.details.get("unchecked_reasons")
+    earlier = await _earlier(state, job) if metric else []
     drawn = {
-        "runs": metric and pictures.runs(metric),
-        "samples": pictures.samples(taken),
+        "runs": metric and pictures.runs(metric, earlier),
+        "samples": pictures.samples(taken, result.runs),
         "histogram": pictures.histogram(taken),
         "phases": pictures.phases(result.phases),
         "loss": pictures.training(epochs, "loss"),
@@ -95,10 +107,27 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
     return {
         "result": result,
         "headline": metric,
+        "min_processes": MIN_PROCESSES,
+        "unchecked_reasons": reasons if isinstance(reasons, dict) else {},
+        "earlier": len(earlier),
         **compared,
         "pictures": drawn | compared.get("pictures", {}),
         "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
     }
+
+
+async def _earlier(state: State, job: Job) -> list[float]:
+    """The values of earlier results of the job's series, of the last ones of its workload on its device."""
+    if job.worker is None:
+        return []
+    wanted = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
+    found = await state.jobs.list(status=Status.SUCCEEDED, created_before=job.created_at, limit=EARLIER, **wanted)
+    jobs = [job, *found.data]
+    summaries = await read_result_summaries(state.client, state.settings, [each.id for each in jobs])
+    results = [(each, figures) for each, figures in zip(jobs, summaries, strict=True) if figures is not None]
+    series = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
+    own = next((each for each in series if any(point.job == job.id for point in each.points)), None)
+    return [point.value for point in own.points if point.job != job.id] if own else []
 
 
 async def _compared(state: State, job: Job) -> dict[str, Any]:
@@ -108,7 +137,7 @@ async def _compared(state: State, job: Job) -> dict[str, Any]:
     found = await submission.read_comparison(job, job.spec, state)
     if isinstance(found, UnfinishedComparison):
         return {"unreadable": found.failure and found.failure.message}
-    return comparison_context(found)
+    return await comparison_context(found, state)
 
 
 async def _samples(state: State, job_id: str) -> list[RunSamples]:
@@ -120,13 +149,14 @@ async def _samples(state: State, job_id: str) -> list[RunSamples]:
     return [run for run in found if run.case == found[0].case and run.arm in (None, "first")]
 
 
-def commands(job: Job, url: str, needs_key: bool) -> dict[str, str]:
-    """What repeats the job, by the name of the tool."""
+def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> dict[str, str]:
+    """What repeats the job, by the name of the tool. `params`: those that differ from the defaults."""
     spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
     again = {"dyno": f"dyno rerun {job.id} --url {url}"}
     if isinstance(spec, InterleavedSpec):
         return {"curl": f"curl -sS -X POST {url}/v1/jobs/{job.id}/rerun{key}", **again}
-    document = {"workload": spec.workload, **spec.model_dump(mode="json", exclude_defaults=True, exclude={"webhook"})}
+    rest = spec.model_dump(mode="json", exclude_defaults=True, exclude={"webhook", "workload", "params"})
+    document = {"workload": spec.workload, **({"params": dict(params)} if params else {}), **rest}
     curl = f"curl -sS {url}/v1/jobs{key} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(document))}"
     python = f'import dyno\n\nwith dyno.Client("{url}") as client:\n    print(client.run({document!r}).metrics[0])'
     return {"curl": curl, **again, "Python": python}

@@ -5,7 +5,7 @@ Each has a title for screen readers. The page has the figures behind it as a tab
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -14,13 +14,14 @@ from markupsafe import Markup
 from dyno.formatting import format_quantity, scaled_unit
 from dyno.models.comparison import Ratio
 from dyno.models.history import ResultSeries
-from dyno.models.result import Epoch, Metric, Phases, RunSamples
+from dyno.models.result import Epoch, Metric, Phases, RunSamples, RunSummary
 
 WIDTH = 720
 MOST_POINTS = 1500  # of a picture: more can't be told apart
 _MARGIN = 0.06  # of a scale, beyond its outermost values
 _BINS = 40
 _MOST_ROWS, _ROW = 12, 44  # of a histogram, and the height of one
+_MOST_CONDITIONS = 6  # runs whose clock and temperature have room side by side
 _NAMES, _LONGEST_NAME = 0.36 * WIDTH, 42  # where the axis begins if names of rows are left of it, and their length
 _RATIO_STEPS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 _TICK_APART = 44.0
@@ -28,13 +29,14 @@ _TICK_APART = 44.0
 
 @dataclass(frozen=True)
 class Scale:
-    """Places values between two coordinates. `unit` is that of the ticks' labels."""
+    """Places values between two coordinates. `unit`: of the ticks' labels. `least_step`: between two ticks."""
 
     low: float
     high: float
     start: float
     end: float
     unit: str
+    least_step: float = 0.0
 
     def place(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
@@ -42,7 +44,7 @@ class Scale:
     def ticks(self, most: int = 6) -> Iterator[tuple[float, str]]:
         """Coordinates and labels of round values."""
         factor, _ = self._scaled
-        step = _round_step((self.high - self.low) / factor / most)
+        step = max(self.least_step, _round_step((self.high - self.low) / factor / most))
         first, last = math.ceil(self.low / factor / step), math.floor(self.high / factor / step)
         for number in range(first, last + 1):
             yield self.place(number * step * factor), f"{number * step:.6g}"
@@ -112,9 +114,12 @@ def _short(value: Any) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def runs(metric: Metric) -> Markup | None:
-    """A dot for each run, the 95 % interval as a thick line, the prediction of the next result as a thin one."""
-    found = [*metric.by_run, metric.value, metric.low, metric.high]
+def runs(metric: Metric, earlier: Sequence[float] = ()) -> Markup | None:
+    """A dot for each run, the 95 % interval as a thick line, the prediction of the next result as a thin one.
+
+    `earlier`: the values of earlier results of the series, as faint dots above.
+    """
+    found = [*earlier, *metric.by_run, metric.value, metric.low, metric.high]
     found += [metric.repeat.low, metric.repeat.high] if metric.repeat else []
     values = [value for value in found if value is not None]
     if len(metric.by_run) < 2:
@@ -123,6 +128,9 @@ def runs(metric: Metric) -> Markup | None:
         Picture(f"{metric.name}: each run and its intervals", 76),
         scale(values, 12, WIDTH - 12, metric.unit),
     )
+    for value in earlier:
+        title = f"an earlier result: {format_quantity(value, metric.unit)}"
+        picture.add("circle", "dot small faint", title, cx=along.place(value), cy=6.0, r=3)
     if metric.repeat:
         bounds = {"x1": along.place(metric.repeat.low), "x2": along.place(metric.repeat.high)}
         picture.add("line", "repeat", "where the next result falls (95 %)", y1=24, y2=24, **bounds)
@@ -136,8 +144,11 @@ def runs(metric: Metric) -> Markup | None:
     return picture.markup()
 
 
-def samples(taken: Sequence[RunSamples]) -> Markup | None:
-    """Each sample's time in the order in which it was taken, run after run; warm-up is faint."""
+def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Markup | None:
+    """Each sample's time in the order in which it was taken, run after run; warm-up is faint.
+
+    `runs`: whose clocks and temperatures are written below, where there is room.
+    """
     every = [
         (run.run, kind, time_s) for run in taken for kind in ("warmup", "samples") for time_s in getattr(run, kind)
     ]
@@ -146,7 +157,8 @@ def samples(taken: Sequence[RunSamples]) -> Markup | None:
     step = math.ceil(len(every) / MOST_POINTS)
     steady = sorted(time_s for _, kind, time_s in every if kind == "samples") or [time_s for *_, time_s in every]
     top = 1.5 * steady[-1]  # a first warm-up step may take a hundred times as long
-    picture = Picture("the time of each sample, run after run", 190)
+    conditions = [_conditions(run) for run in runs] if len(runs) <= _MOST_CONDITIONS else []
+    picture = Picture("the time of each sample, run after run", 206 if any(conditions) else 190)
     up = scale([min(time_s for *_, time_s in every), min(top, max(time_s for *_, time_s in every))], 165, 12, "s")
     picture.draw_y(up, 76, WIDTH)
     along = Scale(0, len(every), 80, WIDTH - 8, "1")
@@ -155,12 +167,21 @@ def samples(taken: Sequence[RunSamples]) -> Markup | None:
         if run != last_run:
             picture.add("line", "edge", x1=along.place(place), x2=along.place(place), y1=8, y2=168)
             picture.write(along.place(place) + 4, 184, f"run {run + 1}", "start")
+            if run < len(conditions):
+                picture.write(along.place(place) + 4, 200, conditions[run], "start")
             last_run = run
         if place % step == 0:
             height = max(8.0, up.place(min(time_s, up.high)))
             css = "dot small" if kind == "samples" else "dot small faint"
             picture.add("circle", css, format_quantity(time_s, "s"), cx=along.place(place), cy=height, r=2)
     return picture.markup()
+
+
+def _conditions(run: RunSummary) -> str:
+    """Such as `3.55 GHz, 61 °C`; empty if neither is known."""
+    clock = f"{run.clock_hz / 1e9:.2f} GHz" if run.clock_hz else ""
+    known = run.sensors is not None and run.sensors.temperature_c is not None
+    return ", ".join(filter(None, (clock, f"{run.sensors.temperature_c:.0f} °C" if known and run.sensors else "")))
 
 
 def histogram(taken: Sequence[RunSamples]) -> Markup | None:
@@ -220,7 +241,7 @@ def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
     values = [y for line in known.values() for _, y in line]
     if len(epochs) < 2 or not values:
         return None
-    picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), scale([1, len(epochs)], 60, WIDTH / 2 - 12, "1")
+    picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), _of_epochs(len(epochs))
     up = scale(values, 150, 12, "1")
     picture.draw_y(up, 56, WIDTH / 2)
     for css, line in known.items():
@@ -232,25 +253,33 @@ def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
     return picture.markup()
 
 
+def _of_epochs(count: int) -> Scale:
+    return replace(scale([1, count], 60, WIDTH / 2 - 12, "1"), least_step=1.0)
+
+
 class Bounded(NamedTuple):
-    """A named figure with its interval, for a row of a picture."""
+    """A named figure with its interval and those of its runs, for a row of a picture."""
 
     name: str
     value: float | None
     low: float | None
     high: float | None
+    by_run: Sequence[float] = ()
 
 
 def intervals(title: str, rows: Sequence[Bounded], unit: str) -> Markup:
-    """A dot for each row, with its interval as a thick line, on one axis."""
+    """A dot for each row, with its interval as a thick line and small dots for its runs, on one axis."""
     picture = Picture(title, 40 * len(rows) + 36)
-    found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None]
+    found = [bound for row in rows for bound in (row.value, row.low, row.high, *row.by_run) if bound is not None]
     along = scale(found or [0.0, 1.0], _NAMES, WIDTH - 12, unit)
     for number, row in enumerate(rows):
         y = 40 * number + 22
         picture.write(along.start - 12, y + 4, _fitting(row.name), "end")
         if row.low is not None and row.high is not None:
             picture.add("line", "interval", y1=y, y2=y, x1=along.place(row.low), x2=along.place(row.high))
+        for run, value in enumerate(row.by_run):
+            title = f"run {run + 1}: {format_quantity(value, unit)}"
+            picture.add("circle", "dot small", title, cx=along.place(value), cy=y + 11, r=2.5)
         if row.value is not None:
             picture.add("circle", "dot", format_quantity(row.value, unit), cx=along.place(row.value), cy=y, r=5)
     picture.draw_x(along, 40 * len(rows) + 8)

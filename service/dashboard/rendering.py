@@ -73,6 +73,11 @@ def half_width(metric: Metric) -> str:
     return f"±{100 * (metric.high - metric.value) / abs(metric.value):.2g} %"
 
 
+def percent(share: float) -> str:
+    """Such as `81 %`, `9.5 %` or `0.12 %`."""
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
+
+
 @cache
 def _environment() -> jinja2.Environment:
     templates = jinja2.Environment(
@@ -90,6 +95,7 @@ def _environment() -> jinja2.Environment:
         "ratio_in_words": ratio_in_words,
     }
     templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
+    templates.filters["percent"] = percent
     templates.globals |= {"signs": SIGNS, "codes": CODES, "style_sheet": saved_files.style_sheet}
     templates.globals |= {"table_formats": page_tables.FORMATS}
     return templates

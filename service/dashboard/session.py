@@ -20,8 +20,9 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/login")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def form(request: Request, next: str = "/") -> Response:
-    """The form for the key."""
-    return page(request, auth.Caller(), "login.html", {"next": _own_path(next), "refused": None})
+    """The form for the key, or what to do before the first key exists."""
+    state: State = request.app.state.opened
+    return await _form_page(request, state, _own_path(next))
 
 
 @router.post("/login")
@@ -41,13 +42,20 @@ async def log_in(request: Request) -> Response:
     except KeyExpired as error:
         refused = f"{error.detail[0].upper()}{error.detail[1:]}."
     if not known:
-        return page(request, auth.Caller(), "login.html", {"next": following, "refused": refused}, 401)
+        return await _form_page(request, state, following, refused)
     with problems.hide_store_details():
         session = await state.keys.open_session(secret)
     response = RedirectResponse(following, 303)
     is_https = request.url.scheme == "https"
     response.set_cookie(auth.SESSION_COOKIE, session, httponly=True, samesite="lax", secure=is_https)
     return response
+
+
+async def _form_page(request: Request, state: State, following: str, refused: str | None = None) -> Response:
+    with problems.hide_store_details():
+        needs_key = await state.gate.closed(while_away=True)
+    known = {"next": following, "refused": refused, "needs_key": needs_key}
+    return page(request, auth.Caller(), "login.html", known, 401 if refused else 200)
 
 
 @router.post("/logout")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from dyno import sweep_tables
 from dyno.errors import DynoError, FieldError, InvalidSpec
+from dyno.models.sweep import Preset, Sweep, SweepPoint
 from dyno.store.sweeps import StoredSweep
 from dyno.sweep_presets import presets
 from service import sweep_requests, sweep_results
@@ -45,16 +46,26 @@ async def _browse(
     errors: Sequence[FieldError] = (),
 ) -> Response:
     found = await sweeps.page(cursor, 20)
+    devices = await state.devices.read()
+    kinds = list(dict.fromkeys(device.kind for device in devices))
     context = {
         "sweeps": await sweep_results.read_summaries(sweeps, found.data),
         "next_page": found.next_cursor and f"/sweeps?cursor={found.next_cursor}",
         "presets": presets(),
         "workloads": list(state.workloads),
-        "devices": await state.devices.read(),
+        "devices": devices,
+        "kinds": kinds,
+        "likely_device": {name: _likely_device(preset, kinds) for name, preset in presets().items()},
         "given": given or {},
         "errors": errors,
     }
     return page(request, caller, "sweeps.html", context, 422 if errors else 200)
+
+
+def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
+    """A kind of which a device is live, if one of the preset's kinds has none; else empty: the preset's own devices."""
+    wanted = (preset.grid or {}).get("device", [])
+    return kinds[0] if kinds and not all(each in kinds for each in wanted) else ""
 
 
 @router.post("")
@@ -92,9 +103,20 @@ async def show(
         "rows": list(zip(sweep.points, sweep_tables.cells(sweep), strict=True)),
         "metrics": sorted({each.name for point in sweep.points for each in point.metrics or ()}),
         "measured": measured,
+        "best": _best(sweep),
         "plot": await _plot_inside(state, found, metric) if measured and is_file else None,
     }
     return page(request, caller, "sweep.html", context, file_name=found.id)
+
+
+def _best(sweep: Sweep) -> SweepPoint | None:
+    """The point with the best value; None unless several have one."""
+    found = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
+    known = [(metric.value, point, metric.better) for point, metric in found if metric.value is not None]
+    if len(known) < 2:
+        return None
+    choose = max if known[0][2] == "higher" else min
+    return choose(known, key=lambda each: each[0])[1]
 
 
 async def _plot_inside(state: State, found: StoredSweep, metric: str) -> str:

@@ -50,6 +50,16 @@ def test_an_unknown_alarm_is_named(asked: Callable[..., Result]) -> None:
     assert asked("history", "--label", "test=none").stdout == "no results\n"
 
 
+def test_series_of_one_workload_are_told_apart_by_their_params(
+    asked: Callable[..., Result], finished: Finished
+) -> None:
+    for n in (64, 128):
+        finished([100e9] * 2, {"params": {"n": n, "repeats": 7}, "labels": {"test": "apart"}})
+    table = asked("history", "--label", "test=apart").stdout
+    assert "matmul n 64 spec_" in table
+    assert "matmul n 128 spec_" in table
+
+
 def test_one_result_is_a_series(asked: Callable[..., Result], finished: Finished) -> None:
     finished([100e9] * 2, {"labels": {"test": "one"}})
     told = asked("history", "--label", "test=one")

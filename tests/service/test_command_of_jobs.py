@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.client import Client
 from dyno.devices.device import Device
-from dyno.models.job import WorkerRef
+from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.placement import queues_served
@@ -151,11 +151,30 @@ def queued(http: httpx.Client) -> dict[str, str]:
     return job
 
 
+def test_a_failed_run_says_how_to_read_its_log(
+    http: httpx.Client, asked: Callable[..., Result], offered: Device, settings: Settings
+) -> None:
+    worker = WorkerRef(id="w", device=offered.id, host=offered.host)
+    failure = Failure(failure_class=FailureClass.BENCHMARK, reason="workload_error", message="no such kernel")
+    with ThreadPoolExecutor(1) as background, sync_client(settings) as store:
+        running = background.submit(asked, "run", "matmul", "--device", "cpu")
+        queued(http)
+        claim = Leases(store, settings).claim(offered.full_id, queues_served(offered), worker)
+        assert claim is not None
+        Leases(store, settings).finish(claim, "fail", status_reason=failure.reason, failure=failure)
+        done = running.result()
+    assert done.exit_code == 1
+    assert "no such kernel" in done.stderr
+    assert f"`dyno logs {claim.job_id} --url {http.base_url}` prints its log." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["matmul", "--n", "0"], "--n: "),
         (["matmul", "--measure", "max_s=-1"], "--measure max_s: "),
+        (["matmul", "--processes", "0"], "dyno: --processes: "),
+        (["matmul", "--measure", "max_ss=1"], '--measure max_ss: Unknown field (did you mean "max_s"?)'),
         (["matmull"], 'the workload: no workload "matmull" (did you mean "matmul"?)'),
         (["matmul", "--repeat", "3"], 'matmul has no --repeat (did you mean "repeats"?)'),
         (["matmul", "--device", "tpu"], "add --queue-if-absent to wait for one"),

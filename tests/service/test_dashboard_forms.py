@@ -46,6 +46,26 @@ def test_no_page_creates_the_first_key(http: httpx.Client) -> None:
     assert http.get("/v1/jobs").status_code == 200, "still no key is needed"
 
 
+def test_the_log_in_says_that_no_key_is_needed_before_the_first_one(http: httpx.Client) -> None:
+    page = http.get("/login?next=/keys")
+    assert "serves its own host without one" in text_of(page)
+    assert "This Dyno needs a key" not in text_of(page)
+    assert posts_of(page) == [], "no key could be entered"
+
+
+def test_lists_without_filters_say_how_to_make_the_first_result(http: httpx.Client) -> None:
+    for path in ("/", "/jobs", "/history"):
+        page = http.get(path)
+        assert "There is no result yet. On a command line: dyno run matmul" in text_of(page), path
+        assert 'href="/workloads">Run a benchmark</a> <a' in page.text, path
+    for path in ("/jobs?status=failed", "/history?label=a%3Db"):
+        assert "matches. Show all" in text_of(http.get(path)), path
+
+
+def test_a_wrong_parameter_is_said_once(http: httpx.Client) -> None:
+    assert text_of(http.get(f"/jobs?device={'x' * 300}")).count("/device") == 1
+
+
 def test_the_filters_of_jobs_may_be_empty(http: httpx.Client) -> None:
     assert http.get("/jobs?workload=&status=&device=&label=").status_code == 200
     assert http.get("/history?workload=&device=&label=&metric=").status_code == 200
@@ -172,6 +192,8 @@ def test_a_preset_runs_with_one_click_on_a_device_that_fits(
         started_at=datetime.now(UTC),
     )
     fleet.publish(client, settings, able, record)
+    selected = re.findall(r"<option selected>([^<]*)<", http.get("/sweeps").text)
+    assert "cpu" in selected, "there is no GPU and no TPU for the devices of the article"
     sent, again = (http.post("/sweeps", data=form | {"form_key": "2"}) for _ in range(2))
     assert sent.status_code == 303, text_of(sent)
     assert sent.headers["location"] == again.headers["location"]

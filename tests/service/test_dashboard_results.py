@@ -18,12 +18,13 @@ import redis
 from dyno.devices.device import Device
 from dyno.devices.environment import hardware_id
 from dyno.models.job import WorkerRef
-from dyno.models.result import PartialMetrics, Phases, Result, RunSamples, RunSummary, Sensors
+from dyno.models.result import Epoch, PartialMetrics, Phases, Result, RunSamples, RunSummary, Sensors
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from service.dashboard import page_tables, pictures
+from service.dashboard.rendering import percent
 from tests.comparisons import RATES, a_metric, of_metrics, times
 from tests.pages import beside, posts_of, text_of
 from tests.waiting import eventually
@@ -77,6 +78,15 @@ def test_results_are_chosen_on_the_start_page_and_compared(http: httpx.Client, f
     assert "FASTER" in text_of(compared)
     ticks = re.findall(r"<text[^>]*>([0-9.]+)</text>", compared.text)
     assert {"1", "1.5", "2"} <= set(ticks), "round ratios on the axis"
+    assert compared.text.count('class="dot small"') == 2 * len(RATES), "a dot for each run"
+
+
+def test_fewer_than_two_results_lead_to_the_list_to_choose_from(http: httpx.Client, finished: Finished) -> None:
+    job = finished(spec={"params": {"n": 173}})
+    for chosen, rest in (([], ""), ([job], f"&compare={job}")):
+        answer = http.get("/compare", params={"job": chosen})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs?status=succeeded{rest}")
+        assert "Choose" in text_of(http.get(answer.headers["location"]))
 
 
 def test_the_page_of_two_specs_has_their_comparison(http: httpx.Client, in_turns: InTurns) -> None:
@@ -159,6 +169,7 @@ def test_a_sweeps_page_says_what_it_concludes(http: httpx.Client, settings: Sett
     [ratio] = [each["ratio"] for each in http.get(f"/v1/sweeps/{sweep}").json()["points"] if each["ratio"]]
     assert ratio["verdict"] == "INCONCLUSIVE"
     assert f"n 66: about {ratio['more_runs']} more runs of each would decide" in text_of(http.get(f"/sweeps/{sweep}"))
+    assert re.findall(r"<strong>(.*?)</strong> highest", http.get(f"/sweeps/{sweep}").text) == ["101.5 FLOP/s"]
 
 
 def test_each_picture_is_a_file_of_its_own(http: httpx.Client, finished: Finished) -> None:
@@ -253,6 +264,49 @@ def test_a_jobs_page_has_each_run_with_its_clock_and_temperature(http: httpx.Cli
     eventually(lambda: "idle 61 °C in its last result" in text_of(http.get("/")), 10, "the start page knows the device")
     finished()
     assert "°C" not in text_of(http.get("/")), "its last result has none"
+
+
+def test_a_jobs_page_shows_where_earlier_results_of_its_series_lie(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(times(factor), spec={"params": {"n": 174}}) for factor in (1, 1.1, 0.9)]
+    finished(spec={"params": {"n": 175}})
+    for earlier, job in enumerate(jobs):
+        page = http.get(f"/jobs/{job}")
+        assert page.text.count("<title>an earlier result: ") == earlier
+        assert (f"{earlier} earlier result" in text_of(page)) == (earlier > 0)
+
+
+def test_the_samples_of_each_run_have_its_clock_and_temperature() -> None:
+    drawn = pictures.samples(samples_of(2), [a_run(0.5), a_run(None)])
+    assert re.findall(r">([^<]*GHz[^<]*)<", drawn or "") == ["3.55 GHz, 61 °C"]
+    assert "GHz" not in (pictures.samples(samples_of(2)) or "")
+
+
+def test_a_jobs_page_says_why_its_result_is_not_trusted_without_a_warning(
+    http: httpx.Client, finished: Finished
+) -> None:
+    few = finished([100.0, 101.0], runs=[a_run(0.5)] * 2, verdict="indicative", warnings=[], unchecked=[])
+    assert "It rests on 2 runs; a trusted result has 5 or more." in text_of(http.get(f"/jobs/{few}"))
+    why = {"unchecked_reasons": {"THROTTLED": "no clock"}}
+    known = {"runs": [a_run(0.5)] * 5, "verdict": "indicative", "warnings": [], "details": why}
+    shown = text_of(http.get(f"/jobs/{finished([100.0] * 5, unchecked=['THROTTLED', 'UNIT_MISMATCH'], **known)}"))
+    assert "Not checked: THROTTLED (no clock), UNIT_MISMATCH ." in shown
+    assert "It rests on" not in shown
+
+
+def test_a_jobs_commands_have_the_params_that_differ_from_the_defaults(http: httpx.Client, finished: Finished) -> None:
+    shown = text_of(http.get(f"/jobs/{finished(spec={'params': {'n': 176}})}"))
+    assert '"params": {"n": 176}' in shown
+    assert "'params': {'n': 176}" in shown
+
+
+def test_small_shares_of_the_peak_are_not_zero() -> None:
+    assert [percent(share) for share in (0.814, 0.0994, 0.0012, 1.0)] == ["81 %", "9.9 %", "0.12 %", "100 %"]
+
+
+def test_epochs_are_whole_numbers_on_their_axis() -> None:
+    epochs = [Epoch(index=index, time_s=1.0, loss=1.0 / (index + 1)) for index in range(2)]
+    labels = re.findall(r">([0-9.]+)<", (pictures.training(epochs, "loss") or "").partition('"axis"')[2])
+    assert labels == ["1", "2"]
 
 
 def test_a_jobs_page_has_the_text_that_the_model_wrote(http: httpx.Client, finished: Finished) -> None:

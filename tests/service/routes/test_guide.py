@@ -44,6 +44,10 @@ def test_every_page_of_the_docs_is_a_page_of_the_site(site: Path) -> None:
     assert PAGES - {path.relative_to(site) for path in site.rglob("*.html")} == set()
 
 
+def test_the_site_has_no_source_maps_and_no_other_languages_of_the_search(site: Path) -> None:
+    assert [path for path in site.rglob("*.*") if path.suffix == ".map" or "lunr" in path.parts] == []
+
+
 def test_no_file_of_the_site_loads_another_host(site: Path) -> None:
     for path in site.rglob("*.html"):
         page = Referred()

@@ -92,6 +92,8 @@ def _check_installed() -> None:
 def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
     if settings.tls_cert_file or settings.tls_key_file:
         raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
+    if settings.redis_password and not settings.redis_url:
+        raise WrongSettings("DYNO_REDIS_PASSWORD needs DYNO_REDIS_URL: a server of `dyno up` has no password; unset it")
     if wrong := preflight.bind_error(settings.host, port):
         raise WrongSettings(wrong)
     if data_dir is not None and (wrong := preflight.write_error(data_dir)):

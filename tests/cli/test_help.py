@@ -52,10 +52,11 @@ def test_an_invalid_key_is_wrong_usage_and_not_shown(key: str) -> None:
     assert "dyno_" not in done.output
 
 
-def test_up_refuses_tls_settings(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)], env=ENV | {"DYNO_TLS_CERT_FILE": "cert.pem"})
+@pytest.mark.parametrize("name", ["DYNO_TLS_CERT_FILE", "DYNO_REDIS_PASSWORD"])
+def test_up_refuses_settings_of_servers_that_it_does_not_start(tmp_path: Path, name: str) -> None:
+    done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)], env=ENV | {name: "given"})
     assert done.exit_code == 2
-    assert "DYNO_TLS_CERT_FILE" in done.output
+    assert name in done.output
     assert not list(tmp_path.iterdir())
 
 

@@ -123,6 +123,10 @@ def test_a_key_that_may_only_read_sees_no_form_that_it_may_not_send(
     pages = ("/", "/workloads", "/workloads/matmul", "/sweeps", "/schedules", "/history", "/fleet", "/advice")
     for path in (*pages, "/workloads/matmul/sweep", "/workloads/matmul/schedule"):
         assert posts_of(browser.get(path)) == ["/logout"], path
+    for path in ("/", "/jobs", "/history"):
+        listed = text_of(browser.get(path))
+        assert "This key sees no results: only those of its own jobs" in listed, path
+        assert "dyno run" not in listed, "the key may not run it"
     assert "scope submit" in text_of(browser.get("/workloads/matmul"))
     for path in ("/workloads/matmul", "/sweeps", "/workloads/matmul/schedule", "/workloads/matmul/sweep"):
         refused = browser.post(path, data={"preset": "matmul-devices"})

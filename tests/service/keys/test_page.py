@@ -83,7 +83,22 @@ def test_the_page_of_keys_suits_a_phone_and_a_screen_reader(
         page.get_by_label("Expires").select_option("in 7 days")
         page.get_by_role("button", name="Create a key").click()
         page.get_by_text("This is the only time that its secret is shown").wait_for()
+        assert page.locator("pre").evaluate("secret => secret.scrollWidth <= secret.clientWidth"), "all is in sight"
         for path in ("/keys", f"/keys/{admin.id}/revoke"):
             page.goto(path)
             assert grave_violations(page) == {}, path
             assert width_of(page) <= 375, path
+
+
+def test_the_menu_on_a_phone_has_several_links_in_a_line_beside_a_short_name(
+    service: httpx.Client, caller: Callable[..., Caller]
+) -> None:
+    key = caller(Scope.READ)
+    with browser(str(service.base_url), viewport={"width": 375, "height": 800}) as shown:
+        page = shown.page
+        page.goto("/")
+        page.get_by_label("API key").fill(key.secret)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_text("test (read)").wait_for()
+        lines = {box["y"] for link in page.locator("header nav a").all() if (box := link.bounding_box())}
+        assert len(lines) <= 4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -132,3 +134,14 @@ def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without
         own = {"Authorization": f"Bearer {make_key(fair, Scope.SUBMIT, queued_jobs=3)[1]}"}
         assert [http.post("/v1/jobs", json=BODY, headers=own).status_code for _ in range(3)] == [202, 202, 429]
         assert problem(http.post("/v1/jobs", json=BODY, headers=own)) == (429, "queue-full")
+
+
+def test_the_key_of_the_guide_to_grafana_reads_results_of_other_keys(
+    caller: Callable[..., Caller], finished: Callable[..., str]
+) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    said = re.search(r"_Bearer Token_[^.]*?scope\s+`(\w+)`", guide)
+    assert said is not None
+    finished()
+    asked = {"workload": "matmul", "metric": "throughput"}
+    assert caller(Scope(said[1])).http.get("/v1/results", params=asked).json() != []

@@ -71,8 +71,9 @@ workloads: install  # every workload on every framework, in minutes each; resume
 reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
 	$(BIN)/python -m benchmarks.reproduce
 
-chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a look for jobs that were lost or ended twice
+chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then three hosts, one of them cut off; looks for jobs that were lost or ended twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))
+	DYNO_TEST_CUT_S=60 $(PYTEST) tests/workers/whole/test_hosts.py
 
 fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows, and what it doesn't (make fuzz SEED=7)
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))

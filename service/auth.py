@@ -163,7 +163,7 @@ async def authorize(request: Request) -> Caller:
     if row == WEIGHTS_ROUTE and JOB_HEADER in request.headers:
         await check_weights_access(request, state)
         return Caller()
-    caller = await _caller(request, state, row)
+    request.state.caller = caller = await _caller(request, state, row)
     if needs not in caller.scope.implied:
         raise problems.ScopeMissing(f'this needs a key of scope "{needs}"; {caller.name} has scope "{caller.scope}"')
     return caller

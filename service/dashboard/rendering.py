@@ -27,7 +27,7 @@ from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
 from dyno.workloads.contract import Workload
 from service import problems
-from service.auth import SUBMIT, Caller
+from service.auth import ADMIN, SUBMIT, Caller
 from service.dashboard import page_tables, saved_files
 from service.routes import guide
 
@@ -125,6 +125,7 @@ def page(
         "address": partial(_address, request),
         "saved": is_file and _source(request),
         "may_submit": SUBMIT in caller.scope.implied and not is_file,
+        "may_manage_keys": caller.key is not None and ADMIN in caller.scope.implied,
         "form_key": secrets.token_hex(16),
         "has_guide": (guide.FOLDER / "index.html").is_file(),
         "table_number": partial(next, count(1)),
@@ -192,4 +193,5 @@ async def error_page(request: Request, error: Exception) -> Response:
     """The problem that the API would respond, as a page."""
     response = await problems.respond(request, error)
     problem = json.loads(bytes(response.body))
-    return page(request, Caller(), "error.html", {"problem": problem}, response.status_code)
+    caller = getattr(request.state, "caller", Caller())  # unset if the error came before `authorize` knew it
+    return page(request, caller, "error.html", {"problem": problem}, response.status_code)

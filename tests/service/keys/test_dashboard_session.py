@@ -131,8 +131,16 @@ def test_a_key_that_may_only_read_sees_no_form_that_it_may_not_send(
     for path in ("/workloads/matmul", "/sweeps", "/workloads/matmul/schedule", "/workloads/matmul/sweep"):
         refused = browser.post(path, data={"preset": "matmul-devices"})
         assert (refused.status_code, "scope" in text_of(refused)) == (403, True), path
+        assert posts_of(refused) == ["/logout"], "a refusal doesn't log out"
+        assert "Run a benchmark" not in text_of(refused)
     log_in(browser, caller(Scope.SUBMIT).secret)
     assert "/workloads/matmul" in posts_of(browser.get("/workloads/matmul"))
+    assert 'href="/keys"' not in browser.get("/").text
+
+
+def test_the_menu_of_an_admin_has_the_page_of_keys(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+    log_in(browser, caller(Scope.ADMIN).secret)
+    assert 'href="/keys"' in browser.get("/").text
 
 
 def test_an_expired_key_ends_the_session_and_is_told_so(

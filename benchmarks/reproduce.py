@@ -45,7 +45,7 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
         `better_than`: by how much its errors are lower, over all signals or characters. Last in each cell the verdict
         on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be compared.
         Verdicts and warnings are those of the version that ran: NOISY (an interval wider than 1 %) is gone, and
-        POW2_ONLY and BATCH_SMALL are told at submit only. An accuracy over several seeds has Student's interval over
+        POW2_ONLY and BATCH_SMALL appear at submit only. An accuracy over several seeds has Student's interval over
         them, others have Wilson's over the test set."""
     page, head = prose(text), ("experiment", "the article", "here", "data (train + test)", "reduced")
     for article in dict.fromkeys(experiment.article for experiment in experiments.values()):

@@ -34,7 +34,7 @@ from dyno.store.redis import async_client, blocking_client, check_server, sync_c
 from dyno.workloads import contract, resolve
 from service import admission, anonymous_access, problems
 from service.readiness import ReadinessChecks
-from service.shared_pages import SharedPages
+from service.shared_answers import SharedPages
 
 
 def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:

@@ -270,7 +270,7 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 
 def _plain(value: JsonValue) -> str:
-    """A value that differs: JSON, without quotes around text; – if there is none."""
+    """A value that differs, as JSON. Text has no quotes, and a missing value is "–"."""
     return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 

@@ -24,7 +24,8 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client
 from service import readiness
 from service.app import create_app
-from service.readiness import FRESH_S, ReadinessChecks, SharedCheck
+from service.readiness import ReadinessChecks
+from service.shared_answers import FRESH_S, SharedCheck
 
 REQUESTS = 60
 
@@ -93,7 +94,7 @@ async def test_a_check_is_made_again_after_a_second() -> None:
 async def test_a_mount_that_hangs_keeps_one_thread(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe that nobody writes to hangs as a mount does."""
+    """Reading a pipe without a writer blocks, as a hung mount does."""
     monkeypatch.setattr(readiness, "FILES_WITHIN_S", 0.05)
     now_s, pipe = 0.0, tmp_path / "pipe"
     os.mkfifo(pipe)

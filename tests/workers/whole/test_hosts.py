@@ -56,7 +56,7 @@ class Hosts:
         return [*network, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
 
     def cut(self, name: str) -> None:
-        """All packets from and to this host vanish; nobody gets an error."""
+        """Drop all packets from and to this host, so that connections get no error."""
         _ip("link", "set", self._link(name), "nomaster")
 
     def mend(self, name: str) -> None:

@@ -108,22 +108,19 @@ def sweep(
         elif cancel:
             raise typer.BadParameter("--cancel needs the id of a sweep: swp_…")
         else:
-            single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
             chosen = {"framework": framework, "precision": precision, "replicas": replicas}
             axes = {name: parse_values(text) for name, text in chosen.items() if text is not None}
             axes |= {} if device is None else {"device": parse_devices(device)}
             axes |= _param_axes(client, workload, preset, param, words)
-            of_measure = job_commands.parse_params(measure) | ({} if processes is None else {"processes": processes})
-            spec: dict[str, Any] = {name: value for name, value in single.items() if value is not None}
-            spec |= {"measure": of_measure} if of_measure else {}
-            spec |= {"labels": {**job_commands.parse_pairs(label)}} if label else {}
+            single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
+            spec = _spec(single, measure, processes, label)
             more: dict[str, JsonValue] = {
                 "preset": preset,
                 "metric": metric,
                 "base": parse_base(base) or None,
                 "rounds": rounds,
+                "stop_hopeless": stop_hopeless or None,
             }
-            more["stop_hopeless"] = stop_hopeless or None
             request = _request(spec, axes, more)
             submit = partial(client.begin_sweep, request)
             sweep_id = job_commands.submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
@@ -164,6 +161,15 @@ def _param_axes(
         options = job_commands.parse_workload_options(client.workload(name), words, parse_values)
         found |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
     return found
+
+
+def _spec(
+    single: Mapping[str, JsonValue], measure: list[str] | None, processes: int | None, labels: list[str] | None
+) -> dict[str, Any]:
+    """The fields of the spec that don't vary, without those that weren't given."""
+    of_measure = job_commands.parse_params(measure) | ({} if processes is None else {"processes": processes})
+    given = {**single, "measure": of_measure or None, "labels": {**job_commands.parse_pairs(labels)} or None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _request(

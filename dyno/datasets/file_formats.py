@@ -1,25 +1,27 @@
 """Safe readers for data set files: idx, NumPy's .npz, and pickles of plain data.
 
 Readers raise DatasetDamaged with the file's name and never return partial data. A pickle can run any code, so the
-unpickler resolves only the names in `_ALLOWED` and rejects all others before they run. .npz archives are read without
-unpickling.
+unpickler resolves only the names in `_ALLOWED`, most of them to functions of this module that check what they get, and
+rejects all others before they run. .npz archives are read without unpickling.
 
 idx is the gzipped format of MNIST's files. Layout, big-endian: two zero bytes, a type byte (8: unsigned byte), the
 number of dimensions, each dimension as uint32, then the values, last dimension fastest.
 http://yann.lecun.com/exdb/mnist/, "the IDX file format".
 """
 
+import codecs
 import gzip
 import hashlib
 import io
 import math
 import pickle
+import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,19 +91,72 @@ def file_sha256(path: Path) -> str:
         raise DatasetDamaged(f"{path}: {error}") from error
 
 
+class _Type:
+    """A dtype of NumPy. Its own `__setstate__` believes any state, and changes that dtype for the whole process."""
+
+    def __init__(self, code: str | bytes, *_: object) -> None:
+        text = _text(code)
+        if not _PLAIN_TYPE.fullmatch(text):
+            raise pickle.UnpicklingError(f"its type {text!r} isn't plain data")
+        self.dtype = np.dtype(text)
+
+    def __setstate__(self, state: tuple[object, str | bytes, *tuple[object, ...]]) -> None:
+        self.dtype = self.dtype.newbyteorder(_BYTE_ORDERS[_text(state[1])])
+
+
+class _Array(np.ndarray[Any, np.dtype[Any]]):
+    """An array whose shape, type and content are compared before NumPy uses them."""
+
+    def __setstate__(self, state: tuple[object, tuple[int, ...], _Type, bool, bytes | list[object]]) -> None:  # type: ignore[override]
+        _, shape, kind, fortran, content = state
+        expected, each = (list, 1) if kind.dtype.hasobject else (bytes, kind.dtype.itemsize)
+        fits = isinstance(content, expected) and len(content) == each * math.prod(shape) and min(shape, default=0) >= 0
+        if not fits:
+            raise pickle.UnpicklingError(f"an array's content doesn't fit its shape {shape}")
+        super().__setstate__((1, shape, kind.dtype, bool(fortran), content))  # type: ignore[arg-type]  # the stubs are wrong
+
+
+def _array(*_: object) -> _Array:
+    return _Array(0)
+
+
+def _scalar(kind: _Type, content: bytes) -> Any:
+    return np.frombuffer(content, kind.dtype, 1)[0]
+
+
+def _from_buffer(content: bytes, kind: _Type, shape: tuple[int, ...], order: Literal["C", "F"]) -> NDArray[Any]:
+    return np.frombuffer(content, kind.dtype).reshape(shape, order=order)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+_PLAIN_TYPE = re.compile(r"[biufcOSU]\d{1,4}")
+_BYTE_ORDERS: dict[str, Literal["<", ">", "|", "="]] = {"<": "<", ">": ">", "|": "|", "=": "="}
 # Names in the pickles of NumPy 1 and 2. `_codecs.encode` is for Python 2's bytes, stored as latin-1 text.
-_ALLOWED = {
-    (f"numpy.{core}.{module}", name)
-    for core in ("core", "_core")
-    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
-} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
+    **{
+        (f"numpy.{core}.{module}", name): function
+        for core in ("core", "_core")
+        for module, name, function in (
+            ("multiarray", "_reconstruct", _array),
+            ("multiarray", "scalar", _scalar),
+            ("numeric", "_frombuffer", _from_buffer),
+        )
+    },
+    ("numpy", "ndarray"): _array,
+    ("numpy", "dtype"): _Type,
+    ("_codecs", "encode"): codecs.encode,
+}
 
 
-class _PlainData(pickle.Unpickler):
+class _PlainData(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves as much memory as damaged bytes ask for
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't plain data")
-        return super().find_class(module, name)
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't plain data") from None
 
 
 def unpickle_plain(content: bytes, path: Path) -> Any:

@@ -127,15 +127,19 @@ def test_arrays_of_lists_and_of_numbers_are_read() -> None:
         assert read_object_array(stream.getvalue(), FILE).tolist() == values.tolist()
 
 
-@given(cut=st.integers(0, 300), flip=st.integers(0, 255))
-def test_damage_is_named_or_leaves_plain_data(cut: int, flip: int) -> None:
-    content = bytearray(pickle.dumps(BATCH, 2))
-    content[cut % len(content)] ^= flip
-    for damaged in (bytes(content), bytes(content[:cut])):
-        try:
-            unpickle_plain(damaged, FILE)
-        except DatasetDamaged as error:
-            assert str(FILE) in error.detail  # noqa: PT017 - most bit flips, but not all, are noticed
+@pytest.mark.parametrize("bit", range(8))
+def test_damage_is_named_or_leaves_plain_data(bit: int) -> None:
+    """NumPy's own unpickling of a dtype changes it for the whole process, which then crashes."""
+    content = pickle.dumps(BATCH, 2)
+    for place, byte in enumerate(content):
+        damaged = content[:place] + bytes([byte ^ 1 << bit]) + content[place + 1 :]
+        for seen in (damaged, content[:place]):
+            try:
+                unpickle_plain(seen, FILE)
+            except DatasetDamaged as error:
+                assert str(FILE) in error.detail  # noqa: PT017 - most bit flips, but not all, are noticed
+    assert np.arange(3, dtype=np.uint8).tolist() == [0, 1, 2]
+    assert np.dtype("uint8").itemsize == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])

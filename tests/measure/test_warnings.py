@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -33,6 +34,7 @@ def raised_somewhere() -> set[str]:
     return {code for text in SOURCES for code in re.findall(r'\bwarning\(\s*"([A-Z0-9_]+)"', text)}
 
 
+@functools.cache
 def nodes() -> list[ast.AST]:
     return [node for text in SOURCES for node in ast.walk(ast.parse(text))]
 

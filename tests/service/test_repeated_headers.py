@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +19,10 @@ from service.dashboard import pages
 from service.dependencies import LIST_HEADERS
 from service.middleware import TracingMiddleware
 from service.openapi import each_operation
+from service.openapi.__main__ import REVIEWED
 
 APP = create_app(Settings())
-DOCUMENT: dict[str, Any] = APP.openapi()
+DOCUMENT: dict[str, Any] = json.loads((Path(__file__).parents[2] / REVIEWED).read_text())  # faster than to make it
 OF_HEADERS = [
     (method, path, each["name"].lower())
     for method, path, operation in each_operation(DOCUMENT)

@@ -7,7 +7,6 @@ import math
 from typing import Any, get_args
 
 import httpx
-import jsonschema
 import pytest
 
 from dyno.models.spec import FrameworkName
@@ -32,6 +31,8 @@ def test_a_workload_is_returned_as_listed(http: httpx.Client, entries: dict[str,
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_schema_accepts_the_default_params(entries: dict[str, Any], name: str) -> None:
+    import jsonschema  # takes a second
+
     schema = entries[name]["params"]
     jsonschema.Draft202012Validator.check_schema(schema)
     defaults = registry()[name].params().model_dump(mode="json")

@@ -72,6 +72,7 @@ def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None
     assert wrong.json()["errors"][0]["pointer"] == "/params/n"
 
 
+@pytest.mark.verify
 @two_cores
 def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder: Path, house: Any) -> None:
     """The change takes ten times as long, so that it is found beside other tests.

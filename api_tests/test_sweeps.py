@@ -101,6 +101,7 @@ def test_auto_finds_the_largest_batch_and_the_fastest(api: Api) -> None:
     assert started[32] < started[64]
 
 
+@pytest.mark.verify
 def test_a_hopeless_point_has_no_further_rounds(api: Api) -> None:
     """The device rests after the first round. So four runs of each point decide, whose rates differ by a factor of 100,
     however busy this machine is.

@@ -43,6 +43,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _ByFile(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without `verify`, don't even import PROOFS."""
+    is_proof = collection_path in {config.rootpath / each for each in PROOFS}
+    return True if is_proof and "not verify" in config.option.markexpr else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

@@ -154,6 +154,7 @@ def test_the_images_install_no_tool_of_developers() -> None:
     assert "hatchling" in locked("build")
 
 
+@pytest.mark.verify
 def test_the_configuration_of_the_update_bot_is_valid() -> None:
     command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.dependabot", ROOT / ".github" / "dependabot.yml"]
     subprocess.run(command, check=True, capture_output=True)

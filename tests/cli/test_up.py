@@ -57,10 +57,10 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
     running.assert_nothing_left()
 
 
-SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "API on", "verdict")]
+MOMENTS = ("on a private socket", "API on", "running", "verdict")
 
 
-@pytest.mark.parametrize("moment", ["", "running", *SECOND])
+@pytest.mark.parametrize("moment", ["", *(pytest.param(moment, marks=pytest.mark.verify) for moment in MOMENTS)])
 def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
     running = command("demo", **ON_NUMPY)
     running.says(moment)
@@ -78,19 +78,12 @@ def test_a_demo_ends_with_an_error_if_its_worker_dies(command: Callable[..., Com
     running.assert_nothing_left()
 
 
-def test_a_job_runs_without_a_service_and_leaves_nothing(command: Callable[..., Command]) -> None:
-    measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
-    running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", **ON_NUMPY)
-    assert running.process.wait(60) == 0, running.text()
-    assert "throughput" in running.text()
-    running.assert_nothing_left()
-
-
-def test_a_job_without_a_service_prints_json_alone(command: Callable[..., Command]) -> None:
+def test_a_job_without_a_service_prints_json_alone_and_leaves_nothing(command: Callable[..., Command]) -> None:
     measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
     running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", "--json", **ON_NUMPY)
     assert running.process.wait(60) == 0, running.text()
     assert json.loads(running.output.read_text())["metrics"][0]["name"] == "throughput"
+    running.assert_nothing_left()
 
 
 TINY = {

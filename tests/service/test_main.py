@@ -80,6 +80,7 @@ def test_a_public_address_is_served_once_a_key_exists(redis_url: str, namespace:
         assert httpx.get(jobs, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
+@pytest.mark.verify
 def test_a_public_address_is_served_with_allow_unauthenticated(redis_url: str, namespace: str) -> None:
     open_to_all = {"host": "0.0.0.0", "allow_unauthenticated": "true"}
     with running(redis_url=redis_url, namespace=namespace, **open_to_all) as (_, url):
@@ -125,6 +126,7 @@ def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tm
     assert "without_parts.py" in said
 
 
+@pytest.mark.verify
 def test_a_port_in_use_prevents_the_start(redis_url: str, namespace: str) -> None:
     with running(redis_url=redis_url, namespace=namespace) as (_, url):
         port = url.rpartition(":")[2]

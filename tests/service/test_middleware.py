@@ -103,6 +103,7 @@ def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url: st
     assert SECRET not in said
 
 
+@pytest.mark.verify
 def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url: str, namespace: str) -> None:
     _, said = logged(redis_url, namespace, some_requests, DYNO_ACCESS_LOG="1")
     told = [line for line in said.splitlines() if " INFO dyno.access: request " in line]

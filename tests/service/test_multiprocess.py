@@ -90,6 +90,7 @@ def test_a_process_that_refuses_to_start_ends_all() -> None:
     assert (code, "allkeys-lru" in said) == (1, True)
 
 
+@pytest.mark.verify
 def test_wrong_settings_are_refused_before_any_process_starts(redis_url: str, namespace: str) -> None:
     own = {"redis_url": redis_url, "namespace": namespace, "processes": "2"}
     with running(redis_url=redis_url, namespace=namespace) as (_, url):

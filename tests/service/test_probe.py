@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from dyno.preflight import free_port
 from tests.certificates import certificate_for
 from tests.waiting import eventually
@@ -50,6 +52,7 @@ def test_an_api_on_every_address_that_requires_keys_is_healthy_without_one(redis
     assert done.stdout.startswith('200 {"status":"ok"')
 
 
+@pytest.mark.verify
 def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(
     redis_url: str, namespace: str, tmp_path: Path
 ) -> None:

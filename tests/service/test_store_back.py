@@ -52,7 +52,12 @@ def silent(server: EmbeddedServer) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("fault", "named"),
-    [(full, "full"), (demoted, "replica"), (dead, "can't be used now"), (silent, "can't be used now")],
+    [
+        (full, "full"),
+        (demoted, "replica"),
+        (dead, "can't be used now"),
+        pytest.param(silent, "can't be used now", marks=pytest.mark.verify),
+    ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_after(

@@ -95,6 +95,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
     }
 
 
+@pytest.mark.verify
 @pytest.mark.silent("INPUT_BOUND")
 def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
     """A single delay on the host can outlast several of these steps."""

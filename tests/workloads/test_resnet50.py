@@ -43,7 +43,10 @@ def _executed(context: BuildContext, **params: Any) -> Built:
     return built
 
 
-@pytest.mark.parametrize(("version", "gflop", "weights"), [("v1", 7.7, 25_636_712), ("v1.5", 8.2, 25_610_152)])
+@pytest.mark.parametrize(
+    ("version", "gflop", "weights"),
+    [pytest.param("v1", 7.7, 25_636_712, marks=pytest.mark.verify), ("v1.5", 8.2, 25_610_152)],
+)
 def test_forward_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, version: Version, gflop: float, weights: int
 ) -> None:
@@ -108,6 +111,7 @@ def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
     assert {spec.amount for spec in RESNET.metrics if spec.amount} <= found.amounts.keys()
 
 
+@pytest.mark.verify
 def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilities_in_float32(
     tensorflow: TensorFlow, context: Context
 ) -> None:

@@ -35,6 +35,7 @@ def test_the_served_document_is_the_reviewed_one(served: dict[str, Any], reviewe
         pytest.fail("\n".join([f"{REVIEWED} is out of date; write it anew with: make openapi", *islice(lines, 60)]))
 
 
+@pytest.mark.verify
 def test_the_command_writes_the_document(tmp_path: Path, reviewed: str) -> None:
     kept = tmp_path / REVIEWED
     kept.parent.mkdir()

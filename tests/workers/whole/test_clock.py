@@ -36,6 +36,7 @@ def clock(tmp_path: Path) -> JumpingClock:
     return found
 
 
+@pytest.mark.verify
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
     clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker
         assert [device.host for device in offered(brief)] == ["north"]
 
 
+@pytest.mark.verify
 def test_a_worker_whose_name_another_machine_takes_hands_its_job_back_and_ends(
     start_worker: StartWorker, brief: Settings, client: redis.Redis
 ) -> None:

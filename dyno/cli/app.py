@@ -130,6 +130,12 @@ def expand_home(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"{path}: can't expand ~ to a home directory; name the path in full") from error
 
 
+def save(path: Path, content: bytes) -> None:
+    """Write a file, and say so on stderr."""
+    path.write_bytes(content)
+    error_console.print(f"saved {path}", markup=False, highlight=False, soft_wrap=True)
+
+
 def file_to_write(path: Path | None) -> Path | None:
     """Expand `~`, and check the folder before a command that may take hours. Raises BadParameter."""
     expanded = expand_home(path)

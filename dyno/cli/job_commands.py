@@ -539,7 +539,7 @@ def compare(
             )
         picture = None if bars is None else client.bars(found.id)
     if bars is not None and picture is not None:
-        bars.write_text(picture, encoding="utf-8")
+        cli.save(bars, picture.encode())
     cli.print_result(
         found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
     )

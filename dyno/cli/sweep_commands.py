@@ -127,7 +127,7 @@ def sweep(
         found = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, as_json)
         drawn = None if image is None else client.sweep_plot(sweep_id, image, metric=metric)
     if plot is not None and drawn is not None:
-        plot.write_bytes(drawn)
+        cli.save(plot, drawn)
     cli.print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.sweep(cli.console, found))
     if not cancel and found.status != "succeeded":
         raise DynoError(f"{found.id}: {_missing(found)}")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from dyno.errors import InvalidKey, UnknownKey
-from dyno.models.api_key import CreatedKey, NewKey
+from dyno.models.api_key import ApiKey, CreatedKey, NewKey
 from service.auth import ADMIN, EVERYBODYS, OWN, READ, Caller, CallerDep, requires
 from service.dashboard.forms import as_value, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
@@ -76,7 +76,21 @@ async def _keys_page(
     request: Request, state: State, caller: Caller, created: CreatedKey | None = None, refused: str | None = None
 ) -> Response:
     known = {"keys": await state.keys.list(), "now": datetime.now(UTC), "created": created, "refused": refused}
+    known["limits_in_words"] = limits_in_words
     return page(request, caller, "keys.html", known, 422 if refused else 201 if created else 200)
+
+
+def limits_in_words(key: ApiKey) -> str:
+    """What the key may do, and what it may not."""
+    limits = key.limits
+    said = [
+        "high priority" if key.high_priority else None,
+        None if limits.queued_jobs is None else f"{limits.queued_jobs} queued jobs",
+        None if limits.device_s_per_day is None else f"{limits.device_s_per_day} s of device time a day",
+        None if limits.requests_per_s is None else f"{limits.requests_per_s} requests a second",
+        None if limits.expires_in_s is None else f"results for {limits.expires_in_s} s",
+    ]
+    return ", ".join(each for each in said if each)
 
 
 @router.get("/keys/{key_id}/revoke")

@@ -106,6 +106,7 @@ def test_a_sweep_that_is_followed_again_shows_another_metric(
     sweep_id = newest(http)["id"]
     told = asked("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
     assert (told.exit_code, "matmul: execution_time" in told.stdout) == (0, True), told.output
+    assert told.stderr.rstrip().endswith(f"saved {plot}")
     assert "matmul: execution_time" in plot.read_text()
     as_json = asked("sweep", sweep_id, "--metric", "execution_time", "--json")
     assert json.loads(as_json.stdout)["metric"] == "execution_time"

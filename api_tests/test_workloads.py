@@ -97,6 +97,9 @@ def test_a_workload_runs_to_its_result(
         if trained and metric["name"].startswith("latency_"):
             continue  # of inference
         value = named[metric["name"]]["value"]
+        if value is None and metric["name"].startswith("latency_"):
+            assert named[metric["name"]]["reason"], metric  # too few calls for a percentile
+            continue
         assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a fraction, such as an accuracy
     assert result["details"].keys() >= smoke.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= smoke.artifacts

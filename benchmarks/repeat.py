@@ -25,7 +25,7 @@ from dyno.measure.clock_adjustment import factor
 from dyno.measure.repeatability import headline_metric, with_earlier_results
 from dyno.measure.statistics import median
 from dyno.models.result import Metric, Peer, Repeat, Result
-from dyno.workloads import registry
+from dyno.workloads import bundled
 
 STATE = Path("build") / "repeat"
 JOBS, OVER_S = 10, 2 * 3600.0  # of each case, from the first to the last of all
@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, JsonValue]] = {
     "target 2 %": {"processes": {"min": 5, "max": 10}, "target_rel_ci": 0.02},
 }
 CASES: dict[str, Spec] = {
-    f"{name}, {way}": {"workload": name, "params": dict(registry()[name].bench), "measure": measure, "device": "cpu"}
+    f"{name}, {way}": {"workload": name, "params": dict(bundled()[name].bench), "measure": measure, "device": "cpu"}
     for way, measure in WAYS.items()
     for name in WORKLOADS
 }

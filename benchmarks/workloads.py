@@ -16,11 +16,11 @@ from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, headline, run_all
 from benchmarks.report import prose, requested, table, write
 from dyno.devices.discovery import installed_frameworks
-from dyno.workloads import registry
+from dyno.workloads import bundled
 
 STATE = Path("build") / "workloads"
 MEASURE: dict[str, JsonValue] = {"processes": 3, "max_s": 20}
-PARAMS = {name: dict(workload.bench) for name, workload in registry().items()}
+PARAMS = {name: dict(workload.bench) for name, workload in bundled().items()}
 
 
 def main(workloads: Iterable[str], folder: Path = STATE) -> None:
@@ -44,7 +44,7 @@ def specs(workloads: Iterable[str], frameworks: Iterable[str]) -> dict[str, Spec
         }
         for workload in workloads
         for name in frameworks
-        if name in registry()[workload].frameworks
+        if name in bundled()[workload].frameworks
     }
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from dyno.measure.warning_codes import CODES, WarningCode
 from dyno.sweep_presets import presets
-from dyno.workloads import registry
+from dyno.workloads import bundled
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
@@ -80,13 +80,13 @@ def _value(constant: re.Match[str]) -> str:
 
 def workloads_in_short() -> str:
     """The table of README.md."""
-    rows = ((f"`{name}`", found.description) for name, found in registry().items())
+    rows = ((f"`{name}`", found.description) for name, found in bundled().items())
     return _table(("workload", "what it measures"), *rows)
 
 
 def workloads() -> str:
     """The table of docs/workloads.md."""
-    rows = ((f"`{name}`", found.description, found.options) for name, found in registry().items())
+    rows = ((f"`{name}`", found.description, found.options) for name, found in bundled().items())
     return _table(("workload", "what it measures", "options and outputs"), *rows)
 
 

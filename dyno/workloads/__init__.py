@@ -56,9 +56,15 @@ _PACKAGE = "dyno_workloads"  # of the files in DYNO_WORKLOADS_DIR
 
 
 @cache
+def bundled() -> Mapping[str, Workload]:
+    """Dyno's own workloads by name."""
+    return find([Path(__file__).parent], __name__, skipped=_NOT_WORKLOADS)
+
+
+@cache
 def registry() -> Mapping[str, Workload]:
     """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
-    own = find([Path(__file__).parent], __name__, skipped=_NOT_WORKLOADS)
+    own = bundled()
     if (folder := load_settings().workloads_dir) is None:
         return own
     return MappingProxyType(dict(sorted({**own, **_found_in(folder, own)}.items())))

@@ -55,7 +55,7 @@ OF_EACH = (
     [
         pytest.param(False, EDGES, AT_EDGES, id="without-keys-at-the-edges"),
         pytest.param(True, EACH, OF_EACH, id="an-admin-each-operation", marks=pytest.mark.verify),
-        pytest.param(True, IN_TURN, _ONCE | _NO_ADVICE, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
+        pytest.param(True, IN_TURN, _ONCE, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
     ],
 )
 def test_every_answer_is_one_that_the_document_tells_of(

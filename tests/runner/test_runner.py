@@ -152,7 +152,7 @@ def test_a_run_of_an_inference_workload_times_single_calls_of_each_case() -> Non
             named = [first.calls[f"latency_{loop}_{name}{suffix}"] for name in ("p50", "p90", "p99")]
             values = [each.value for each in named if each.value is not None]
             assert values == sorted(values), suffix
-            assert len(values) == 3 or all(each.reason for each in named)
+            assert all(each.reason for each in named if each.value is None)
     assert set(first.details["latency"]) == set(cases)
     rates = [
         {case: found["open_rate_per_s"] for case, found in each.details["latency"].items()} for each in (first, further)

@@ -34,7 +34,7 @@ RELEASE = "5921f91"
 QUEUED = 100
 MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
 TINY = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": MEASURE}
-LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": 12, "max_s": 12}}
+LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": 30, "max_s": 30}}
 DONE = ("succeed", "fail", "stop", "exhaust", "cancel")
 
 

@@ -25,7 +25,7 @@ from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, C
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
 from dyno.models.comparison import Comparative
-from dyno.models.result import BasedOn, Metric, Repeat, Result, Sensors, Verdict
+from dyno.models.result import Metric, Result, Sensors, Verdict
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from dyno.runner.frame_writer import FrameWriter

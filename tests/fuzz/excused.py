@@ -39,6 +39,7 @@ def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[st
             return codes <= {"unknown-metric", "does-not-fit-axes"}
         return operation_id in _TAKE_CURSORS and codes == {"invalid-cursor"}
     if failure == "AcceptedNegativeData":
-        return operation_id == "putArtifact"  # no body is an empty one, and that an empty file
+        # No body is an empty one, and that an empty file. A head that is too large is refused with 431.
+        return operation_id == "putArtifact" or status == 431
     # A body where there is none is refused before anybody looks what is asked for.
     return failure == "UnsupportedMethodResponse" and problem.get("code") == "bad-request"

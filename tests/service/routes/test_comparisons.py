@@ -188,7 +188,7 @@ def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
     bars = tmp_path / "bars.svg"
     asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])
     assert asked.exit_code == 0
-    assert json.loads(asked.output)["results"][1]["ratio"]["verdict"] == "FASTER"
+    assert json.loads(asked.stdout)["results"][1]["ratio"]["verdict"] == "FASTER"
     assert bars.read_text().startswith("<svg")
 
 

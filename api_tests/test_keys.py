@@ -103,6 +103,7 @@ def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, e
     assert http.get("/v1/jobs").status_code == 200
 
 
+@pytest.mark.verify
 def test_a_service_is_opened_again_with_dyno_keys_open(http: Any, env: dict[str, str]) -> None:
     made = json.loads(dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--json"))
     assert "aren't revoked" in dyno(env, "keys", "open", code=1)

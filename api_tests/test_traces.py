@@ -63,6 +63,7 @@ def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
         collector.server_close()
 
 
+@pytest.mark.verify
 @two_cores
 def test_a_trace_spans_client_queue_and_each_run(house: House | None) -> None:
     if house is None:

@@ -22,11 +22,13 @@ TESTS = [(workload, framework, 1) for workload in SMOKE for framework in FRAMEWO
 TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if framework != "torch"]  # no replicas on it
 
 
-def marked(test: tuple[str, str, int]) -> Any:
-    """`make test` has `matmul` on every framework, the others on the default one and without replicas.
+# Beside `matmul`: one that trains, one that infers, and one that isn't timed.
+QUICK = ("mnist_cnn", "quantized_inference", "device_info")
 
-    `resnet50` compiles for 30 s."""
-    quick = test[0] == "matmul" or (test[1:] == ("tensorflow", 1) and test[0] != "resnet50")
+
+def marked(test: tuple[str, str, int]) -> Any:
+    """`make test` has `matmul` on every framework, QUICK on the default one and without replicas."""
+    quick = test[0] == "matmul" or (test[1:] == ("tensorflow", 1) and test[0] in QUICK)
     return test if quick else pytest.param(test, marks=pytest.mark.verify)
 
 

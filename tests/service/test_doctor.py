@@ -20,6 +20,7 @@ from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.embedded import url_file
+from tests.waiting import eventually
 
 Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
 
@@ -108,11 +109,12 @@ def test_a_wrong_clock_and_a_full_disk(examined: Examined, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def restored(client: redis.Redis) -> Iterator[None]:
+def restored(client: redis.Redis, http: httpx.Client) -> Iterator[None]:
     before: Any = client.config_get("maxmemory*")
     yield
     client.config_set("maxmemory", before["maxmemory"])
     client.config_set("maxmemory-policy", before["maxmemory-policy"])
+    eventually(lambda: http.get("/readyz").status_code == 200)  # which is cached for a second
 
 
 def test_a_redis_without_a_memory_limit_is_a_warning_and_one_that_evicts_a_problem(

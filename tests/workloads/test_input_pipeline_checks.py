@@ -29,6 +29,7 @@ def _codes(found: Verification) -> set[str]:
     return {raised.code for raised in found.warnings}
 
 
+@pytest.mark.verify
 def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

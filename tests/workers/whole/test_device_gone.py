@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE
@@ -33,6 +35,7 @@ main()
 """
 
 
+@pytest.mark.verify
 def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker: StartWorker, settings: Settings) -> None:
     env = os.environ | environment_of(settings)
     with subprocess.Popen([sys.executable, "-P", "-c", ON_LOST_CORES], env=env) as lost:

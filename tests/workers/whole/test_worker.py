@@ -192,6 +192,7 @@ def listens(server: EmbeddedServer) -> bool:
         return any(each["cmd"] == "brpop" for each in client.client_list())
 
 
+@pytest.mark.verify
 def test_a_worker_wakes_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url, "reap_every_s": 600.0})

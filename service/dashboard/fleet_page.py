@@ -81,14 +81,14 @@ async def _keys_page(
 
 
 def limits_in_words(key: ApiKey) -> str:
-    """What the key may do, and what it may not."""
+    """The key's privilege and limits, in words."""
     limits = key.limits
     said = [
         "high priority" if key.high_priority else None,
         None if limits.queued_jobs is None else f"{limits.queued_jobs} queued jobs",
         None if limits.device_s_per_day is None else f"{limits.device_s_per_day} s of device time a day",
         None if limits.requests_per_s is None else f"{limits.requests_per_s} requests a second",
-        None if limits.expires_in_s is None else f"results for {limits.expires_in_s} s",
+        None if limits.expires_in_s is None else f"results kept for {limits.expires_in_s} s",
     ]
     return ", ".join(each for each in said if each)
 

@@ -5,8 +5,9 @@ files `auto` is synthetic. Two forms are supported:
 
 - Batches, binary or pickled, as single files, compressed files or the published archive. A binary batch is a series of
   records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row. Pickled batches hold the same
-  data in the same order, so the SHA-256 of the records identifies a batch in any form. Some training batches and part
-  of the test batch may be missing; `origin.note` lists what is present.
+  data in the same order, so the SHA-256 of the records identifies a batch in any form. A pickle is read only if it is
+  one of the published files, by MD5. Some training batches and part of the test batch may be missing; `origin.note`
+  lists what is present.
 - Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). JPEG copies have lost part of the
   published pixels and have no published sums. `origin.note` says so, and gives the numbers if pictures are missing.
   The SHA-256 covers all names and files of a part. Pictures alternate between the classes, so every leading part of
@@ -72,7 +73,14 @@ def _content(path: Path) -> bytes:
 
 def _records(path: Path, content: bytes) -> bytes:
     """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
-    return content if ".bin" in path.name else _from_pickle(file_formats.unpickle_plain(content, path), path)
+    if ".bin" in path.name:
+        return content
+    md5 = hashlib.md5(
+        content, usedforsecurity=False
+    ).hexdigest()  # as published; nobody can make a file for a given one
+    if md5 != PUBLISHED_PICKLES.get(path.name):
+        raise DatasetDamaged(f"{path}: not CIFAR-10's published {path.name}: md5 {md5}")
+    return _from_pickle(file_formats.unpickle_plain(content, path), path)
 
 
 def _from_pickle(batch: Any, path: Path) -> bytes:
@@ -118,6 +126,15 @@ PUBLISHED = {
     "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
     "test_batch_first1000": "8314c96d7cd65618193bab23acdd5d4c4af15bf6dd00a1781d55beedf3be1ef5",
+}
+# MD5 of the files in cifar-10-python.tar.gz, as torchvision's `datasets.CIFAR10` compares them
+PUBLISHED_PICKLES = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 
 

@@ -1,8 +1,8 @@
 """Safe readers for data set files: idx, NumPy's .npz, and pickles of plain data.
 
 Readers raise DatasetDamaged with the file's name and never return partial data. A pickle can run any code, so the
-unpickler resolves only the names in `_ALLOWED`, to functions of this module that check what they get, and rejects all
-others before they run. .npz archives are read without unpickling.
+unpickler resolves only the names in `_ALLOWED` and rejects all others before they run. .npz archives are read without
+unpickling.
 
 idx is the gzipped format of MNIST's files. Layout, big-endian: two zero bytes, a type byte (8: unsigned byte), the
 number of dimensions, each dimension as uint32, then the values, last dimension fastest.
@@ -14,13 +14,12 @@ import hashlib
 import io
 import math
 import pickle
-import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,118 +89,26 @@ def file_sha256(path: Path) -> str:
         raise DatasetDamaged(f"{path}: {error}") from error
 
 
-class _Dtype:
-    """A dtype in a pickle. NumPy's `dtype.__setstate__` trusts any state, and changes it for the whole process."""
-
-    def __init__(self, code: str | bytes, *_: object) -> None:
-        text = _text(code)
-        if not _PLAIN_DTYPE.fullmatch(text):
-            raise pickle.UnpicklingError(f"its type {text!r} isn't plain data")
-        self.dtype = np.dtype(text)
-
-    def __setstate__(self, state: tuple[object, str | bytes, *tuple[object, ...]]) -> None:
-        self.dtype = self.dtype.newbyteorder(_BYTE_ORDERS[_text(state[1])])
+# Names in the pickles of NumPy 1 and 2. `_codecs.encode` is for Python 2's bytes, stored as latin-1 text.
+_ALLOWED = {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
 
 
-class _Array(np.ndarray[Any, np.dtype[Any]]):
-    """An array whose shape, type and content are compared before NumPy uses them. It is filled once."""
-
-    def __setstate__(self, state: tuple[object, tuple[int, ...], _Dtype, bool, bytes | list[object]]) -> None:  # type: ignore[override]
-        _, shape, kind, fortran, content = state
-        _check(not self.size and type(kind) is _Dtype, "an array's type isn't plain data")
-        expected, each = (list, 1) if kind.dtype.hasobject else (bytes, kind.dtype.itemsize)
-        # Exact types, as a number of NumPy's overflows in a product.
-        fits = type(content) is expected and all(type(size) is int and size >= 0 for size in shape)
-        _check(fits and len(content) == each * math.prod(shape), "an array's content doesn't fit its shape")
-        super().__setstate__((1, shape, kind.dtype, bool(fortran), content))  # type: ignore[arg-type]  # the stubs are wrong
-
-
-def _empty_array(*_: object) -> _Array:
-    return _Array(0)
-
-
-def _scalar(kind: _Dtype, content: bytes) -> Any:
-    return _copied(kind, content)[0]
-
-
-def _from_buffer(
-    content: bytes, kind: _Dtype, shape: tuple[int, ...], order: str, axes: tuple[int, ...] | None = None
-) -> NDArray[Any]:
-    flat = _copied(kind, content)
-    if axes is not None:  # since NumPy 2.4, for memory in another order
-        return flat.reshape(shape).transpose(axes)
-    return flat.reshape(shape, order="F" if order == "F" else "C")
-
-
-def _copied(kind: _Dtype, content: bytes) -> NDArray[Any]:
-    """A copy, since a view of an array that is filled again would show memory that was freed."""
-    _check(type(kind) is _Dtype and type(content) in (bytes, bytearray), "an array's content isn't plain data")
-    return np.frombuffer(bytes(content), kind.dtype)
-
-
-def _latin1(text: str, encoding: str | bytes, *_: object) -> bytes:
-    """Bytes of Python 2, or of Python 3 by an old protocol."""
-    _check(type(text) is str and _text(encoding) in ("latin1", "latin-1"), "a text has another encoding than latin1")
-    return text.encode("latin-1")
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
-
-
-def _check(is_plain: bool, otherwise: str) -> None:
-    if not is_plain:
-        raise pickle.UnpicklingError(otherwise)
-
-
-_PLAIN_DTYPE = re.compile(r"[biufc]\d{1,2}|O\d|[SU][1-9]\d{0,3}")
-_BYTE_ORDERS: dict[str, Literal["<", ">", "|", "="]] = {"<": "<", ">": ">", "|": "|", "=": "="}
-# Names in the pickles of NumPy 1 and 2.
-_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    **{
-        (f"numpy.{core}.{module}", name): function
-        for core in ("core", "_core")
-        for module, name, function in (
-            ("multiarray", "_reconstruct", _empty_array),
-            ("multiarray", "scalar", _scalar),
-            ("numeric", "_frombuffer", _from_buffer),
-        )
-    },
-    ("numpy", "ndarray"): _empty_array,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _latin1,
-}
-
-
-class _PlainData(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves as much memory as damaged bytes ask for
-    stack: list[Any]
-    read: Callable[[int], bytes]
-    append: Callable[[object], None]
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # noqa: SLF001
-    _build = dispatch[pickle.BUILD[0]]
-
+class _PlainData(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't plain data") from None
-
-    def load_build(self) -> None:
-        """Else a pickle could set attributes of this module's functions."""
-        _check(type(self.stack[-2]) in (_Dtype, _Array), "it changes something else than an array")
-        self._build()
-
-    def load_bytearray8(self) -> None:
-        """Without memory reserved for more bytes than there are."""
-        (size,) = struct.unpack("<Q", self.read(8))
-        self.append(bytearray(self.read(size)))
-
-    dispatch[pickle.BUILD[0]] = load_build
-    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't plain data")
+        return super().find_class(module, name)
 
 
 def unpickle_plain(content: bytes, path: Path) -> Any:
-    """Unpickle `content`. Raises DatasetDamaged with `path` for anything except plain data."""
+    """Unpickle `content`. Raises DatasetDamaged with `path` for anything except plain data.
+
+    Compare its checksum before: a damaged dtype changes NumPy's own for the whole process, which then crashes.
+    """
     try:
         return _PlainData(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
@@ -222,4 +129,4 @@ def read_object_array(content: bytes, path: Path) -> np.ndarray[Any, np.dtype[An
     found = unpickle_plain(content[stream.tell() :], path)
     if not isinstance(found, np.ndarray):
         raise DatasetDamaged(f"{path}: contains a {type(found).__name__}, expected an array")
-    return np.asarray(found)
+    return found

@@ -75,22 +75,29 @@ async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Re
 async def _keys_page(
     request: Request, state: State, caller: Caller, created: CreatedKey | None = None, refused: str | None = None
 ) -> Response:
-    known = {"keys": await state.keys.list(), "now": datetime.now(UTC), "created": created, "refused": refused}
-    known["limits_in_words"] = limits_in_words
-    return page(request, caller, "keys.html", known, 422 if refused else 201 if created else 200)
+    context = {
+        "keys": await state.keys.list(),
+        "limits_in_words": limits_in_words,
+        "now": datetime.now(UTC),
+        "created": created,
+        "refused": refused,
+    }
+    return page(request, caller, "keys.html", context, 422 if refused else 201 if created else 200)
+
+
+_LIMITS = {
+    "queued_jobs": "queued jobs",
+    "device_s_per_day": "device time a day in seconds",
+    "requests_per_s": "requests a second",
+    "expires_in_s": "seconds that results are kept",
+}
 
 
 def limits_in_words(key: ApiKey) -> str:
-    """The key's privilege and limits, in words."""
-    limits = key.limits
-    said = [
-        "high priority" if key.high_priority else None,
-        None if limits.queued_jobs is None else f"{limits.queued_jobs} queued jobs",
-        None if limits.device_s_per_day is None else f"{limits.device_s_per_day} s of device time a day",
-        None if limits.requests_per_s is None else f"{limits.requests_per_s} requests a second",
-        None if limits.expires_in_s is None else f"results kept for {limits.expires_in_s} s",
-    ]
-    return ", ".join(each for each in said if each)
+    """The key's privilege and limits."""
+    limits = key.limits.model_dump(exclude_none=True)
+    said = [f"{words}: {limits[name]}" for name, words in _LIMITS.items() if name in limits]
+    return ", ".join([*(["high priority"] if key.high_priority else []), *said])
 
 
 @router.get("/keys/{key_id}/revoke")

@@ -78,6 +78,14 @@ def test_a_demo_ends_with_an_error_if_its_worker_dies(command: Callable[..., Com
     running.assert_nothing_left()
 
 
+@pytest.mark.verify
+def test_a_job_without_a_service_prints_its_figure(command: Callable[..., Command]) -> None:
+    measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
+    running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", **ON_NUMPY)
+    assert running.process.wait(60) == 0, running.text()
+    assert "throughput" in running.text()
+
+
 def test_a_job_without_a_service_prints_json_alone_and_leaves_nothing(command: Callable[..., Command]) -> None:
     measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
     running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", "--json", **ON_NUMPY)

@@ -19,6 +19,7 @@ from service.app import create_app
 from service.openapi import each_operation
 from service.openapi.components import recorded_examples
 from service.problems import PROBLEMS
+from tests.schemas import validator
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import House, Serve, elsewhere, house, plain
 from tests.service.openapi.provoked import AT_THE_EDGE, PROVOKED, UNPROVOKED
@@ -74,9 +75,7 @@ def models() -> dict[tuple[str, str], Any]:
 
 
 def fits(document: Document, schema: Document, value: object) -> None:
-    import jsonschema  # takes a second
-
-    jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+    validator({**schema, "components": document["components"]}).validate(value)
 
 
 def test_every_example_fits_its_schema(document: Document) -> None:

@@ -190,6 +190,7 @@ def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
     assert asked.exit_code == 0
     assert json.loads(asked.stdout)["results"][1]["ratio"]["verdict"] == "FASTER"
     assert bars.read_text().startswith("<svg")
+    assert asked.stderr.rstrip().endswith(f"saved {bars}")
 
 
 WIDE = [80.0, 120.0, 95.0, 105.0, 100.0]

@@ -11,6 +11,7 @@ import pytest
 
 from dyno.models.spec import FrameworkName
 from dyno.workloads import registry
+from tests.schemas import validator
 
 EVERY = sorted(registry())
 
@@ -31,12 +32,9 @@ def test_a_workload_is_returned_as_listed(http: httpx.Client, entries: dict[str,
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_schema_accepts_the_default_params(entries: dict[str, Any], name: str) -> None:
-    import jsonschema  # takes a second
-
     schema = entries[name]["params"]
-    jsonschema.Draft202012Validator.check_schema(schema)
     defaults = registry()[name].params().model_dump(mode="json")
-    jsonschema.validate(defaults, schema)
+    validator(schema).validate(defaults)
     assert schema["properties"].keys() == defaults.keys()
     assert not schema["additionalProperties"]
 

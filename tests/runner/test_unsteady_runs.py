@@ -5,6 +5,7 @@ The samples' clock advances by the duration that the work declares, so that timi
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dyno.devices import sensors
 from dyno.devices.device import Device
 from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.frameworks.tensorflow import TensorFlow
@@ -152,6 +154,7 @@ def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(
     slower: float, disagree: bool, tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(case_sampling, "HostClock", Given)
+    monkeypatch.setattr(sensors, "COST_SHARE", math.inf)  # no rest after a slow reading
     monkeypatch.setattr(
         epochs, "time", SimpleNamespace(perf_counter=lambda: Given.time_s, process_time=time.process_time)
     )

@@ -71,6 +71,7 @@ def factor(from_hz: float | None, to_hz: float | None, by: float | None) -> floa
 class Fit(NamedTuple):
     """The deviation of runs' times (logarithms) as they are and at one clock, and how far the clock moved the times.
 
+    `left` has n - 2 degrees of freedom, because the elasticity is estimated from the same runs.
     `moved`: the largest distance from the mean that a run's clock explains. `clock_moved`: that of the clock itself,
     the most that any elasticity could explain.
     """
@@ -89,7 +90,8 @@ def fit_runs(clocks_hz: Sequence[float], times_s: Sequence[float]) -> Fit:
     slope = min(max(products / squares, -1.0), 0.0) if squares > 0 else 0.0
     left = [time - slope * clock for clock, time in zip(clocks, times, strict=True)]
     clock_moved = max(abs(clock) for clock in clocks)
-    return Fit(_deviation(times), _deviation(left), -slope * clock_moved, clock_moved)
+    as_is, at_one_clock = _deviation(times, len(times) - 1), _deviation(left, max(len(times) - 2, 1))
+    return Fit(as_is, at_one_clock, -slope * clock_moved, clock_moved)
 
 
 def _centred(values: Sequence[float]) -> list[float]:
@@ -97,5 +99,5 @@ def _centred(values: Sequence[float]) -> list[float]:
     return [log - fmean(logs) for log in logs]
 
 
-def _deviation(centred: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(value**2 for value in centred) / (len(centred) - 1))
+def _deviation(centred: Sequence[float], degrees: int) -> float:
+    return math.sqrt(math.fsum(value**2 for value in centred) / degrees)

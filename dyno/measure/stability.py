@@ -234,12 +234,13 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
     if spread <= DRIFT_LIMIT:
         return None
     fit, stepped = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known]), _stepped(clocks)
-    explained = len(known) >= MIN_EXPLAINED_RUNS and (
-        fit.left <= EXPLAINED_SHARE * fit.as_is or _half_width(fit.left, len(known)) <= EFFECT
-    )
-    moved = fit.moved if explained else fit.clock_moved
-    half_width = _half_width(fit.left if explained else fit.as_is, len(known))
-    wanders = not stepped and len(known) >= MIN_EXPLAINED_RUNS
+    runs, moved = len(known), fit.clock_moved
+    half_width = _half_width(fit.as_is, runs, degrees=runs - 1)
+    if runs >= MIN_EXPLAINED_RUNS:
+        at_one_clock = _half_width(fit.left, runs, degrees=runs - 2)
+        if fit.left <= EXPLAINED_SHARE * fit.as_is or at_one_clock <= EFFECT:
+            moved, half_width = fit.moved, at_one_clock
+    wanders = not stepped and runs >= MIN_EXPLAINED_RUNS
     if wanders or moved <= least_effect(half_width):
         return None
     return warning(
@@ -257,8 +258,8 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
     )
 
 
-def _half_width(deviation: float, runs: int) -> float:
-    return statistics.student_t(runs - 1) * deviation / math.sqrt(runs)
+def _half_width(deviation: float, runs: int, degrees: int) -> float:
+    return statistics.student_t(degrees) * deviation / math.sqrt(runs)
 
 
 def _stepped(clocks: Sequence[float]) -> bool:

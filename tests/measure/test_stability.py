@@ -357,7 +357,10 @@ def test_a_clock_step_that_explains_the_runs_is_drift(low: float, run: int, last
     raised = clock_drift(clocks, [each / factor**0.9 for each, factor in zip(noise, factors, strict=True)])
     assert raised is not None
     assert raised.evidence["step"] is True
-    assert raised.evidence["adjusted_scatter"] < 0.25 * raised.evidence["scatter"]  # type: ignore[operator]
+    left = raised.evidence["adjusted_scatter"]
+    assert left < 0.25 * raised.evidence["scatter"]  # type: ignore[operator]
+    three_degrees = 3.1824 / 5**0.5  # Student's t with n - 2 degrees of freedom, because a slope was fitted
+    assert raised.evidence["rel_half_width"] == pytest.approx(three_degrees * left, rel=1e-4)  # type: ignore[operator]
 
 
 def test_a_clock_that_moves_less_than_the_interval_covers_is_no_drift() -> None:

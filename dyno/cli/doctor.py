@@ -42,7 +42,8 @@ def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Che
 def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
     url = settings.redis_url or _read_or_none(url_file(data_dir))
     if url is None:
-        yield _check("redis", True, f"unknown: DYNO_REDIS_URL is unset, and no `dyno up` runs with {data_dir}")
+        found = f"not checked: DYNO_REDIS_URL is unset, and no `dyno up` runs with {data_dir}"
+        yield Check(name="redis", is_well=True, found=found, to_do="set DYNO_REDIS_URL, or --data-dir of `dyno up`")
         return
     try:
         with sync_client(settings.model_copy(update={"redis_url": url})) as redis:

@@ -71,6 +71,14 @@ def test_a_dyno_up_that_has_ended(tmp_path: Path) -> None:
     assert "`dyno up`" in found["to_do"]
 
 
+def test_a_redis_that_nobody_names_is_a_warning(tmp_path: Path) -> None:
+    words = ["doctor", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None, "COLUMNS": "300"})
+    [line] = [line for line in done.stdout.splitlines() if "not checked" in line]
+    assert "warning" in line
+    assert "set DYNO_REDIS_URL" in line
+
+
 def test_all_devices_are_cordoned(examined: Examined, http: httpx.Client, offered: Device) -> None:
     http.post(f"/v1/devices/{offered.full_id}/cordon").raise_for_status()
     found = examined(1)

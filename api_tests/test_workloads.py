@@ -99,8 +99,8 @@ def test_a_workload_runs_to_its_result(
         if trained and metric["name"].startswith("latency_"):
             continue  # of inference
         value = named[metric["name"]]["value"]
-        if value is None and metric["name"].startswith("latency_") and "_p9" in metric["name"]:
-            assert named[metric["name"]]["reason"], metric  # too few calls for a percentile
+        if value is None and metric["name"].startswith("latency_"):
+            assert "call" in named[metric["name"]]["reason"], metric  # too few in 0.2 s, or none
             continue
         assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a fraction, such as an accuracy
     assert result["details"].keys() >= smoke.details

@@ -18,23 +18,26 @@ _SIZES = re.compile("/params/[mkn]$")  # of a product: all three or n alone, and
 _TAKE_CURSORS = ("listJobs", "listResults", "listDeliveries", "listSweeps", "getHistory", "acknowledgeAlarm")
 
 
+# What a whole request is refused with, and what the schema doesn't say of it.
+_REFUSED_WITH = {
+    "createSweep": "invalid-sweep",  # the spec, and the values of the axes
+    "putSchedule": "invalid-schedule",  # cron expressions, time zones, and which devices there are
+    "putBaseline": "invalid-baseline",  # which of a job and a limit go together
+    "getAdvice": "invalid-request",  # which workloads, params and rates there are
+    "importResults": "invalid-import",  # what an exported line holds
+}
+_KEY_REUSED = "idempotency-key-reused"  # nor which keys were used before, and with which body
+
+
 def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[str, Any]) -> bool:
     """`failure` is the name of Schemathesis' class, `problem` what was answered, empty for what is none."""
     if failure == "RejectedPositiveData" and status == 422:
         told = [error for error in problem.get("errors", ()) if not _SIZES.search(error["pointer"])]
         codes = {error["code"] for error in told or [problem]}
+        if problem["code"] in (_KEY_REUSED, _REFUSED_WITH.get(operation_id)):
+            return True
         if operation_id in _TAKE_SPECS:
             return not codes & (_OF_ONE_FIELD | _OF_JSON)
-        if operation_id == "createSweep":  # the schema says nothing about the spec, nor about the values of the axes
-            return problem.get("code") == "invalid-sweep"
-        if operation_id == "putSchedule":  # nor what a cron expression and a time zone are, nor which devices there are
-            return problem.get("code") == "invalid-schedule"
-        if operation_id == "putBaseline":  # nor which of a job and a limit go together
-            return problem.get("code") == "invalid-baseline"
-        if operation_id == "getAdvice":  # nor which workloads, params and rates there are
-            return problem.get("code") == "invalid-request"
-        if operation_id == "importResults":  # nor what an exported line holds
-            return problem.get("code") == "invalid-import"
         if operation_id in ("getSweep", "getSweepTable", "getSweepPlot"):  # which metrics and axes a sweep has
             return codes <= {"unknown-metric", "does-not-fit-axes"}
         return operation_id in _TAKE_CURSORS and codes == {"invalid-cursor"}

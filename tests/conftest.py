@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def redis_url() -> Iterator[str]:
     with EmbeddedServer() as server:
         yield server.url
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for a socket, whose path has 107 bytes at most: that of `tmp_path` can be longer."""
+    with tempfile.TemporaryDirectory(prefix="dyno-test-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

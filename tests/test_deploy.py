@@ -101,18 +101,18 @@ def test_the_cores_of_redis_and_the_api_are_those_that_workers_leave_free() -> N
 
 
 @pytest.mark.parametrize("durability", ["everysec", "always"])
-def test_the_started_redis_is_fit_to_keep_jobs(durability: Durability, tmp_path: Path) -> None:
+def test_the_started_redis_is_fit_to_keep_jobs(durability: Durability, short_folder: Path) -> None:
     service = SERVICES["redis"]
     shell, script, *_ = service["command"]
     [folder] = [path for path, (source, _) in mounts("redis").items() if source == "./deploy/redis"]
     assert service["environment"]["DYNO_DURABILITY"] == "${DYNO_DURABILITY:-everysec}"
     script = ROOT / "deploy" / "redis" / PurePosixPath(script).relative_to(folder)
-    settings = Settings(redis_url=f"unix://{tmp_path}/redis.sock", durability=durability)
+    settings = Settings(redis_url=f"unix://{short_folder}/redis.sock", durability=durability)
     options = ["--port", "0", "--unixsocket", "redis.sock"]
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server on PATH")
     env = os.environ | {"DYNO_DURABILITY": durability}
-    server = subprocess.Popen([shell, script, *options], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([shell, script, *options], cwd=short_folder, env=env, stdout=subprocess.DEVNULL)
     try:
         with sync_client(settings) as client:
             eventually(lambda: server.poll() is not None or answers(client))

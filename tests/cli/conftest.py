@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,10 +20,9 @@ DYNO = Path(sys.executable).parent / "dyno"
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder with a short path, since the path of a socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="dyno-test-") as folder:
-        yield Path(folder)
+def home(short_folder: Path) -> Path:
+    """Where a command puts its temporary files, such as sockets."""
+    return short_folder
 
 
 @pytest.fixture

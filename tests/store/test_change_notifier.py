@@ -145,10 +145,14 @@ async def _unblock_reader(client: redis.Redis) -> None:
 
 
 async def test_after_a_restart_of_the_server_changes_are_notified_again(
-    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    a_spec: Callable[..., Spec],
+    tmp_path: Path,
+    short_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(_made(tmp_path / "socket")))
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(_made(short_folder / "socket")))
     server = EmbeddedServer(tmp_path / "data")
     server.start()
     there = settings.model_copy(update={"redis_url": server.url})

@@ -60,7 +60,7 @@ def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None
     bandwidth, execution_time = found["metrics"][:2]
     assert (bandwidth["name"], execution_time["name"]) == ("bandwidth", "execution_time")
     moved = [rate * each_s for rate, each_s in zip(bandwidth["by_run"], execution_time["by_run"], strict=True)]
-    assert moved == pytest.approx([12e6, 12e6], rel=1e-3)
+    assert moved == pytest.approx([12e6, 12e6], rel=0.05)  # medians of an even number of samples
     assert found["verdict"] == "indicative"
     assert not CHECKED & {*found["unchecked"], *(raised["code"] for raised in found["warnings"])}
     assert (
@@ -88,7 +88,7 @@ def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder: Path
         MY_CODE.replace('Path.home() / "versions"', f"Path({str(folder)!r})")
     )
     script = GATE.replace('"measure"', f'"device": "{THERE}", "measure"').replace(".venv/bin/dyno", "dyno")
-    (folder / "dyno").write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{DYNO}" "$@"\n')
+    (folder / "dyno").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c "{DYNO}" "$@"\n')
     (folder / "dyno").chmod(0o755)
     named = {"DYNO_WORKLOADS_DIR": str(folder / "workloads")}
     with house.another_api(**named) as (_, api), house.another_worker(**named):
@@ -115,7 +115,7 @@ def test_the_test_of_the_page_passes_and_fails_where_the_sums_are_wrong(folder: 
     (folder / "workloads" / "vector_add.py").write_text(SOURCE.replace("left + right, *", f"(left + right){factor}, *"))
     (folder / "test_vector_add.py").write_text(TEST)
     command = folder / "dyno"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{DYNO}" "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c "{DYNO}" "$@"\n')
     command.chmod(0o755)
     env = {name: value for name, value in house.env.items() if name not in ("DYNO_REDIS_URL", "DYNO_API_URL")}
     env |= {"DYNO_WORKLOADS_DIR": str(folder / "workloads"), "PATH": f"{folder}:{env['PATH']}", "PYTHONPATH": str(ROOT)}

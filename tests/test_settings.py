@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_the_commands_of_the_guide_make_a_valid_webhook_secret(tmp_path: Path) -
     page = guides.ROOT / "docs" / "webhooks.md"
     [block] = [block.text for block in guides.blocks(page) if "webhooks.env" in block.text]
     program = "from dyno.settings import load_settings; print(load_settings().webhook_secret is not None)"
-    script = block.replace("dyno up", f"{sys.executable} -P -c '{program}'")
+    script = block.replace("dyno up", f"{shlex.quote(sys.executable)} -P -c '{program}'")
     env = os.environ | {"PYTHONPATH": str(guides.ROOT)}
     done = subprocess.run(["sh", "-euc", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

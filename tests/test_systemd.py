@@ -45,7 +45,7 @@ def of(unit: Path, name: str) -> list[str]:
 @pytest.fixture
 def installed(unit: Path, tmp_path: Path) -> Path:
     """The unit, with a command that exists here."""
-    text = unit.read_text().replace("/opt/dyno/bin/dyno", sys.executable)
+    text = unit.read_text().replace("/opt/dyno/bin/dyno", f'"{sys.executable}"')
     copy = tmp_path / unit.name
     copy.write_text(text)
     return copy

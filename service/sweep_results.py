@@ -78,7 +78,7 @@ async def read(state: State, stored: StoredSweep, metric: str | None = None) -> 
 
     Raises InvalidSpec if there are results, and neither they nor the workload have that metric.
     """
-    measured = await read_measured(state, stored)
+    stored, measured = await _read_together(state, stored)
     if metric is not None:
         _check_metric(state, stored, measured, metric)
     wanted = metric or stored.record.metric
@@ -93,6 +93,20 @@ async def read(state: State, stored: StoredSweep, metric: str | None = None) -> 
         eta_s=await state.jobs.ends_s(live),
         batch_sizes=[_batch_sizes(limit, points, wanted) for limit in stored.record.batch_limits],
     )
+
+
+async def _read_together(state: State, stored: StoredSweep) -> tuple[StoredSweep, list[Measured]]:
+    """The sweep and what there is of its points, read again if a point was stopped or the sweep canceled in between.
+
+    Raises UnknownSweep if it is gone.
+    """
+    measured = await read_measured(state, stored)
+    while any(Status.CANCELED in each.statuses for each in measured):
+        now = await Sweeps(state.client, state.settings, state.jobs).get(stored.id)
+        if (now.stopped, now.cancel_requested_at) == (stored.stopped, stored.cancel_requested_at):
+            break
+        stored, measured = now, await read_measured(state, now)
+    return stored, measured
 
 
 def _check_metric(state: State, stored: StoredSweep, measured: Sequence[Measured], metric: str) -> None:

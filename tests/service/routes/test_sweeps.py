@@ -21,14 +21,17 @@ from dyno.measure.warnings import warning
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial, Verdict
+from dyno.models.sweep import Stop
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
-from dyno.store.sweeps import CHECK_EVERY_S, drop_empty
+from dyno.store.sweeps import CHECK_EVERY_S, StoredSweep, Sweeps, drop_empty
 from dyno.sweep_presets import presets
+from service import sweep_results
 from service.app import create_app
+from service.state import State
 from tests.comparisons import a_metric, of_metrics
 from tests.waiting import eventually
 
@@ -484,6 +487,22 @@ def test_hopeless_points_have_no_further_rounds(
     rows = http.get(found["urls"]["table"]).json()
     assert [row["stopped"] for row in rows] == ["hopeless", None, None]
     assert "stopped: hopeless" in http.get(found["urls"]["table"], params={"format": "md"}).text
+
+
+def test_a_point_that_is_stopped_while_its_sweep_is_read_says_why(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_measured, why = sweep_results.read_measured, Stop(reason="hopeless", by=2)
+
+    async def stopping(state: State, stored: StoredSweep) -> list[sweep_results.Measured]:
+        await Sweeps(state.client, state.settings, state.jobs).stop(stored, 0, why)
+        return await read_measured(state, stored)
+
+    found = begun(rounds=2)
+    monkeypatch.setattr(sweep_results, "read_measured", stopping)
+    now = http.get(found["urls"]["self"]).json()
+    assert now["counts"] == {"total": 6, "queued": 4, "canceled": 2}
+    assert [point["stopped"] and point["stopped"]["reason"] for point in now["points"]] == ["hopeless", None, None]
 
 
 def test_auto_finds_the_largest_batch_that_fits_and_the_fastest(

@@ -125,6 +125,7 @@ def test_with_min_replicas_jobs_are_refused_once_the_replica_lags(pair: Pair, a_
     eventually(refused)
     at_risk_s = time.monotonic() - cut_s
     assert late
-    assert at_risk_s < promised(MAX_LAG_S + 2), "later jobs aren't accepted, so none of them can be lost"
+    # Redis counts whole seconds and looks once a second: up to MAX_LAG_S + 2, and the answer takes a little.
+    assert at_risk_s < promised(MAX_LAG_S + 3), "later jobs aren't accepted, so none of them can be lost"
     pair.fail_over()
     assert kept(pair) == set(early)

@@ -75,9 +75,8 @@ def _records(path: Path, content: bytes) -> bytes:
     """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
     if ".bin" in path.name:
         return content
-    md5 = hashlib.md5(
-        content, usedforsecurity=False
-    ).hexdigest()  # as published; nobody can make a file for a given one
+    # Two files with one MD5 can be made, but no method is known that makes a file for a given MD5.
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != PUBLISHED_PICKLES.get(path.name):
         raise DatasetDamaged(f"{path}: not CIFAR-10's published {path.name}: md5 {md5}")
     return _from_pickle(file_formats.unpickle_plain(content, path), path)

@@ -236,11 +236,12 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
     fit, stepped = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known]), _stepped(clocks)
     runs, moved = len(known), fit.clock_moved
     half_width = _half_width(fit.as_is, runs, degrees=runs - 1)
-    if runs >= MIN_EXPLAINED_RUNS:
+    has_enough_runs = runs >= MIN_EXPLAINED_RUNS
+    if has_enough_runs:
         at_one_clock = _half_width(fit.left, runs, degrees=runs - 2)
         if fit.left <= EXPLAINED_SHARE * fit.as_is or at_one_clock <= EFFECT:
             moved, half_width = fit.moved, at_one_clock
-    wanders = not stepped and runs >= MIN_EXPLAINED_RUNS
+    wanders = not stepped and has_enough_runs
     if wanders or moved <= least_effect(half_width):
         return None
     return warning(

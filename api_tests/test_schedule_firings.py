@@ -46,6 +46,7 @@ def own(server: EmbeddedServer, tmp_path: Path) -> House:
     """A Dyno of this test's own. Leases and the records of workers outlast the jumps of the clock."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0"}
+    env |= {"DYNO_ALARMS_EVERY_S": "0"}  # an alarm would rerun jobs, with the label of the schedule
     env |= {"DYNO_SCHEDULES_EVERY_S": "0.03", "DYNO_ARTIFACT_DIR": str(tmp_path / "artifacts")}
     env |= {"DYNO_LEASE_S": "1e6", "DYNO_DEVICE_TTL_S": "1e6", "DYNO_SPOOL_DIR": str(tmp_path / "spool")}
     return House("", env)

@@ -205,6 +205,7 @@ def test_a_code_s_false_alarms_are_those_of_quiet_jobs_and_its_hits_those_of_the
 
 
 @pytest.mark.verify
+@pytest.mark.timeout(600)  # it runs over a hundred tests: a minute on a quiet machine
 def test_the_tests_that_provoke_a_code_are_counted_by_code() -> None:
     found = alarms.provoked(1)
     assert found["ASYNC_TIMING"] == [1, 1]

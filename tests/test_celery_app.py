@@ -77,7 +77,7 @@ def test_wake_ups_share_a_connection_and_get_a_new_one_once_redis_has_closed_it(
         return {each["id"] for each in client.client_list()}
 
     connected = send()
-    assert send() == connected
+    assert send() <= connected  # others, of earlier tests, may have been closed since
     client.client_kill_filter(_type="normal", skipme=True)
     assert not send() & connected - {str(client.client_id())}
 

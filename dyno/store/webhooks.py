@@ -21,7 +21,7 @@ from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_curso
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_LEASE_FACTOR = 2  # times the timeout of an attempt: leaves the same time again to settle it
+_SETTLE_WITHIN_S = 15.0  # of a lease, after the attempt's timeout; long, as a lease that ends early sends twice
 
 
 class LeasedDelivery(NamedTuple):
@@ -42,7 +42,7 @@ class DeliveryQueue:
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._keys = Keys(settings.namespace)
-        self._lease_ms = round(_LEASE_FACTOR * settings.webhook_timeout_s * 1000)
+        self._lease_ms = round((settings.webhook_timeout_s + _SETTLE_WITHIN_S) * 1000)
         self._most = len(settings.webhook_retry_s) + 1
         self._take = client.register_script(SCRIPT_SOURCES[Script.DELIVER])
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])

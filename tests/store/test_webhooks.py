@@ -95,6 +95,16 @@ async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(
     assert [each.ended for each in delivery.attempts] == [None, DELIVERED]
 
 
+async def test_a_short_timeout_leaves_time_to_settle(
+    jobs: Jobs, a_spec: ASpec, async_redis: redis.asyncio.Redis, client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    hasty = DeliveryQueue(async_redis, settings.model_copy(update={"webhook_timeout_s": 0.5}))
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    leased = await taken(hasty)
+    ends_ms: Any = client.zscore(keys.webhooks_due, job_id)
+    assert 10 < ends_ms / 1000 - leased.at_s < 30
+
+
 async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_over(
     jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, over: Callable[[str], None]
 ) -> None:

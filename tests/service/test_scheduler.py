@@ -224,8 +224,9 @@ def with_keys(redis_url: str, settings: Settings, namespace: str) -> Settings:
 def test_a_schedule_stops_when_its_key_was_revoked_or_a_key_is_needed(
     with_keys: Settings, serve: Callable[..., Any], client: redis.Redis, device: Callable[..., Device]
 ) -> None:
+    since = minutes_ago(1)
     with serve(create_app(with_keys)) as http:
-        body = {"cron": EACH_MINUTE, "spec": SPEC | {"queue_if_absent": True}}
+        body = {"cron": f"{since.minute} {since.hour} * * *", "spec": SPEC | {"queue_if_absent": True}}
         http.put("/v1/schedules/anyones", json=body).raise_for_status()
         (admin, admins_secret), (mine, secret) = (make_key(with_keys, scope) for scope in (Scope.ADMIN, Scope.SUBMIT))
         eventually(lambda: http.get("/v1/schedules").status_code == 401, WITHIN_S, "a key is needed")
@@ -237,7 +238,6 @@ def test_a_schedule_stops_when_its_key_was_revoked_or_a_key_is_needed(
         keys = Keys(with_keys.namespace)
         for owner, name in (("", "anyones"), (mine, "mine"), (admin, "admins")):
             document = json.loads(client.hget(keys.schedules(owner), name) or "")  # type: ignore[arg-type]
-            since = minutes_ago(1)
             client.hset(keys.schedules(owner), name, json.dumps(document | {"next_firings": [since.isoformat()]}))
             client.zadd(keys.schedules_due, {f"{owner}:{name}": since.timestamp() * 1000})
         assert http.get(f"/v1/jobs/{first_of(http, 'admins')['job']}").json()["owner"] == admin

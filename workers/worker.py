@@ -49,8 +49,11 @@ def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id:
     """
     until_s = time.monotonic() + settings.device_ttl_s + _HOST_POLL_S
     try:
-        while not fleet.claim_host(client, settings, name, boot_id):
-            if time.monotonic() > until_s:
+        while True:
+            asked_s = time.monotonic()
+            if fleet.claim_host(client, settings, name, boot_id):
+                return
+            if asked_s > until_s:
                 raise errors.HostNameTaken(_taken(name))
             time.sleep(_HOST_POLL_S)
     except errors.StoreUnavailable as error:

@@ -29,7 +29,7 @@ WAITING = "import signal; signal.pause()"
 
 def environment_of(runner: RunnerProcess) -> dict[str, str]:
     """The variables of a live runner, which is then killed."""
-    lines = Path(f"/proc/{until_begun(runner)}/environ").read_text().split("\0")
+    lines = eventually(Path(f"/proc/{until_begun(runner)}/environ").read_text).split("\0")  # empty during exec
     runner.send(signal.SIGKILL)
     watched(runner)
     return dict(line.split("=", 1) for line in lines if line)

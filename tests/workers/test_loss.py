@@ -65,7 +65,9 @@ def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
     forking: Launcher,
     here: Device,
     background: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("workers.attempt._SIGNAL_SPREAD_S", 30)  # the worker may be told long after its runner
     job_id = store.submit(tiny(measure=LONG))
     supervisor = supervisor_of(quick, forking)
     serving = background.submit(supervisor.serve)
@@ -127,7 +129,7 @@ def test_a_run_outlasts_a_store_that_takes_no_writes_and_its_result_is_written_l
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
         store, client = Store(settings), sync_client(settings)
-        job_id = store.submit(tiny(measure={"min_samples": 10, "min_s": 1, "max_s": 2}))
+        job_id = store.submit(tiny(measure={"min_samples": 10, "min_s": 4, "max_s": 4}))
         serving = background.submit(supervisor_of(settings, forking).serve)
         runner_of(here, settings)
         client.execute_command("REPLICAOF", "127.0.0.1", "1")

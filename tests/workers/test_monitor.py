@@ -12,7 +12,7 @@ import pytest
 from dyno.models.job import FailureClass
 from dyno.models.runner_protocol import RunRequest
 from tests.waiting import eventually
-from tests.workers.conftest import Heart, Misbehaving, until_begun, until_gone, watched
+from tests.workers.conftest import LONG, Heart, Misbehaving, tiny, until_begun, until_gone, watched
 from workers.launcher import TAIL_BYTES, Launcher
 from workers.monitor import StopReason, StopSwitch
 from workers.outcome import failure_of
@@ -77,7 +77,7 @@ def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving: Made
 def test_a_crash_in_a_forked_runner_shows_the_python_stack(
     forking: Launcher, request_for: Callable[..., RunRequest]
 ) -> None:
-    runner = forking.start(request_for())
+    runner = forking.start(request_for(tiny(measure=LONG)))
     until_begun(runner)
     while not runner.read_frames():
         pass  # until it has reported its start, it has the zygote's signal handlers
@@ -106,8 +106,8 @@ def test_a_silent_runner_is_killed_as_stalled(misbehaving: Made) -> None:
 
 
 def test_frames_keep_a_runner_from_being_stalled(misbehaving: Made) -> None:
-    program = f"{FRAME}{UP}\nfor _ in range(15): say({PROGRESS!r}); time.sleep(0.1)\nsay({FAILED!r})"
-    ended = watched(start_up(misbehaving, program), stall_s=1)
+    program = f"{FRAME}{UP}\nfor _ in range(40): say({PROGRESS!r}); time.sleep(0.1)\nsay({FAILED!r})"
+    ended = watched(start_up(misbehaving, program), stall_s=3)
     assert ended.stopped_for is None
     assert ended.failed is not None
 
@@ -151,9 +151,9 @@ def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving: Made, reason: Stop
 
 
 def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor(misbehaving: Made) -> None:
+    began_s, heart = time.monotonic(), Heart(every_s=0.2)
     runner = start_up(misbehaving, f"{FRAME}{UP}; say({PROGRESS!r}); time.sleep(0.7); say({FAILED!r})")
-    heart = Heart(every_s=0.2)
-    began_s, before_s = time.monotonic(), time.process_time()
+    before_s = time.process_time()
     ended = watched(runner, heart)
     assert ended.failed is not None
     assert 1 <= len(heart.beats) <= (time.monotonic() - began_s) / 0.2
@@ -164,8 +164,8 @@ def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor
 
 def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: Made) -> None:
     switch = StopSwitch()
-    switch.stop(time.monotonic() + 0.4)
     began_s = time.monotonic()
+    switch.stop(began_s + 0.4)
     ended = watched(start(misbehaving, "import time; time.sleep(600)"), stop=switch)
     assert ended.stopped_for is StopReason.SHUTDOWN
     assert time.monotonic() - began_s >= 0.4

@@ -22,13 +22,14 @@ from dyno.errors import StoreUnavailable
 from dyno.logging import current_job_id
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.result import PartialMetrics
+from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
-from workers.launcher import Launcher
+from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
 
 # A zygote on a host without room for another process. The limit doesn't apply to root.
@@ -59,12 +60,16 @@ def test_the_figures_so_far_are_sent_after_each_run_but_the_last(
     supervisor_of: Callable[..., Supervisor],
     forking: Launcher,
     client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job_id, seen = store.submit(tiny(measure={"processes": 3})), dict[str, str]()
-    with ThreadPoolExecutor() as pool:
-        serving = pool.submit(supervisor_of(quick, forking).serve)
-        while not serving.done():
-            seen |= client.hgetall(Keys(quick.namespace).partial(job_id))
+
+    def start(request: RunRequest) -> RunnerProcess:
+        seen.update(client.hgetall(Keys(quick.namespace).partial(job_id)))
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    supervisor_of(quick, forking).serve()
     first, second = (PartialMetrics.model_validate_json(seen[name]) for name in sorted(seen))
     assert [(each.run, each.runs, each.arm) for each in (first, second)] == [(1, 3, None), (2, 3, None)]
     by_run = store.result(job_id).metrics[0].by_run

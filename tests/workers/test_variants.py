@@ -123,7 +123,7 @@ def test_one_whose_runner_is_killed_begins_again_with_all_runs(
     here: Device,
     serve: Callable[[], Future[int]],
 ) -> None:
-    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 0.7, "max_s": 0.7}), control=False))
+    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 3, "max_s": 3}), control=False))
     serving = serve()
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
     killed = runner_of(here, quick)
@@ -162,8 +162,8 @@ def test_one_whose_worker_died_is_run_whole_by_another(
 def test_a_failure_names_the_spec(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
 ) -> None:
-    job_id = store.submit(in_turns(tiny(timeout_s=1), tiny(measure=LONG)))
+    job_id = store.submit(in_turns(tiny(timeout_s=5), tiny(measure=LONG)))
     supervisor_of(quick, forking).serve()
     failure = store.job(job_id).failure
     assert failure is not None
-    assert failure.message == "the second spec: the job exceeded its timeout of 1 s"
+    assert failure.message == "the second spec: the job exceeded its timeout of 5 s"

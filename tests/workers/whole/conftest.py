@@ -16,7 +16,7 @@ from tests.workers.whole.looking import StartWorker, environment_of, family_of
 
 @pytest.fixture
 def short_lease(settings: Settings) -> Settings:
-    return settings.model_copy(update={"lease_s": 2.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
+    return settings.model_copy(update={"lease_s": 4.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
 
 
 @pytest.fixture

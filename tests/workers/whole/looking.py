@@ -25,7 +25,7 @@ from dyno.store.redis import Keys, async_client, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import children_of
 
-SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
+SHORT = {"min_samples": 20, "min_s": 3, "max_s": 3}
 
 StartWorker = Callable[..., subprocess.Popen[bytes]]
 

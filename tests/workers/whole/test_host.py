@@ -30,7 +30,7 @@ from tests.workers.whole.looking import (
 )
 
 OF_PRODUCTION = {name: Settings.model_fields[name].default for name in ("lease_s", "heartbeat_s", "reap_every_s")}
-LEASE_S = float(os.environ.get("DYNO_TEST_LEASE_S", "4"))
+LEASE_S = float(os.environ.get("DYNO_TEST_LEASE_S", "6"))
 SCALE = LEASE_S / OF_PRODUCTION["lease_s"]
 ELSEWHERE_WITHIN_S = promised(50 * SCALE)
 

@@ -32,7 +32,7 @@ from tests.workers.whole.looking import (
 
 @pytest.fixture
 def brief(settings: Settings) -> Settings:
-    return settings.model_copy(update={"device_ttl_s": 1.0, "shutdown_s": 0.5})
+    return settings.model_copy(update={"device_ttl_s": 3.0, "shutdown_s": 0.5})
 
 
 @contextmanager

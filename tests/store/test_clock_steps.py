@@ -46,7 +46,7 @@ def clock(request: pytest.FixtureRequest, tmp_path: Path) -> ServerClock:
 @pytest.fixture
 def settings(clock: ServerClock, namespace: str, tmp_path: Path) -> Iterator[Settings]:
     with EmbeddedServer(tmp_path / "data", clock.binary) as server:
-        yield Settings(redis_url=server.url, namespace=namespace, reap_every_s=0.05, lease_s=1.0, device_ttl_s=1.0)
+        yield Settings(redis_url=server.url, namespace=namespace, reap_every_s=0.05, lease_s=4.0, device_ttl_s=1.0)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_a_live_worker_keeps_its_job(
 
     clock.forward(BACK)
     began_s = time.monotonic()
-    eventually(lambda: beats_for(3 * settings.lease_s))
+    eventually(lambda: beats_for(2 * settings.lease_s))
     assert leases.finish(running, "succeed")
 
 

@@ -30,7 +30,7 @@ from tests.users import NOBODY, as_root
 from tests.waiting import eventually
 
 AT_ONCE = 20  # submits under way when the server is killed
-LOADED, LOAD_DELAY_US = 6000, 500  # keys, and how long each takes to load: 3 s
+LOADED, LOAD_DELAY_US = 6000, 1000  # keys, and how long each takes to load: 6 s
 
 PARENT = """
 import signal, sys

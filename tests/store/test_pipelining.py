@@ -98,11 +98,11 @@ async def test_redis_gets_the_first_of_many_commands_while_others_are_made(own: 
 async def test_a_silent_server_fails_all_waiting_commands_after_one_timeout(
     own: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dyno.store.redis.ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("dyno.store.redis.ANSWER_TIMEOUT_S", 2.0)
     async with async_client(own) as client:
         await client.client_pause(60_000)
         replies = [client.send("SET", "x", "1") for _ in range(3)]
-        done, _ = await asyncio.wait(replies, timeout=5)
+        done, _ = await asyncio.wait(replies, timeout=30)
         assert len(done) == 3
         assert all(isinstance(reply.exception(), redis.TimeoutError) for reply in replies)
 

@@ -74,6 +74,12 @@ def http(settings: Settings) -> Iterator[httpx.Client]:
         yield http
 
 
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk doesn't make the service unready."""
+    monkeypatch.setattr("service.readiness.FILES_WITHIN_S", 30.0)
+
+
 @pytest.fixture(scope="session")
 def serve() -> Callable[[FastAPI], AbstractContextManager[httpx.Client]]:
     return serving

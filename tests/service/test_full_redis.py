@@ -88,7 +88,9 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
             assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
             assert int(answer.headers["retry-after"]) > 0
         assert "full" in http.get("/readyz").json()["detail"]
-        assert client.info("memory")["used_memory"] < limit + 2**20, "refused submits take no memory"  # type: ignore[index]
+        memory: Any = client.info("memory")
+        taken = memory["used_memory"] - memory["mem_aof_buffer"]  # the buffer waits for the disk
+        assert taken < limit + 2**20, "refused submits take no memory"
 
         # The running job goes on and ends, with a log and a result.
         assert not leases.heartbeat(

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from dyno.devices.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
@@ -14,8 +15,9 @@ from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
-from dyno.store.redis import sync_client
+from dyno.store.redis import Keys, sync_client
 from tests.results import a_result
+from tests.waiting import eventually
 
 MAX_BYTES = 1 << 20
 
@@ -90,3 +92,15 @@ def left(worker: Worker) -> Callable[..., str]:
         return claim.job_id
 
     return job
+
+
+def until_tidied(client: redis.Redis, namespace: str, job: str, holds: Callable[[], bool]) -> None:
+    """Wait until `holds`, and let a check be due until then: one that was under way may have put off the next."""
+
+    def looked() -> bool:
+        if holds():
+            return True
+        client.zadd(Keys(namespace).artifacts, {job: 0}, xx=True)
+        return False
+
+    eventually(looked, what="the upkeep of the service has checked the files")

@@ -13,8 +13,7 @@ from dyno.client import Client, Refused
 from dyno.errors import ArtifactStoreUnavailable
 from dyno.settings import Settings
 from dyno.store.redis import Keys
-from tests.service.artifacts.conftest import Worker
-from tests.waiting import eventually
+from tests.service.artifacts.conftest import Worker, until_tidied
 
 
 def test_a_job_is_deleted_with_its_files(http: httpx.Client, left: Callable[..., str], settings: Settings) -> None:
@@ -50,8 +49,7 @@ def test_maintenance_deletes_files_that_could_not_be_deleted(
     assert (settings.artifact_dir / job).exists()
     index = Keys(namespace).artifacts
     assert client.zscore(index, job) is not None
-    client.zadd(index, {job: 0})  # as if an hour had passed
-    eventually(lambda: client.zscore(index, job) is None)
+    until_tidied(client, namespace, job, lambda: client.zscore(index, job) is None)  # as if an hour had passed
     assert not (settings.artifact_dir / job).exists()
 
 

@@ -16,7 +16,7 @@ from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
-from tests.service.artifacts.conftest import Worker
+from tests.service.artifacts.conftest import Worker, until_tidied
 from tests.waiting import eventually
 
 
@@ -47,7 +47,7 @@ def test_files_are_deleted_with_the_record_of_their_job(
     keys = Keys(namespace)
     client.delete(keys.job(gone), keys.result(gone))  # as Redis does on expiry
     client.zadd(keys.artifacts, {gone: 0, kept: 0})
-    eventually(lambda: not (settings.artifact_dir / gone).exists(), what="the upkeep of the service has deleted it")
+    until_tidied(client, namespace, gone, lambda: not (settings.artifact_dir / gone).exists())
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
     eventually(lambda: client.zscore(keys.artifacts, gone) is None)
 
@@ -59,10 +59,11 @@ def test_files_of_a_failed_job_are_deleted_after_it_has_settled(
     worker.put(claim, "a.txt", b"content")
     worker.fail(claim)
     later(client, namespace, claim.job_id, SETTLED_S / 2)
-    eventually(lambda: 0 < due_in_s(client, namespace, claim.job_id) <= SETTLED_S / 2 + 1, what="next when it settles")
+    settles_in_s = SETTLED_S / 2 + 1
+    until_tidied(client, namespace, claim.job_id, lambda: 0 < due_in_s(client, namespace, claim.job_id) <= settles_in_s)
     assert names(settings, claim.job_id) == ["a.txt"]
     later(client, namespace, claim.job_id, SETTLED_S)
-    eventually(lambda: not (settings.artifact_dir / claim.job_id).exists())
+    until_tidied(client, namespace, claim.job_id, lambda: not (settings.artifact_dir / claim.job_id).exists())
     eventually(lambda: due_in_s(client, namespace, claim.job_id) > LOOK_AGAIN_S, what="next when the record ends")
 
 
@@ -74,7 +75,7 @@ def test_a_succeeded_job_keeps_only_the_files_of_its_result(
     kept = Artifact.model_validate(worker.put(claim, "a.txt", b"content").json())
     worker.succeed(claim, [kept])
     later(client, namespace, claim.job_id, SETTLED_S + 1)
-    eventually(lambda: names(settings, claim.job_id) == ["a.txt"])
+    until_tidied(client, namespace, claim.job_id, lambda: names(settings, claim.job_id) == ["a.txt"])
     assert http.get(f"/v1/jobs/{claim.job_id}/artifacts/a.txt").content == b"content"
 
 
@@ -89,7 +90,7 @@ def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(
     live.touch()
     os.utime(dead, (time.time(), time.time() - ABANDONED_S - 60))
     client.zadd(Keys(namespace).artifacts, {claim.job_id: 0})
-    eventually(lambda: not dead.exists())
+    until_tidied(client, namespace, claim.job_id, lambda: not dead.exists())
     assert live.exists()
     live.unlink()
     assert names(settings, claim.job_id) == ["a.txt"]

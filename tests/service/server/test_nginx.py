@@ -27,7 +27,7 @@ CONF = (Path(__file__).parents[3] / "deploy/nginx.conf").read_text()
 TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
 WITHIN_S = 60
-SOON_S = 1
+SOON_S = 5
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (Debian: nginx-light)")
 
@@ -60,8 +60,8 @@ def nginx(folder: Path, *words: str) -> list[str | Path]:
 @pytest.fixture(scope="module")
 def proxy(own: dict[str, str], tls: tuple[Path, Path], folder: Path) -> Iterator[int]:
     """The port of an nginx whose time for a head is short, and which lets a client have few connections."""
-    port = free_port()
     with serving(**own) as api:
+        port = free_port()
         site = changed(CONF, "listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
         site = changed(site, "server 127.0.0.1:8000", f"server {api.removeprefix('http://')}")
         site = changed(site, "client_header_timeout 10s", f"client_header_timeout {SOON_S}s")

@@ -29,7 +29,7 @@ def settings(redis_url: str, namespace: str) -> Settings:
         webhook_secret=SecretStr(SECRET),
         webhook_allowed_hosts=("127.0.0.1",),
         webhook_retry_s=(PAUSE_S,) * 7,
-        webhook_timeout_s=2.0,
+        webhook_timeout_s=5.0,
         webhook_every_s=0.02,
     )
 

@@ -21,7 +21,7 @@ SENDS = {
     "DYNO_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1",
     "DYNO_WEBHOOK_RETRY_S": "0,0,0,0,0,0,0",
     "DYNO_WEBHOOK_EVERY_S": "0.05",
-    "DYNO_WEBHOOK_TIMEOUT_S": "2",
+    "DYNO_WEBHOOK_TIMEOUT_S": "20",
 }
 PAGE = (Path(__file__).parent.parent / "docs" / "webhooks.md").read_text()
 WITH_THE_LIBRARY, WITHOUT_IT = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -78,7 +78,7 @@ def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending: Any, tin
 def test_a_delivery_survives_the_api_that_was_sending_it(house: Any) -> None:
     if house is None:
         pytest.skip("kills an API, DYNO_URL names a live one")
-    env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "0.5"}
+    env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "5"}
     with Inbox() as inbox:
         with house.another_api(**env) as (process, api):
             inbox.answering.clear()

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 FORBIDDEN_NAMES = {"manager", "helper", "helpers", "utils", "util", "common", "misc", "core"}
 TREES = ("dyno", "service", "workers", "tests", "api_tests", "benchmarks", "chaos")
@@ -36,6 +38,7 @@ def test_the_code_is_formatted() -> None:
     _tool("ruff", "format", "--check")
 
 
+@pytest.mark.timeout(600)  # a minute and more where nothing is cached and others use the cores
 def test_mypy_passes_in_strict_mode() -> None:
     _tool("mypy")
 

@@ -20,7 +20,6 @@ from dyno.cli import up as cli_up
 from dyno.cli.up import api_url
 from dyno.client import Client
 from dyno.devices import cpu
-from dyno.preflight import free_port
 from dyno.settings import Settings
 from tests.cli.running_command import Command
 from tests.cores import CORE, HERE, two_cores
@@ -105,11 +104,11 @@ TINY = {
 @pytest.fixture
 def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Command, Client]]:
     def start(**env: str) -> tuple[Command, Client]:
-        port = free_port()
         env = ON_NUMPY | env
-        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", HERE, **env)
+        running = command("up", "--port", "0", "--data-dir", str(home / "data"), "--device", HERE, **env)
         running.says("Dyno is up")
-        return running, Client(f"http://127.0.0.1:{port}")
+        [url] = re.findall(r"Dyno is up: (http://127.0.0.1:\d+)/", running.text())
+        return running, Client(url)
 
     return start
 

@@ -61,6 +61,6 @@ def test_a_live_worker_gets_a_wake_up_that_expires(
     asked = {"workload": "matmul", "device": offered.full_id}
     job = http.post("/v1/jobs", json=asked).json()
     own = celery_app.key_prefix(settings) + celery_app.celery_queue(offered.full_id).name
-    eventually(lambda: client.llen(own) == 1)
+    eventually(lambda: client.llen(own) >= 1)  # maintenance may send one more
     eventually(lambda: 0 < client.pttl(own) <= celery_app.WAKE_UP_TTL_S * 1000)
     http.post(job["urls"]["cancel"])

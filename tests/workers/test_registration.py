@@ -91,10 +91,11 @@ def test_a_name_is_claimed_later_if_the_store_is_away(there: Settings, tmp_path:
 
 def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there: Settings) -> None:
     told, owns = list[str](), [True]
+    brief = there.model_copy(update={"device_ttl_s": 2.0})
     with sync_client(there) as client:
         key = Keys(there.namespace).worker("w")
         registration = Registration(
-            client, there, WORKER, lambda: DEVICE, lambda: owns[0], lambda: told.append("taken")
+            client, brief, WORKER, lambda: DEVICE, lambda: owns[0], lambda: told.append("taken")
         )
         registration.start()
         try:

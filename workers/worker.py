@@ -50,7 +50,7 @@ def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id:
     until_s = time.monotonic() + settings.device_ttl_s + _HOST_POLL_S
     try:
         while True:
-            asked_s = time.monotonic()
+            asked_s = time.monotonic()  # the answer may come long after, when the other claim has run out
             if fleet.claim_host(client, settings, name, boot_id):
                 return
             if asked_s > until_s:

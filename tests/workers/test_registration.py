@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,22 @@ def test_the_name_of_a_machine_that_is_gone_is_free_once_its_claim_expires(there
         claim_host_name(client, there, "alpha", "after its restart")
         assert client.get(Keys(there.namespace).host("alpha")) == "after its restart"
         assert 0 < client.pttl(Keys(there.namespace).host("alpha")) <= there.device_ttl_s * 1000
+
+
+def test_a_late_answer_is_asked_for_again_since_the_other_claim_may_have_run_out(
+    there: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s, answers = [0.0], iter([False, True])
+
+    def claim_host(*_: object) -> bool:
+        passed_s[0] += 2 * there.device_ttl_s
+        return next(answers)
+
+    monkeypatch.setattr(fleet, "claim_host", claim_host)
+    monkeypatch.setattr("workers.worker.time", SimpleNamespace(monotonic=lambda: passed_s[0], sleep=lambda _: None))
+    with sync_client(there) as client:
+        claim_host_name(client, there, "alpha", "this machine")
+    assert list(answers) == []
 
 
 def test_a_name_is_claimed_later_if_the_store_is_away(there: Settings, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_files_are_deleted_with_the_record_of_their_job(
     gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
     keys = Keys(namespace)
     client.delete(keys.job(gone), keys.result(gone))  # as Redis does on expiry
-    client.zadd(keys.artifacts, {gone: 0, kept: 0})
+    client.zadd(keys.artifacts, {kept: 0})
     until_tidied(client, namespace, gone, lambda: not (settings.artifact_dir / gone).exists())
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
     eventually(lambda: client.zscore(keys.artifacts, gone) is None)
@@ -89,7 +89,6 @@ def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(
     dead.touch()
     live.touch()
     os.utime(dead, (time.time(), time.time() - ABANDONED_S - 60))
-    client.zadd(Keys(namespace).artifacts, {claim.job_id: 0})
     until_tidied(client, namespace, claim.job_id, lambda: not dead.exists())
     assert live.exists()
     live.unlink()

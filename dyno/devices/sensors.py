@@ -13,6 +13,7 @@ report is None with a reason.
 Virtual machines have neither CPU temperatures nor throttling counters.
 """
 
+import math
 import os
 import re
 import time
@@ -60,8 +61,8 @@ class SensorSource(Protocol):
     energy_of: str
     least_energy_s: float
 
-    def look(self) -> SensorReading:
-        """Read all sensors; never raises."""
+    def look(self, counters: bool = True) -> SensorReading:
+        """Read all sensors, or all but the counters, which take milliseconds on some drivers; never raises."""
 
     def users(self) -> DeviceUsage:
         """Called once, after the last sample, while this process still holds the device; never raises."""
@@ -82,7 +83,7 @@ class NoSensors:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def look(self) -> SensorReading:
+    def look(self, counters: bool = True) -> SensorReading:
         return SensorReading()
 
     def users(self) -> DeviceUsage:
@@ -195,11 +196,11 @@ class HostSensors:
         self._temperatures = temperature_files(sys)
         self._throttles = throttle_files(cores, sys)
 
-    def look(self) -> SensorReading:
+    def look(self, counters: bool = True) -> SensorReading:
         return SensorReading(
-            energy_j=self._rapl.energy_j(),
+            energy_j=self._rapl.energy_j() if counters else None,
             temperature_c=highest_temperature_c(self._temperatures),
-            throttle_events=throttle_events(self._throttles),
+            throttle_events=throttle_events(self._throttles) if counters else None,
         )
 
     def users(self) -> DeviceUsage:
@@ -249,7 +250,8 @@ class GpuSensors:
     """Sensors of the GPUs of one device, or of its slice: energy and processes add up; the hottest, the slowest and the
     most throttled GPU count.
 
-    Since Volta, the energy counter is updated about ten times a second, which is 1 % of 10 s.
+    Since Volta, the energy counter is updated about ten times a second, which is 1 % of 10 s. On an H100, NVML takes
+    4 ms to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
     """
 
     energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
@@ -258,15 +260,15 @@ class GpuSensors:
         self._nvml, self._units, self._pid = nvml, units, pid
         self._reasons: dict[str, str] = {"throttle_events": "NVML reports reasons, not events"}
 
-    def look(self) -> SensorReading:
+    def look(self, counters: bool = True) -> SensorReading:
         nvml = self._nvml
         temperatures = self._each(
             "temperature_c", lambda unit: nvml.nvmlDeviceGetTemperature(unit.gpu, nvml.NVML_TEMPERATURE_GPU)
         )
         reasons = self._each("throttle_reasons", self._throttles)
-        times = self._each("throttled_s", self._throttled_s)
+        times = self._each("throttled_s", self._throttled_s) if counters else []
         return SensorReading(
-            energy_j=self._energy_j(),
+            energy_j=self._energy_j() if counters else None,
             temperature_c=max(temperatures, default=None),
             clocks_hz=self._clocks_hz(),
             throttle_reasons=frozenset().union(*reasons) if reasons else None,
@@ -326,12 +328,21 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time spent on readings. Slow sensors (NVML takes milliseconds on some drivers) are read rarely,
-# so that the device doesn't cool down between samples.
-COST_SHARE = 0.005
+# Maximum share of the time spent on readings of all sensors, and again on those without the counters. What is slow
+# (NVML's counters take milliseconds) is read rarely, so that the device doesn't cool down between samples.
+COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the sensors are so slow that they were read only once in the sampled window"
-_TimedReading = tuple[float, SensorReading]
+
+
+@dataclass(frozen=True)
+class _TimedReading:
+    """`before`: the number of samples before it. `counters`: whether the counters were read."""
+
+    before: int
+    at_s: float
+    counters: bool
+    look: SensorReading
 
 
 class SensorRecorder:
@@ -339,29 +350,33 @@ class SensorRecorder:
 
     def __init__(self, source: SensorSource, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._source, self._now_s = source, now_s
-        self._looks: list[tuple[int, _TimedReading]] = []  # (number of samples before it, time and reading)
-        self._samples, self._rest_until_s = 0, 0.0
+        self._readings: list[_TimedReading] = []
+        self._samples = 0
+        self._rest_until_s = {True: -math.inf, False: -math.inf}  # of readings with the counters, and without
 
     def look(self) -> None:
-        if not self._looks or self._now_s() >= self._rest_until_s:
-            self._looks.append((self._samples, self._timed()))
+        now_s = self._now_s()
+        counters = now_s >= self._rest_until_s[True]
+        if counters or now_s >= self._rest_until_s[False]:
+            self._readings.append(self._read(counters))
         self._samples += 1
 
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now."""
-        last = self._timed()
-        window = [timed for before, timed in self._looks if before >= warmup] + [last]
-        looks, users = [look for _, look in window], self._source.users()
+        last = self._read(counters=True)
+        window = [*(reading for reading in self._readings if reading.before >= warmup), last]
+        looks, users = [reading.look for reading in window], self._source.users()
+        counted = [reading for reading in window if reading.counters]
         reasons = self._source.reasons()
-        joules, energy_s = _energy(window)
-        if len(window) < 2:  # no reading at the start of the window, and counters need two readings
+        joules, energy_s = _energy(counted)
+        if len(counted) < 2:  # counters need two readings
             counters = ("energy_j", "throttled_s", "throttle_events")
             reasons |= {name: _ONE_READING for name in counters if name not in reasons}
         elif joules is not None and energy_s < self._source.least_energy_s:
             needed = f"{self._source.least_energy_s:g} s are needed (measure.min_s)"
             joules, reasons["energy_j"] = None, f"the counter was read over {energy_s:.1f} s; {needed}"
-        throttled = _Throttling.over(window)
-        if throttled.seconds is None and last[1].throttled_s is not None:
+        throttled = _Throttling.over(looks, counted)
+        if throttled.seconds is None and last.look.throttled_s is not None:
             reasons.setdefault("throttled_s", _STOOD_STILL)
         return Sensors(
             looks=len(looks),
@@ -373,18 +388,18 @@ class SensorRecorder:
             throttle_reasons=throttled.reasons,
             throttled_share=throttled.share,
             throttled_s=throttled.seconds,
-            throttle_events=_counted([look.throttle_events for look in looks]),
+            throttle_events=_counted([reading.look.throttle_events for reading in counted]),
             other_processes=users.other_processes,
             utilisation=users.utilisation,
             reasons=reasons,
         )
 
-    def _timed(self) -> _TimedReading:
+    def _read(self, counters: bool) -> _TimedReading:
         began_s = self._now_s()
-        look = self._source.look()
+        look = self._source.look(counters)
         ended_s = self._now_s()
-        self._rest_until_s = ended_s + (ended_s - began_s) / COST_SHARE
-        return ended_s, look
+        self._rest_until_s[counters] = ended_s + (ended_s - began_s) / COST_SHARE
+        return _TimedReading(self._samples, ended_s, counters, look)
 
 
 @dataclass(frozen=True)
@@ -396,13 +411,13 @@ class _Throttling:
     seconds: dict[str, float] | None
 
     @classmethod
-    def over(cls, window: Sequence[_TimedReading]) -> "_Throttling":
-        seen = [look.throttle_reasons for _, look in window if look.throttle_reasons is not None]
-        seconds, shares = _grown_s(window), []
+    def over(cls, looks: Sequence[SensorReading], counted: Sequence[_TimedReading]) -> "_Throttling":
+        seen = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
+        seconds, shares = _grown_s(counted), []
         if seconds is not None and not any(seconds.values()) and _share_of(seen, COUNTED_REASONS) > 0.5:
             seconds = None  # counters that stand still although most looks read their reason don't work
         if seconds is not None:
-            shares.append(min(1.0, max(seconds.values()) / (window[-1][0] - window[0][0])))
+            shares.append(min(1.0, max(seconds.values()) / (counted[-1].at_s - counted[0].at_s)))
             seen = [reasons - COUNTED_REASONS for reasons in seen]
         if seen:
             shares.append(_share_of(seen))
@@ -411,12 +426,13 @@ class _Throttling:
         return cls(reasons, max(shares, default=None), seconds)
 
 
-def _grown_s(window: Sequence[_TimedReading]) -> dict[str, float] | None:
+def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
     """By reason, the throttled time between the first reading and the last; None without counters."""
-    (first_s, first), (last_s, last) = window[0], window[-1]
-    if first.throttled_s is None or last.throttled_s is None or last_s <= first_s:
+    first, last = counted[0], counted[-1]
+    if first.look.throttled_s is None or last.look.throttled_s is None or last.at_s <= first.at_s:
         return None
-    return {name: last.throttled_s[name] - before_s for name, before_s in first.throttled_s.items()}
+    before = first.look.throttled_s
+    return {name: last.look.throttled_s[name] - before_s for name, before_s in before.items()}
 
 
 def _share_of(seen: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
@@ -424,12 +440,12 @@ def _share_of(seen: Sequence[frozenset[str]], among: frozenset[str] | None = Non
     return sum(bool(reasons if among is None else reasons & among) for reasons in seen) / max(1, len(seen))
 
 
-def _energy(window: Sequence[_TimedReading]) -> tuple[float | None, float]:
+def _energy(counted: Sequence[_TimedReading]) -> tuple[float | None, float]:
     """(joules, seconds) between the first reading and the last."""
-    (first_s, first), (last_s, last) = window[0], window[-1]
-    if first.energy_j is None or last.energy_j is None or len(window) < 2:
+    first, last = counted[0], counted[-1]
+    if first.look.energy_j is None or last.look.energy_j is None or len(counted) < 2:
         return None, 0.0
-    return last.energy_j - first.energy_j, last_s - first_s
+    return last.look.energy_j - first.look.energy_j, last.at_s - first.at_s
 
 
 def _medians(looks: Sequence[SensorReading]) -> dict[str, float]:

@@ -201,10 +201,13 @@ def loss_diverged(start: float | None, highest: float, last: float | None = None
 
 
 def precision_mismatch(precision: Precision) -> ResultWarning | None:
-    """Raised if the observed precision differs from the requested one. Silent without an observed precision."""
+    """Raised if the observed precision differs from the requested one, unless the frameworks' defaults have it so.
+
+    Silent without an observed precision.
+    """
     alike = {frozenset({"tf32", "float16"})}  # both keep 11 significant bits, so their errors are the same
     pair = frozenset({precision.requested, precision.observed})
-    if precision.observed is None or len(pair) == 1 or pair in alike:
+    if precision.observed is None or precision.by_default or len(pair) == 1 or pair in alike:
         return None
     return warning(
         "PRECISION_MISMATCH",

@@ -218,12 +218,14 @@ class Peak(Stored):
 class Precision(Stored):
     """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm).
 
-    For a training, the coarser of a product and a convolution.
+    For a training, the coarser of a product and a convolution. `by_default`: another precision ran, as the frameworks'
+    defaults have it, such as TF32 for a training in float32 on a GPU.
     """
 
     requested: str
     observed: str | None
     rel_error: float | None = None
+    by_default: bool = False
 
     @property
     def in_words(self) -> str:

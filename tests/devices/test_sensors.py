@@ -269,7 +269,7 @@ class Replayed:
         self._looks, self._cost_s = list(looks), cost_s
         self.now_s, self.taken = 0.0, 0
 
-    def look(self) -> SensorReading:
+    def look(self, counters: bool = True) -> SensorReading:
         self.taken += 1
         self.now_s += self._cost_s
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
@@ -305,7 +305,7 @@ def test_a_window_too_short_for_the_counter_has_no_energy_and_a_reason_with_the_
 def test_a_single_reading_counts_nothing_and_gives_a_reason() -> None:
     counter = SensorReading(energy_j=5.0, throttle_events=3, temperature_c=50.0)
     found = watched(Replayed([counter], cost_s=1.0), samples=3, sample_s=0.1, warmup=1)
-    assert (found.looks, found.temperature_c) == (1, 50.0)
+    assert (found.looks, found.temperature_c) == (2, 50.0)
     assert (found.energy_j, found.throttle_events) == (None, None)
     assert found.reasons.keys() == {"energy_j", "throttled_s", "throttle_events"}
 
@@ -366,11 +366,35 @@ def test_a_device_without_readings_leaves_every_figure_null() -> None:
     assert {str(value) for value in silent.values()} == {"None", "{}"}
 
 
-@pytest.mark.parametrize(("cost_s", "looks"), [(0.0001, 101), (0.002, 26)])
+@pytest.mark.parametrize(("cost_s", "looks"), [(0.0001, 101), (0.002, 27)])
 def test_a_slow_sensor_takes_at_most_half_a_percent_of_the_time(cost_s: float, looks: int) -> None:
     source = Replayed([SensorReading()], cost_s)
     watched(source, samples=100, sample_s=0.11)
     assert source.taken == looks
+
+
+class SlowCounters(Replayed):
+    """As a real H100: the counters take 6 ms, the other sensors nothing. The clock is lower after the last sample."""
+
+    def look(self, counters: bool = True) -> SensorReading:
+        self.now_s += 0.006 if counters else 0.0
+        self.taken += 1
+        clock_hz = 1.2e9 if self.taken == 1 else 1.4e9 + 1e6 * self.taken
+        return SensorReading(energy_j=self.now_s if counters else None, clocks_hz={"sm": clock_hz})
+
+
+def test_slow_counters_do_not_keep_the_clock_from_being_read_before_each_sample() -> None:
+    found = watched(SlowCounters([]), samples=40, sample_s=0.05, warmup=1)
+    assert found.looks == 40
+    assert found.clocks_hz == {"sm": pytest.approx(1.4215e9)}
+
+
+def test_recorded_counters_are_read_only_where_they_are_asked_for() -> None:
+    nvml = recorded(nvmlDeviceGetTotalEnergyConsumption=unsupported, nvmlDeviceGetViolationStatus=unsupported)
+    source = GpuSensors(nvml, [GPU], OWN)
+    look = source.look(counters=False)
+    assert (look.energy_j, look.throttled_s, look.clocks_hz["sm"]) == (None, None, 1.98e9)
+    assert source.reasons().keys() == {"throttle_events"}
 
 
 def test_sensors_are_read_right_before_each_sample_and_warm_up_is_counted_the_same_way() -> None:

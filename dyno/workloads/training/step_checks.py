@@ -306,11 +306,19 @@ def _observe_precision(context: BuildContext, model: Any, requested: str, found:
     errors: dict[str, float] = dict(known) if isinstance(known, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
     names = {kind: correctness.precision_fingerprint(error, requested=dtype) for kind, error in errors.items()}
     coarsest = max(errors, key=lambda kind: errors[kind])
-    found.precision = Precision(requested=requested, observed=names[coarsest], rel_error=errors[coarsest])
+    device = context.device.driven_as if context.device else "cpu"
+    found.precision = Precision(
+        requested=requested,
+        observed=names[coarsest],
+        rel_error=errors[coarsest],
+        by_default=dtype == requested and names[coarsest] == _DEFAULTS.get((device, dtype)),
+    )
     found.details["precision_by_operation"] = dict[str, JsonValue](names)
     found.tuned[_ERRORS] = dict[str, JsonValue](errors)
 
 
+# The precision in which frameworks compute on a device unless they are told otherwise (PyTorch only convolutions).
+_DEFAULTS: dict[tuple[str, str], str] = {("gpu", FLOAT32): "tf32", ("tpu", FLOAT32): "bfloat16"}
 _ERRORS = "precision_errors"
 _KERNEL, _CHANNELS = 2, 32  # a convolution of 2 x 2 has no fast algorithm that adds errors of its own (Winograd)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dyno.frameworks.interface import Dataset, JitCompile
+from dyno.measure.result_checks import precision_mismatch
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Verification
@@ -154,6 +155,8 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
     assert found.details["precision_by_operation"] == by_operation
     assert found.precision is not None
     assert found.precision.in_words == ("float32 (tf32)" if rounded else "float32")
+    assert found.precision.by_default is bool(rounded)
+    assert precision_mismatch(found.precision) is None  # it is what the frameworks make of float32 on a GPU
 
 
 def test_later_runs_take_the_precision_that_the_first_observed(context: Context) -> None:
@@ -165,6 +168,7 @@ def test_later_runs_take_the_precision_that_the_first_observed(context: Context)
     found = _verified(_training(later))
     assert found.precision is not None
     assert (found.precision.observed, found.precision.rel_error) == ("tf32", 2.9e-4)
+    assert precision_mismatch(found.precision) is not None  # no default makes TF32 of float32 on a CPU
 
 
 @pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])

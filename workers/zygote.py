@@ -248,8 +248,8 @@ class Zygote:
 
     def _why_not(self) -> str | None:
         """Why a fork would be unsafe now: a lock held by another thread would stay locked in the child forever."""
-        threads = len(list(Path("/proc/self/task").iterdir()))
-        return self._fault or (f"the zygote has {threads} threads" if threads > 1 else None)
+        names = [_text(thread / "comm").strip() for thread in _threads(os.getpid())]
+        return self._fault or (f"the zygote has {len(names)} threads: {', '.join(names)}" if len(names) > 1 else None)
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
@@ -338,6 +338,7 @@ def _load(name: str) -> str | None:
     from dyno.errors import DynoError
     from dyno.frameworks import framework
 
+    _keep_from_starting_threads()
     try:
         framework(name).load()
         environment()  # remembers the versions of all packages
@@ -352,6 +353,11 @@ def _load(name: str) -> str | None:
     gc.collect()
     gc.freeze()
     return None
+
+
+def _keep_from_starting_threads() -> None:
+    """Keras imports pandas if it is installed, and pandas Arrow, whose jemalloc would start a thread."""
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _end_library_threads() -> None:

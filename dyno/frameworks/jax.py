@@ -18,7 +18,8 @@ from dyno.frameworks.plain_step import PlainStep, mean_of
 
 _UNROLL = 20  # calls of the body per iteration, which spread the loop's own cost
 _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
-_LITTLE = {"xla_backend_optimization_level": 0}  # LLVM's optimisation takes longer than such a step
+# LLVM's optimisation, and on a GPU (an H100) trying out kernels, take longer than the steps that `plain_step` makes.
+_LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotune_level": 0}}
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
 
@@ -149,9 +150,9 @@ class Jax(KerasFramework):
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """A compiled step, on a CPU at XLA's lowest optimisation level. Uncompiled, it takes minutes to prepare."""
+        """A compiled step, optimised as little as XLA allows. Uncompiled, it takes minutes to prepare."""
         jax = self._jax
-        options = _LITTLE if self._devices[0].platform == "cpu" else None
+        options = _LITTLE.get(self._devices[0].platform)
 
         def loss_of(weights: Any, fixed: Any, metrics: Any, optimizer: Any, inputs: Any, targets: Any) -> Any:
             return model.compute_loss_and_updates(

@@ -24,8 +24,9 @@ class Torch(KerasFramework):
         self._device = "cpu"
 
     def load(self) -> None:
-        # Keras looks for a GPU when it is imported. Through CUDA, this would prevent forked children from using GPUs.
-        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        # Otherwise Keras looks for a GPU when it is imported. Through CUDA, forked children couldn't use GPUs; through
+        # NVML, a thread would stay, and a zygote with a thread doesn't fork. `start` chooses the device.
+        os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
         try:
             import torch
         except ImportError as error:

@@ -53,6 +53,15 @@ print(launcher._zygotes["tensorflow"].pid, flush=True)
 time.sleep(600)
 """
 
+ARROW = """
+import os
+from workers import zygote
+zygote._keep_from_starting_threads()
+import pyarrow
+zygote._end_library_threads()
+print(len(os.listdir("/proc/self/task")))
+"""
+
 # A process in its own session, whose parent is the runner or has ended.
 ESCAPED = f"""import os, subprocess, sys, time
 p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)
@@ -138,7 +147,13 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
             ended = watched(_ask(ours))
             ours.close()
             assert process.wait(60) == 0
-    assert ended.exit.refused == "the zygote has 2 threads"
+    assert ended.exit.refused is not None
+    assert ended.exit.refused.startswith("the zygote has 2 threads: py")
+
+
+def test_arrow_which_keras_imports_with_pandas_starts_no_thread_in_a_zygote() -> None:
+    seen = subprocess.run([sys.executable, "-P", "-c", ARROW], capture_output=True, text=True, check=True)
+    assert seen.stdout.split() == ["1"]
 
 
 def test_a_zygote_whose_socket_closes_takes_its_children_with_it() -> None:

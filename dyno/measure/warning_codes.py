@@ -188,8 +188,8 @@ _ROWS = (
         "PRECISION_MISMATCH",
         "B",
         "The arithmetic ran in a different precision than requested.",
-        means="""The arithmetic ran in another precision than requested: usually float32 in TF32 on a GPU, or in
-        bfloat16 on a TPU.""",
+        means="""The arithmetic ran in another precision than requested, such as a `matmul` in float32 that ran in
+        TF32 on a GPU.""",
         found="""Dyno infers the precision from the error of a single product against float64: float32
         {measure.correctness.FINGERPRINTS[float32]:e}, bf16x3 {measure.correctness.FINGERPRINTS[bf16x3]:e}, tf32 and
         float16 {measure.correctness.FINGERPRINTS[tf32]:e}, bfloat16 {measure.correctness.FINGERPRINTS[bfloat16]:e}, fp8
@@ -198,7 +198,8 @@ _ROWS = (
         float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
         `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
         product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
-        detects TF32, which TensorFlow uses on a GPU by default, and bfloat16, which a Keras setting can cause. For
+        detects bfloat16, which a Keras setting can cause. What the frameworks' defaults make of a training in float32
+        isn't a mismatch: TF32 on a GPU, bfloat16 on a TPU. The result names it, as in `float32 (tf32)`. For
         `quantized_inference`, raised if no part of the int8 model is int8.""",
         do="""Request the precision that ran, or turn it off with the framework's flag. A comparison of results with
         different `precision.observed` isn't of the same work.""",

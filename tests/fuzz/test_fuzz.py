@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fuzz.asking import ask
+from tests.fuzz.asking import OVERTIME_S, ask
 from tests.fuzz.house import house
 
 SEEDS = ("1", "2", "3", "4", "5")  # one after the other, until all has succeeded that can
@@ -50,6 +50,7 @@ OF_EACH = (
 )
 
 
+@pytest.mark.timeout(len(SEEDS) * (WITHIN_S + OVERTIME_S) + 60)
 @pytest.mark.parametrize(
     ("keys", "arguments", "unreached"),
     [

@@ -99,6 +99,7 @@ def _offers(http: httpx.Client) -> bool:
         return False
 
 
+@pytest.mark.verify
 def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: Path) -> None:
     assert http.get("/readyz").status_code == 200
     for key in ({}, {"Idempotency-Key": "one"}):

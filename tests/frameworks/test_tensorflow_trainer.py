@@ -82,7 +82,7 @@ def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None
         _still(tensorflow, 1000)
 
 
-@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.parametrize("steps_per_execution", [pytest.param(1, marks=pytest.mark.verify), 2])
 def test_compiling_with_xla_leaves_no_compilation_for_the_first_step_and_no_trace_in_the_training(
     tensorflow: TensorFlow, steps_per_execution: int
 ) -> None:

@@ -23,6 +23,7 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "t
 
 
 @pytest.mark.on_tensorflow
+@pytest.mark.verify
 def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     quick: Settings,
     store: Store,

@@ -76,6 +76,7 @@ def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None
     assert (defaults.batch_size, defaults.epochs, defaults.learning_rate) == (128, 50, 1e-3)
 
 
+@pytest.mark.verify
 def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
     context: Context, noise: Images, tmp_path: Path
 ) -> None:

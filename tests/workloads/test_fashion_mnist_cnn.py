@@ -48,6 +48,7 @@ def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None
     assert FASHION.flops(defaults) == 1024 * CLOTHES.flops_per_sample
 
 
+@pytest.mark.verify
 def test_it_trains_on_clothes_and_names_the_wrong_ones(context: Callable[..., BuildContext], tmp_path: Path) -> None:
     training = FASHION.build(validate_params(FASHION, TINY), context(artifacts=tmp_path))
     training.compile()

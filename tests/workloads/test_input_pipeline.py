@@ -118,6 +118,7 @@ def test_the_first_call_counts_only_without_another_call(context: Context) -> No
     assert run.verify().figures == pytest.approx({"input_wait_share": 0.7, "input_core_share": 0.4})
 
 
+@pytest.mark.verify
 def test_batches_made_ahead_count_as_input_only_on_the_device_s_own_cores(context: Context, device: Device) -> None:
     run = _run(context())
     run._calls = [_Call(took_s=1.0, waited_s=0.0, made_in_s=len(CORES) * 0.3)]

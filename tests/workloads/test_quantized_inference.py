@@ -163,6 +163,7 @@ def test_keras_models_are_compiled_in_the_phase_of_that_name(context: Context) -
     assert len(ready.framework.traced() or ()) == compiled >= before + len(CASES)
 
 
+@pytest.mark.verify
 def test_the_photographs_network_is_quantised_whole_with_its_normalisation(context: Context) -> None:
     keras = context().framework.keras
     model = keras.Sequential([keras.Input(PHOTOGRAPHS.shape), *PHOTOGRAPHS.make(keras)])

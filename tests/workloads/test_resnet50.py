@@ -65,7 +65,7 @@ def test_forward_flops_match_tensorflow_s_count_of_the_graph(
     assert model.count_params() == weights
 
 
-@pytest.mark.parametrize(("version", "stride"), [("v1", 1), ("v1.5", 3)])
+@pytest.mark.parametrize(("version", "stride"), [pytest.param("v1", 1, marks=pytest.mark.verify), ("v1.5", 3)])
 def test_the_version_decides_which_convolution_halves_the_image(
     tensorflow: TensorFlow, version: Version, stride: int
 ) -> None:

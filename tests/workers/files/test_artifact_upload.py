@@ -47,6 +47,7 @@ def fill_up(store: Path) -> None:
 
 
 @pytest.mark.on_tensorflow
+@pytest.mark.verify
 def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_result_nor_a_second_training(
     shared: Settings,
     store: Store,

@@ -123,7 +123,9 @@ def test_a_framework_with_a_single_setting_reports_it(
     assert (choice.setting, choice.details) == (name == "jax", {"chosen": name == "jax", "how": how})
 
 
-@pytest.mark.parametrize(("kind", "emulated", "size"), [("gpu", True, 32), ("gpu", False, 48)])
+@pytest.mark.parametrize(
+    ("kind", "emulated", "size"), [pytest.param("gpu", True, 32, marks=pytest.mark.verify), ("gpu", False, 48)]
+)
 def test_an_accelerator_is_measured_at_the_full_batch(
     tensorflow: TensorFlow, untold: BuildContext, device: Device, kind: str, emulated: bool, size: int
 ) -> None:
@@ -212,6 +214,7 @@ def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow: Tensor
     assert choice.details["how"] == "measured: the faster setting"
 
 
+@pytest.mark.verify
 def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: BuildContext) -> None:
     def losses(context: BuildContext) -> list[float]:
         context.framework.seed(context.seed)

@@ -207,6 +207,7 @@ def _of_digits(context: BuildContext, **params: Any) -> Training:
     return found
 
 
+@pytest.mark.verify
 def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(context: Context) -> None:
     training = _of_digits(context(), epochs=4, trials=2, target_accuracy=0.4)
     assert training.target_accuracy == 0.4
@@ -234,6 +235,7 @@ def test_without_a_target_epochs_are_not_tested(context: Context) -> None:
     assert training.epochs[0].test_accuracy is None
 
 
+@pytest.mark.verify
 def test_testing_each_epoch_does_not_change_the_training(context: Context) -> None:
     tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 0.9}, {}))
     assert [epoch.loss for epoch in tested.epochs] == pytest.approx([epoch.loss for epoch in plain.epochs], rel=1e-3)

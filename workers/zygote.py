@@ -248,7 +248,7 @@ class Zygote:
 
     def _why_not(self) -> str | None:
         """Why a fork would be unsafe now: a lock held by another thread would stay locked in the child forever."""
-        names = [_text(thread / "comm").strip() for thread in _threads(os.getpid())]
+        names = [_text(thread / "comm").strip() for thread in Path("/proc/self/task").iterdir()]
         return self._fault or (f"the zygote has {len(names)} threads: {', '.join(names)}" if len(names) > 1 else None)
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:

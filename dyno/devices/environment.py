@@ -50,8 +50,8 @@ FLAGS = (
     *("MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
-# Every flag that begins so, but for addresses of hosts. CUDA_VISIBLE_DEVICES and JAX_PLATFORMS are left out: the worker
-# sets them for its device (`dyno.frameworks.isolation`), and the device is in the result.
+# Every flag that begins so, but for addresses of hosts. CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and KERAS_TORCH_DEVICE are
+# left out: the worker sets them for its device (`dyno.frameworks.isolation`), and the device is in the result.
 FLAG_PREFIXES = ("NCCL_", "XLA_")
 _ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")

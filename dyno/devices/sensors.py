@@ -332,7 +332,7 @@ class GpuSensors:
 # (NVML's counters take milliseconds) is read rarely, so that the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
-_ONE_READING = "the sensors are so slow that they were read only once in the sampled window"
+_ONE_READING = "the counters are so slow that they were read only once"
 
 
 @dataclass(frozen=True)
@@ -362,11 +362,15 @@ class SensorRecorder:
         self._samples += 1
 
     def over(self, warmup: int) -> Sensors:
-        """Sensors over the window from the first sample after `warmup` samples until now."""
+        """Sensors over the window from the first sample after `warmup` samples until now.
+
+        Slow counters were not read at its start; then they count from their last reading before it.
+        """
         last = self._read(counters=True)
-        window = [*(reading for reading in self._readings if reading.before >= warmup), last]
-        looks, users = [reading.look for reading in window], self._source.users()
-        counted = [reading for reading in window if reading.counters]
+        readings = [*self._readings, last]
+        looks, users = [reading.look for reading in readings if reading.before >= warmup], self._source.users()
+        counted = [reading for reading in readings if reading.counters]
+        counted = counted[sum(reading.before <= warmup for reading in counted[1:-1]) :]
         reasons = self._source.reasons()
         joules, energy_s = _energy(counted)
         if len(counted) < 2:  # counters need two readings

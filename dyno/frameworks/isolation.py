@@ -19,5 +19,11 @@ def isolating_variables(kind: str, uuids: Sequence[str] = ()) -> dict[str, str]:
 
     `uuids`: those of its GPUs, or of its slice.
     """
-    gpus = ",".join(uuids) if kind == "gpu" else _NO_GPU
-    return {"CUDA_VISIBLE_DEVICES": gpus, "JAX_PLATFORMS": JAX_PLATFORMS[kind]}
+    gpus, torch_device = (",".join(uuids), "cuda") if kind == "gpu" else (_NO_GPU, "cpu")
+    return {
+        "CUDA_VISIBLE_DEVICES": gpus,
+        "JAX_PLATFORMS": JAX_PLATFORMS[kind],
+        # Without it, Keras looks for a GPU when it is imported. Through CUDA, forked children couldn't use
+        # GPUs. Through NVML, a thread would stay, and a zygote with a thread doesn't fork.
+        "KERAS_TORCH_DEVICE": torch_device,
+    }

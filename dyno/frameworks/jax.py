@@ -150,7 +150,10 @@ class Jax(KerasFramework):
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """A compiled step, optimised as little as XLA allows. Uncompiled, it takes minutes to prepare."""
+        """A compiled step: on a CPU at XLA's lowest optimisation level, on a GPU without trying out kernels.
+
+        Uncompiled, it takes minutes to prepare.
+        """
         jax = self._jax
         options = _LITTLE.get(self._devices[0].platform)
 

@@ -1,6 +1,5 @@
 """Keras on PyTorch. Imports PyTorch inside methods only."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,11 +21,9 @@ class Torch(KerasFramework):
         super().__init__()
         self._torch: Any = None
         self._device = "cpu"
+        self._scope: Any = None
 
     def load(self) -> None:
-        # Otherwise Keras looks for a GPU when it is imported. Through CUDA, forked children couldn't use GPUs; through
-        # NVML, a thread would stay, and a zygote with a thread doesn't fork. `start` chooses the device.
-        os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
         try:
             import torch
         except ImportError as error:
@@ -43,7 +40,9 @@ class Torch(KerasFramework):
         torch.set_num_threads(cores)
         torch.set_num_interop_threads(cores)
         self._device = "cpu" if kind == "cpu" else "cuda"
-        self._keras.device(f"{kind}:0").__enter__()  # for the whole process: by default Keras uses a GPU if it sees one
+        # For the whole process: by default Keras uses a GPU if it sees one. A scope that isn't kept ends at once.
+        self._scope = self._keras.device(kind)
+        self._scope.__enter__()
         one = torch.ones((2, 2), device=self._device)
         self.scalar(self.total(self.matmul(one, one)))
 

@@ -201,7 +201,7 @@ def loss_diverged(start: float | None, highest: float, last: float | None = None
 
 
 def precision_mismatch(precision: Precision) -> ResultWarning | None:
-    """Raised if the observed precision differs from the requested one, unless the frameworks' defaults have it so.
+    """Raised if the observed precision differs from the requested one, unless it is the framework's default.
 
     Silent without an observed precision.
     """

@@ -39,7 +39,8 @@ class Clock(Protocol):
     def cpu_s(self) -> tuple[float, float]:
         """(user, system) processor seconds of this process so far, over all its threads and its ended children.
 
-        A framework's compiler may be a program: XLA runs NVIDIA's ptxas.
+        A framework's compiler may be a program: XLA runs NVIDIA's ptxas. A child counts when it ends, with all its
+        time.
         """
 
 

@@ -250,7 +250,8 @@ _ROWS = (
         what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
         work waits for its slowest thread, so the work may have lost this share times the number of cores
         (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of one core don't count: a quiet
-        machine does that much anyway, and so do Dyno's own API and Redis. Raised if the rest is more than
+        machine does that much anyway, and so do Dyno's own API and Redis. Programs that the run started and that
+        have ended, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than
         {measure.warnings.EFFECT:%} over the runs, and more than half of the figure's interval. A wide interval excuses
         up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the first epoch of a
         training, or for the further epochs together, if they last two seconds; `evidence.phase` then says which.""",

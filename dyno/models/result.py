@@ -48,9 +48,10 @@ class Sensors(Stored):
     """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
     `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds, between
-    the first and the last look. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
-    `throttle_reasons` lists all reasons read or counted. `throttled_s` is the time counted for each reason;
-    `throttled_share` is the largest of them as a share of the window, or without counters the share of the looks that
+    two readings of the counter: the last, and the one at the start of the window or the nearest before it.
+    `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory"). `throttle_reasons` lists all
+    reasons read or counted. `throttled_s` is the time counted for each reason between two such readings;
+    `throttled_share` is the largest of them as a share of that time, or without counters the share of the looks that
     read a reason. `throttle_events` counts how often a CPU lowered its clock. `other_processes` counts other processes
     that hold the device. `utilisation` is the share of time in which anything ran on it, by the device's own count (up
     to 1 s before the last look).
@@ -508,7 +509,7 @@ class RunSamples(Stored):
     warmup: list[float] = Field(description="Readings before the steady state, which no figure uses")
     samples: list[float]
     sample_cpu_s: list[tuple[float, float]] = Field(
-        description="Per sample: the process's processor time in user and system mode, in seconds"
+        description="Per sample: processor time in user and system mode, in seconds, with that of ended children"
     )
     executions_per_sample: int
 

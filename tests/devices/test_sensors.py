@@ -302,10 +302,10 @@ def test_a_window_too_short_for_the_counter_has_no_energy_and_a_reason_with_the_
     assert found.reasons["energy_j"] == "the counter was read over 9.0 s; 10 s are needed (measure.min_s)"
 
 
-def test_a_single_reading_counts_nothing_and_gives_a_reason() -> None:
+def test_a_single_reading_of_the_counters_counts_nothing_and_gives_a_reason() -> None:
     counter = SensorReading(energy_j=5.0, throttle_events=3, temperature_c=50.0)
-    found = watched(Replayed([counter], cost_s=1.0), samples=3, sample_s=0.1, warmup=1)
-    assert (found.looks, found.temperature_c) == (2, 50.0)
+    found = watched(Replayed([counter]), samples=0, sample_s=0.1)
+    assert (found.looks, found.temperature_c) == (1, 50.0)
     assert (found.energy_j, found.throttle_events) == (None, None)
     assert found.reasons.keys() == {"energy_j", "throttled_s", "throttle_events"}
 
@@ -351,6 +351,14 @@ def test_counters_that_stand_still_while_most_looks_read_their_reason_are_not_be
     assert "stood still" in found.reasons["throttled_s"]
 
 
+def test_throttling_between_two_slow_readings_of_the_counters_is_not_lost() -> None:
+    """No reading of the counters at the start of the window: they count from the one before it."""
+    source = Replayed([counted(7.0, "power cap"), counted(7.0, "power cap"), counted(8.0)], cost_s=0.01)
+    found = watched(source, samples=3, sample_s=0.5, warmup=1)
+    assert found.throttle_reasons == ["power cap"]
+    assert found.throttled_s == STILL | {"power cap": 1.0}
+
+
 def test_readings_during_warm_up_do_not_count() -> None:
     looks = [
         SensorReading(temperature_c=90.0, throttle_events=1),
@@ -374,7 +382,9 @@ def test_a_slow_sensor_takes_at_most_half_a_percent_of_the_time(cost_s: float, l
 
 
 class SlowCounters(Replayed):
-    """As a real H100: the counters take 6 ms, the other sensors nothing. The clock is lower after the last sample."""
+    """As a real H100: the counters take 6 ms, the other sensors nothing. The first clock is that of an idle GPU."""
+
+    least_energy_s = 1.0
 
     def look(self, counters: bool = True) -> SensorReading:
         self.now_s += 0.006 if counters else 0.0
@@ -383,10 +393,12 @@ class SlowCounters(Replayed):
         return SensorReading(energy_j=self.now_s if counters else None, clocks_hz={"sm": clock_hz})
 
 
-def test_slow_counters_do_not_keep_the_clock_from_being_read_before_each_sample() -> None:
+def test_slow_counters_cover_the_window_and_leave_the_clock_to_be_read_before_each_sample() -> None:
     found = watched(SlowCounters([]), samples=40, sample_s=0.05, warmup=1)
     assert found.looks == 40
     assert found.clocks_hz == {"sm": pytest.approx(1.4215e9)}
+    assert found.energy_s == pytest.approx(2.0, abs=0.01)
+    assert found.energy_j == pytest.approx(found.energy_s)
 
 
 def test_recorded_counters_are_read_only_where_they_are_asked_for() -> None:

@@ -99,7 +99,8 @@ def test_on_a_slice_of_two_hosts_each_uses_its_own_devices() -> None:
 
 
 def test_each_kind_of_device_shows_frameworks_itself_and_the_host_s_processor() -> None:
-    assert isolating_variables("cpu") == {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
-    assert isolating_variables("tpu") == {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "tpu,cpu"}
-    of_gpus = {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "JAX_PLATFORMS": "cuda,cpu"}
+    no_gpu = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}
+    assert isolating_variables("cpu") == no_gpu | {"JAX_PLATFORMS": "cpu"}
+    assert isolating_variables("tpu") == no_gpu | {"JAX_PLATFORMS": "tpu,cpu"}
+    of_gpus = {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "JAX_PLATFORMS": "cuda,cpu", "KERAS_TORCH_DEVICE": "cuda"}
     assert isolating_variables("gpu", ["GPU-1", "GPU-2"]) == of_gpus

@@ -155,7 +155,7 @@ class Epochs:
         return epochs
 
     def _epoch(self, index: int, done: int, spent_s: float) -> Epoch:
-        used_s, place = time.process_time(), f"in epoch {index + 1}"
+        used_s, place = sum(HostClock().cpu_s()), f"in epoch {index + 1}"
         began_s = time.perf_counter()
         if index > 0:
             self._trainer.shuffle()
@@ -170,7 +170,7 @@ class Epochs:
         return Epoch(
             index=index,
             time_s=spent_s + time.perf_counter() - began_s,
-            cpu_s=time.process_time() - used_s,
+            cpu_s=sum(HostClock().cpu_s()) - used_s,
             loss=finite(figures["loss"], place),
             accuracy=figures.get("accuracy"),
             includes_compile=index == 0,

@@ -9,7 +9,7 @@ requested one.
 import hashlib
 import math
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -222,10 +222,13 @@ def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
     return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
 
 
+_DEFAULTS: dict[tuple[str, str], str] = {("gpu", FLOAT32): "tf32", ("tpu", FLOAT32): "bfloat16"}
+
+
 def _rounding_precision(context: BuildContext, requested: str) -> str:
     """The precision of products: for float32, TensorFlow and cuDNN use TF32 on a GPU, and JAX bfloat16 on a TPU."""
     kind = "cpu" if context.device is None else context.device.driven_as
-    return requested if requested != FLOAT32 else {"gpu": "tf32", "tpu": "bfloat16"}.get(kind, FLOAT32)
+    return _DEFAULTS.get((kind, requested), requested)
 
 
 _SIDE = 128  # side of the product that reveals the precision
@@ -306,19 +309,27 @@ def _observe_precision(context: BuildContext, model: Any, requested: str, found:
     errors: dict[str, float] = dict(known) if isinstance(known, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
     names = {kind: correctness.precision_fingerprint(error, requested=dtype) for kind, error in errors.items()}
     coarsest = max(errors, key=lambda kind: errors[kind])
-    device = context.device.driven_as if context.device else "cpu"
     found.precision = Precision(
         requested=requested,
         observed=names[coarsest],
         rel_error=errors[coarsest],
-        by_default=dtype == requested and names[coarsest] == _DEFAULTS.get((device, dtype)),
+        by_default=dtype == requested and _is_default(context, requested, names),
     )
     found.details["precision_by_operation"] = dict[str, JsonValue](names)
     found.tuned[_ERRORS] = dict[str, JsonValue](errors)
 
 
-# The precision in which frameworks compute on a device unless they are told otherwise (PyTorch only convolutions).
-_DEFAULTS: dict[tuple[str, str], str] = {("gpu", FLOAT32): "tf32", ("tpu", FLOAT32): "bfloat16"}
+def _is_default(context: BuildContext, requested: str, observed: Mapping[str, str | None]) -> bool:
+    """Whether another precision than `requested` ran, but only as the framework's defaults have it.
+
+    `observed`: by kind of operation. PyTorch uses TF32 for convolutions alone.
+    """
+    default = _rounding_precision(context, requested)
+    others = [kind for kind, precision in observed.items() if precision != requested]
+    exact = "product" if context.framework.name == "torch" else None
+    return bool(others) and all(observed[kind] == default and kind != exact for kind in others)
+
+
 _ERRORS = "precision_errors"
 _KERNEL, _CHANNELS = 2, 32  # a convolution of 2 x 2 has no fast algorithm that adds errors of its own (Winograd)
 

@@ -1,7 +1,7 @@
 """Run tests under other instruction sets and in other environments, as `make matrix` does.
 
 `avx2` and `avx512` run every test of MEASURING. The next rows run those of them that `make test` has, the rows from
-`no-redis-server` on all of `make test`.
+`elsewhere` on all of `make test`.
 
     python -m tests.matrix [ROW ...]
 
@@ -68,35 +68,35 @@ def _busy(stack: ExitStack) -> Run:
     return Run(SHORT)
 
 
-def _no_server(stack: ExitStack) -> Run:
-    """PATH is one folder with links to all programs except the servers."""
-    programs = _folder(stack)
-    for place in map(Path, os.environ["PATH"].split(os.pathsep)):
-        for program in place.iterdir() if place.is_dir() else ():
-            link = programs / program.name
-            if program.name not in SERVERS and not os.path.lexists(link):
-                link.symlink_to(program)
-    return Run(WHOLE, environment={"PATH": str(programs)})
+def _elsewhere(stack: ExitStack) -> Run:
+    """In a folder with a space, with the servers left out of PATH and, if this process may change it, as another user.
 
-
-def _space(stack: ExitStack) -> Run:
-    root = _folder(stack) / "a path with a space"
-    return Run(WHOLE, [_installed(root, sys.executable)], root)
-
-
-def _not_root(stack: ExitStack) -> Run:
-    """Run as another user, with a copy of the interpreter, as root's may be in a folder that other users can't read."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        raise NotHere("needs root and setpriv, to change the user")
+    That user gets a copy of the interpreter, as root's may be in a folder that others can't read.
+    """
     home = _folder(stack)
-    base = shutil.copytree(sys.base_prefix, home / "base", symlinks=True)
-    python = _installed(home / "dyno", str(base / "bin" / f"python3.{sys.version_info.minor}"))
+    root = home / "a path with a space"
     (home / "tmp").mkdir()
+    environment = {"PATH": str(_without_servers(home / "programs")), "HOME": str(home), "TMPDIR": str(home / "tmp")}
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return Run(WHOLE, [_installed(root, sys.executable)], root, environment)
+    base = shutil.copytree(sys.base_prefix, home / "base", symlinks=True)
+    python = _installed(root, str(base / "bin" / f"python3.{sys.version_info.minor}"))
     subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", home], check=True)
     become = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
-    names = {"HOME": str(home), "USER": "tester", "LOGNAME": "tester", "TMPDIR": str(home / "tmp")}
-    names["LD_LIBRARY_PATH"] = str(base / "lib")  # else the loader may find another Python's library
-    return Run(WHOLE, [*become, python], home / "dyno", environment=names)
+    environment |= {"USER": "tester", "LOGNAME": "tester"}
+    environment["LD_LIBRARY_PATH"] = str(base / "lib")  # else the loader may find another Python's library
+    return Run(WHOLE, [*become, python], root, environment)
+
+
+def _without_servers(folder: Path) -> Path:
+    """Fill `folder` with links to all programs on PATH except the servers."""
+    folder.mkdir()
+    for place in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in place.iterdir() if place.is_dir() else ():
+            link = folder / program.name
+            if program.name not in SERVERS and not os.path.lexists(link):
+                link.symlink_to(program)
+    return folder
 
 
 def _python(version: str) -> Row:
@@ -129,9 +129,7 @@ ROWS: dict[str, Row] = {
     "xla-avx2": _with(SHORT, XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
     "one-core": _one_core,
     "busy": _busy,
-    "no-redis-server": _no_server,
-    "space": _space,
-    "not-root": _not_root,
+    "elsewhere": _elsewhere,
     "python3.12": _python("3.12"),
     "python3.13": _python("3.13"),
 }

@@ -50,10 +50,12 @@ def _url(settings: Settings) -> str:
     return settings.redis_url
 
 
-def _options() -> dict[str, Any]:
+def _options(settings: Settings) -> dict[str, Any]:
+    # A Unix socket needs no network, so that only a slow process could reach the timeout for a dead host.
+    is_local = _url(settings).startswith("unix:")
     return {
         "decode_responses": True,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_connect_timeout": ANSWER_TIMEOUT_S if is_local else CONNECT_TIMEOUT_S,
         "health_check_interval": CHECK_IDLE_AFTER_S,
     }
 
@@ -61,7 +63,7 @@ def _options() -> dict[str, Any]:
 def sync_client(settings: Settings) -> redis.Redis:
     """A client for threads (workers, maintenance). Connects on first use. Raises StoreUnfit without a URL."""
     retry = Retry(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
-    return redis.Redis.from_url(_url(settings), socket_timeout=ANSWER_TIMEOUT_S, retry=retry, **_options())
+    return redis.Redis.from_url(_url(settings), socket_timeout=ANSWER_TIMEOUT_S, retry=retry, **_options(settings))
 
 
 def async_client(settings: Settings) -> PipeliningRedis:
@@ -82,7 +84,7 @@ def _async_pool(settings: Settings, timeout_s: float | None) -> redis.asyncio.Bl
         timeout=ANSWER_TIMEOUT_S,
         socket_timeout=timeout_s,
         retry=retry,
-        **_options(),
+        **_options(settings),
     )
 
 

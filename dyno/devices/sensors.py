@@ -328,11 +328,11 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time spent on readings of all sensors, and again on those without the counters. What is slow
-# (NVML's counters take milliseconds) is read rarely, so that the device doesn't cool down between samples.
+# Maximum share of the time for readings with the counters, and again for those without. What is slow (NVML's counters
+# take milliseconds) is read rarely, so that the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
-_ONE_READING = "the counters are so slow that they were read only once"
+_ONE_READING = "the counters were read only once"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
 _INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
 # The default precision of "float32" work, by device kind, if the device has it: TensorFlow and XLA allow TF32.
-_UNSEEN = {"gpu": "tf32", "tpu": "bfloat16"}
+FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
 # Ceilings above any device, for unknown peaks; for CPUs per core (64 float32 FLOP, 4,096 int8 OP per cycle).
 _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
@@ -100,7 +100,7 @@ def ceiling_per_s(device: Device, dtype: str) -> float:
 
     Data sheets have no float32 peak for TPUs. Their bfloat16 peak bounds it, as TPUs build float32 from bfloat16.
     """
-    names = (dtype, _UNSEEN.get(device.kind, dtype)) if dtype == "float32" else (dtype,)
+    names = (dtype, FLOAT32_DEFAULTS.get(device.kind, dtype)) if dtype == "float32" else (dtype,)
     known = [value for name in names if name in device.peak and (value := device.peak[name].value) is not None]
     if known:
         return max(known)
@@ -123,7 +123,7 @@ def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:
 
 def _assumed(dtype: str, device: Device, flags: Mapping[str, str]) -> str:
     """Without an observed precision, the fastest default, so that no correct figure is above the peak."""
-    faster = _UNSEEN.get(device.kind, dtype)
+    faster = FLOAT32_DEFAULTS.get(device.kind, dtype)
     has_it = faster in device.peak and device.peak[faster].value is not None
     return faster if has_it and flags.get(_NO_TF32[0]) != _NO_TF32[1] else dtype
 

@@ -61,9 +61,7 @@ class RunRecord(Stored):
     summary: RunSummary
     warmup: list[float]
     samples: list[float]
-    sample_cpu_s: list[
-        tuple[float, float]
-    ] = []  # (user, system) processor seconds of each sample: all threads, ended children
+    sample_cpu_s: list[tuple[float, float]] = []  # (user, system) processor seconds of each sample
     work: float  # FLOP or training samples in one execution
     warnings: list[ResultWarning] = []
     unchecked: dict[str, str] = {}  # code -> why: checks of class A and B that this run couldn't make

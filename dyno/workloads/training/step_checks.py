@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from dyno.frameworks.interface import Dataset, FedStep, Trainer
 from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
 from dyno.measure import correctness, execution_checks, result_checks
+from dyno.measure.peak_fraction import FLOAT32_DEFAULTS
 from dyno.models.result import Precision, ResultWarning
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
@@ -222,13 +223,10 @@ def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
     return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
 
 
-_DEFAULTS: dict[tuple[str, str], str] = {("gpu", FLOAT32): "tf32", ("tpu", FLOAT32): "bfloat16"}
-
-
 def _rounding_precision(context: BuildContext, requested: str) -> str:
     """The precision of products: for float32, TensorFlow and cuDNN use TF32 on a GPU, and JAX bfloat16 on a TPU."""
     kind = "cpu" if context.device is None else context.device.driven_as
-    return _DEFAULTS.get((kind, requested), requested)
+    return requested if requested != FLOAT32 else FLOAT32_DEFAULTS.get(kind, FLOAT32)
 
 
 _SIDE = 128  # side of the product that reveals the precision

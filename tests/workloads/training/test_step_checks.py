@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from dyno.devices.device import Device
 from dyno.frameworks.interface import Dataset, JitCompile
 from dyno.measure.result_checks import precision_mismatch
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Verification
 from dyno.workloads.matmul import as_tf32
+from dyno.workloads.training import step_checks
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.workloads.training.params import TrainingParams
 from dyno.workloads.training.step_checks import CheckedTraining, StepCounter, check_training
@@ -169,6 +172,15 @@ def test_later_runs_take_the_precision_that_the_first_observed(context: Context)
     assert found.precision is not None
     assert (found.precision.observed, found.precision.rel_error) == ("tf32", 2.9e-4)
     assert precision_mismatch(found.precision) is not None  # no default makes TF32 of float32 on a CPU
+
+
+@pytest.mark.parametrize(("framework", "by_default"), [("jax", True), ("torch", False)])
+def test_pytorch_has_tf32_by_default_for_convolutions_alone(framework: str, by_default: bool, device: Device) -> None:
+    gpu, named = device.model_copy(update={"kind": "gpu"}), SimpleNamespace(name=framework)
+    context = cast(BuildContext, SimpleNamespace(framework=named, device=gpu))
+    assert step_checks._is_default(context, "float32", {"product": "float32", "convolution": "tf32"})
+    assert step_checks._is_default(context, "float32", {"product": "tf32", "convolution": "tf32"}) is by_default
+    assert not step_checks._is_default(context, "float32", {"product": "bfloat16"})
 
 
 @pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])

@@ -6,7 +6,8 @@
 -- KEYS[2]  artifacts, ZSET of jobs by time of the next check of their files, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
--- ARGV[4]  number of done jobs to keep: at this number the job stays; "" or absent for none
+-- ARGV[4]  for retention, the number of done jobs to keep: at this number the job stays. So does a job whose webhook is
+--          pending. Absent for a deletion that a caller asked for
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
 
@@ -20,14 +21,19 @@ if not is_done(status) then
   return { 'live', status }
 end
 
-if (ARGV[4] or '') ~= '' then
+local function is_kept()
+  if redis.call('HGET', key('job', id, 'webhook'), 'status') == 'pending' then
+    return true
+  end
   local done = 0
   for _, each in ipairs({ 'succeeded', 'failed', 'canceled' }) do
     done = done + redis.call('ZCARD', key('jobs', 'status', each))
   end
-  if done <= tonumber(ARGV[4]) then
-    return { 'kept' }
-  end
+  return done <= tonumber(ARGV[4])
+end
+
+if ARGV[4] and is_kept() then
+  return { 'kept' }
 end
 
 local settled_ms = (tonumber(record[3]) or 0) * 1000 + tonumber(ARGV[3])

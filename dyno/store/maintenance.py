@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -233,7 +233,8 @@ def index_labels(client: redis.Redis, settings: Settings) -> bool:
     return False
 
 
-_DROPPED_AT_ONCE, _CANDIDATES = 50, 200
+_DROPPED_AT_ONCE, _CANDIDATES = 50, 100  # candidates of each status of DONE
+_PAGES = 20  # of candidates: behind 2000 jobs with pending webhooks, no job is deleted until some of them are delivered
 _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
 
 
@@ -241,14 +242,14 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
     """Delete the done jobs that ended first, while there are more than `max_done` or Redis uses more memory than
     `max_store_bytes`. At most 1000 jobs a call. Returns their number by limit. Raises StoreUnavailable.
 
-    A job whose webhook is still pending stays. Safe to run in several processes at once.
+    A job whose webhook is neither delivered nor failed stays. Safe to run in several processes at once.
     """
     keys, dropped = Keys(settings.namespace), Counter[str]()
     with store_errors():
         while dropped.total() < _RECORDS_AT_ONCE and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
             keeping = settings.max_done if limit == "max_done" else None
-            count = _delete_oldest(client, keys, min(surplus, _DROPPED_AT_ONCE), keeping)
+            count = _delete_oldest(client, keys, min(surplus, _DROPPED_AT_ONCE), keeping or 0)
             if not count:
                 break
             dropped[limit] += count
@@ -270,26 +271,35 @@ def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str,
     return None
 
 
-def _delete_oldest(client: redis.Redis, keys: Keys, number: int, keeping: int | None) -> int:
+def _delete_oldest(client: redis.Redis, keys: Keys, number: int, keeping: int) -> int:
     """Delete up to `number` jobs, and leave `keeping` done ones, whatever other processes delete at the same time.
 
-    The indexes have the order of creation, so more candidates are compared.
+    The indexes have the order of creation, so more candidates are compared. Those behind are looked at only if none of
+    them may go.
     """
-    created: list[tuple[float, str]] = []
-    for status in DONE:
-        rows: Any = client.zrange(keys.jobs_with_status(status), 0, _CANDIDATES - 1, withscores=True)
-        created += [(score, job_id) for job_id, score in rows]
-    candidates = [job_id for _, job_id in sorted(created)[:_CANDIDATES]]
+    for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):
+        candidates: list[str] = []
+        for status in DONE:
+            rows: Any = client.zrange(keys.jobs_with_status(status), start, start + _CANDIDATES - 1)
+            candidates += rows
+        if not candidates:
+            break
+        if count := _delete_first(client, keys, candidates, number, keeping):
+            return count
+    return 0
+
+
+def _delete_first(client: redis.Redis, keys: Keys, candidates: Sequence[str], number: int, keeping: int) -> int:
     with client.pipeline(transaction=False) as pipeline:
         for job_id in candidates:
             pipeline.hget(keys.job(job_id), "finished_at")
-            pipeline.zscore(keys.webhooks_due, job_id)
+            pipeline.hget(keys.webhook(job_id), "status")
         facts: list[Any] = pipeline.execute()
         ended = zip(facts[::2], candidates, facts[1::2], strict=True)
-        oldest = sorted((float(end), job_id) for end, job_id, due in ended if end and due is None)[:number]
-        delete, kept = client.register_script(SCRIPT_SOURCES[Script.DELETE]), "" if keeping is None else keeping
+        oldest = sorted((float(end), job_id) for end, job_id, told in ended if end and told != "pending")[:number]
+        delete = client.register_script(SCRIPT_SOURCES[Script.DELETE])
         for _, job_id in oldest:
-            args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000), kept]
+            args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping]
             delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
         return sum(reply[0] == "deleted" for reply in pipeline.execute())
 

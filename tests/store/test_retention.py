@@ -20,6 +20,8 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_oldest
 from dyno.store.redis import Keys
+from dyno.store.webhooks import DeliveryQueue
+from tests.deliveries import RECEIVER, URL, canceled, delivered, taken
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -125,3 +127,29 @@ async def test_a_call_is_bounded_and_a_job_with_a_pending_webhook_stays(
     limited = settings.model_copy(update={"max_done": 0, "max_store_bytes": 1})
     assert [sum(drop_oldest(client, limited).values()) for _ in range(3)] == [4, 2, 0]
     assert [each.id for each in (await jobs.list()).data] == [untold]
+
+
+async def test_no_job_goes_before_its_webhook_is_delivered_wherever_the_delivery_waits(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, outbox: DeliveryQueue
+) -> None:
+    """A delivery waits until it is due, then in a lane, and then for the end of an attempt."""
+    limited = settings.model_copy(update={"max_done": 0, "max_store_bytes": 1})
+    ids = [await canceled(jobs, a_spec(webhook={"url": URL})) for _ in range(16)]
+    assert await outbox.take([RECEIVER]) is None, "so that all are in a lane"
+    under_way = [await taken(outbox) for _ in range(4)]
+    assert drop_oldest(client, limited) == {}
+    for one in under_way:
+        await delivered(outbox, one)
+    assert sum(drop_oldest(client, limited).values()) == 4
+    left = [await taken(outbox) for _ in range(12)]
+    assert {one.job_id for one in (*under_way, *left)} == set(ids)
+
+
+async def test_jobs_with_pending_webhooks_do_not_keep_others_from_being_deleted(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_CANDIDATES", 3)
+    untold = [await canceled(jobs, a_spec(webhook={"url": URL})) for _ in range(7)]
+    told = [await canceled(jobs, a_spec()) for _ in range(4)]
+    assert sum(drop_oldest(client, settings.model_copy(update={"max_done": 7})).values()) == len(told)
+    assert {each.id for each in (await jobs.list()).data} == set(untold)

@@ -72,17 +72,16 @@ def _lines(found: Advice) -> Iterator[str]:
 
 
 def _best(ranking: AdviceRanking) -> str:
-    first, rest = ranking.best[0], len(ranking.devices) - len(ranking.best)
+    first, alone = ranking.best[0], ranking.by_value_alone
     said = f"Most {_BY[ranking.by]}: {first}"
-    if len(ranking.best) > 1:
-        return f"{said}, which can't be told apart from {', '.join(ranking.best[1:])}"
-    if rest == 0:
+    if len(ranking.devices) == 1:
         return f"{said}, the only device with a figure"
-    second = ranking.devices[1]
-    assert second.ratio is not None
-    ratio = second.ratio
-    interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3g} to {ratio.high:.3g})"
-    return f"{said}; {second.device} does {ratio.value:.3g}{interval} times as much"
+    if len(ranking.best) > 1:
+        said = f"{said}, which can't be told apart from {', '.join(ranking.best[1:])}"
+    elif (ratio := ranking.devices[1].ratio) and ratio.value is not None:
+        interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3g} to {ratio.high:.3g})"
+        said = f"{said}; {ranking.devices[1].device} does {ratio.value:.3g}{interval} times as much"
+    return f"{said}; by its value alone, with no interval: {', '.join(alone)}" if alone else said
 
 
 def _crossover(each: Crossover) -> str:

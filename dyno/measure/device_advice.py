@@ -3,7 +3,8 @@
 - Results are comparable if workload, timed params, precision and method agree (`dyno.measure.compare_results`). If they
   don't, the largest group of comparable results counts, and of equal groups the one with the newest result.
 - The ratios are those of comparisons, between the runs of two jobs. Clocks aren't adjusted: a device whose clock is low
-  is slow. Energy is taken once for a job, so its ratios have no interval. A price has no error.
+  is slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
+- Work per joule is the mean over the runs. If a run has no energy of its own, it is that of the job, with no interval.
 - The time for an amount of work is `fixed_s` + amount x time per unit. `fixed_s` is the sum of a run's phases before
   its first sample: import, device, data, build, compile and first execution. The devices are equally fast at the
   amount (difference of fixed times) / (difference of times per unit); its interval is Fieller's, over the runs of both
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dyno.measure import compare_results, ratios, statistics
+from dyno.measure import compare_results, ratios, result_metrics, statistics
 from dyno.models import advice
-from dyno.models.comparison import Comparative, CompareHow
+from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job
-from dyno.models.result import Metric, Phases, Result
+from dyno.models.result import Metric, Phases, Result, RunSummary
 from dyno.workloads.contract import Workload
 
 _HOUR_S = 3600.0
@@ -133,20 +134,28 @@ def _order(metrics: Mapping[str, Metric]) -> list[str]:
 
 
 def _per_joule(result: Result, rate: Metric) -> Metric | None:
-    """The work per joule of the whole job, if the rate is its throughput."""
+    """The work per joule of each run, or of the job if a run has no energy of its own. None but for the throughput."""
     energy, work = result.energy, rate.unit.removesuffix("/s")
     if rate.name != "throughput":
         return None
-    if work == "FLOP":
-        value = energy.flop_per_joule
-    else:
-        value = 1 / energy.joules_per_sample if energy.joules_per_sample else None
-    if value is None:
+    of_job = energy.flop_per_joule if work == "FLOP" else energy.joules_per_sample and 1 / energy.joules_per_sample
+    if not of_job:
         return None
-    reason = "the energy is taken once for the whole job: no interval"
-    return rate.model_copy(
-        update={"unit": f"{work}/J", "value": value, "low": None, "high": None, "by_run": [], "reason": reason}
+    by_run = _by_energy_of_runs(of_job, result.runs)
+    interval = (
+        statistics.mean_interval(by_run)
+        if by_run
+        else statistics.Interval(of_job, reason="the energy is that of the whole job: no interval")
     )
+    figure = _as_figure(f"{work}/J", interval).model_dump()
+    return rate.model_copy(update={**figure, "by_run": by_run})
+
+
+def _by_energy_of_runs(of_job: float, runs: Sequence[RunSummary]) -> list[float]:
+    """The work per joule of each run, from that of the job; empty if a run has no energy of its own."""
+    joules = [result_metrics.joules_per_execution([run]) for run in runs]
+    of_all = result_metrics.joules_per_execution(runs) if all(joules) else None
+    return [of_job * of_all / each for each in joules if each] if of_all else []
 
 
 def _per_currency(rate: Metric, price: float) -> Metric:
@@ -166,8 +175,13 @@ def _ranking(by: advice.Criterion, metrics: Mapping[str, Metric]) -> advice.Advi
     for name in others:
         ratio = compare_results.ratio(metrics[first], metrics[name], _HOW, ratios.ratio_of_means)
         ranked.append(advice.RankedDevice(device=name, ratio=ratio))
-    best = [each.device for each in ranked if each.ratio is None or each.ratio.verdict is not Comparative.SLOWER]
+    best = [each.device for each in ranked if each.ratio is None or _is_alike(each.ratio)]
     return advice.AdviceRanking(by=by, devices=ranked, best=best)
+
+
+def _is_alike(ratio: Ratio) -> bool:
+    """Whether the figures can't be told apart. Without an interval nothing is known, and the value alone ranks."""
+    return ratio.low is not None and ratio.verdict is not Comparative.SLOWER
 
 
 def _row(each: DeviceResult, figures: _Figures, now: datetime) -> advice.AdviceRow:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dyno.measure import repeatability
 from dyno.measure.statistics import mean_interval, median
-from dyno.models.result import Energy, Metric, PerCycle, RunSamples, Sensors
+from dyno.models.result import Energy, Metric, PerCycle, RunSamples, RunSummary, Sensors
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 from dyno.workloads.contract import MetricSpec, Params, Workload
 
@@ -205,29 +205,32 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
     per execution.
     """
     windows = [record.summary.sensors for record in records]
-    known = [each for each in windows if each is not None and each.energy_j is not None and each.energy_s]
-    if len(known) < len(records):
+    each_j = joules_per_execution([record.summary for record in records])
+    if each_j is None:
         return Energy(reason=_no_energy_reason(windows))
-    joules, seconds = (
-        math.fsum(each.energy_j or 0.0 for each in known),
-        math.fsum(each.energy_s or 0.0 for each in known),
-    )
-    each_j = joules / seconds * _mean_execution_s(records)
+    known = [each for each in windows if each is not None]
     counted = rate_unit is not None and rate_unit not in _OPERATIONS and each_j > 0
     return Energy(
-        joules=joules,
-        window_s=seconds,
+        joules=math.fsum(each.energy_j or 0.0 for each in known),
+        window_s=math.fsum(each.energy_s or 0.0 for each in known),
         joules_per_sample=each_j / records[0].work if counted else None,
         flop_per_joule=flops / each_j if flops and each_j > 0 else None,
         covers=known[0].energy_of,
     )
 
 
-def _mean_execution_s(records: Sequence[RunRecord]) -> float:
-    """The mean over whole windows, including the time between samples, because the energy counter includes it too."""
-    summaries = [record.summary for record in records]
-    executions = sum(summary.samples * summary.executions_per_sample for summary in summaries)
-    return math.fsum(summary.phases.steady_s or 0.0 for summary in summaries) / executions
+def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
+    """The mean over whole windows, with the time between samples, because the energy counter includes it too.
+
+    None unless each run reports its energy.
+    """
+    known = [each for run in runs if (each := run.sensors) and each.energy_j is not None and each.energy_s]
+    if not known or len(known) < len(runs):
+        return None
+    joules = math.fsum(each.energy_j or 0.0 for each in known)
+    seconds = math.fsum(each.energy_s or 0.0 for each in known)
+    executions = sum(run.samples * run.executions_per_sample for run in runs)
+    return joules / seconds * math.fsum(run.phases.steady_s or 0.0 for run in runs) / executions
 
 
 def _no_energy_reason(windows: Sequence[Sensors | None]) -> str:

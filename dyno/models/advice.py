@@ -53,12 +53,18 @@ class RankedDevice(Stored):
 class AdviceRanking(Stored):
     """The devices by one criterion, the best first.
 
-    `best` has the devices that can't be told apart from the first: their ratio to it isn't SLOWER.
+    `best` has the first device and those that can't be told apart from it: their ratio to it has an interval, and isn't
+    SLOWER. A device whose ratio has no interval is ranked by its value alone.
     """
 
     by: Criterion
     devices: list[RankedDevice]
     best: list[str]
+
+    @property
+    def by_value_alone(self) -> list[str]:
+        """The devices whose ratio to the first has no interval."""
+        return [each.device for each in self.devices if each.ratio is not None and each.ratio.low is None]
 
 
 class Crossover(Stored):

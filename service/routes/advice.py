@@ -82,7 +82,8 @@ class _Asked:
 async def show(state: dependencies.StateDep, wanted: Annotated[AdviceFilter, Query()]) -> Advice:
     """Rank the devices that are up by their newest comparable results of a spec, and say where results are missing.
 
-    `best` of a ranking has the devices that can't be told apart from the first. Prices are those of `DYNO_PRICES`.
+    `best` of a ranking has the devices that can't be told apart from the first. Without an interval, the value alone
+    ranks a device. Prices are those of `DYNO_PRICES`.
     """
     asked = _asked(state, wanted)
     candidates, read, has_more = await _candidates(state, asked)

@@ -9,7 +9,7 @@ import pytest
 
 from dyno.measure.device_advice import DeviceResult, RankedDevices, ranked
 from dyno.models.inventory import DeviceStatus
-from dyno.models.result import Energy, Metric, Phases, Precision, RunSummary
+from dyno.models.result import Energy, Metric, Phases, Precision, RunSummary, Sensors
 from dyno.workloads.mnist_cnn import WORKLOAD
 from tests.comparisons import a_metric, an_entry, times
 
@@ -21,17 +21,18 @@ def a_rate(by_run: list[float]) -> Metric:
     return a_metric(by_run=by_run).model_copy(update={"unit": "samples/s"})
 
 
-def a_run(fixed_s: float | None) -> RunSummary:
+def a_run(fixed_s: float | None, power_w: float | None = None) -> RunSummary:
     phases = Phases(build_s=0.1, compile_s=fixed_s and fixed_s - 0.3, first_execution_s=fixed_s and 0.2, steady_s=9.0)
     counts: dict[str, Any] = {"samples": 20, "executions_per_sample": 1, "warmup_samples": 3, "pid": 1, "median": 1.0}
     ended: dict[str, Any] = {"steady": True, "stopped_because": "target", "started_at_s": 0.0}
-    return RunSummary(process_start="forked", phases=phases, **counts, **ended)
+    sensors = Sensors(energy_j=10 * power_w, energy_s=10.0) if power_w else None
+    return RunSummary(process_start="forked", phases=phases, sensors=sensors, **counts, **ended)
 
 
 def on(
     device: str, by_run: list[float], fixed_s: list[float] | None = None, price: float | None = None, **result: Any
 ) -> DeviceResult:
-    runs = [a_run(seconds) for seconds in fixed_s or []]
+    runs = result.pop("runs", [a_run(seconds) for seconds in fixed_s or []])
     spec = {"workload": "mnist_cnn", "params": {"batch_size": 128}}
     entry = an_entry(metrics=[a_rate(by_run)], spec=spec, runs=runs, **result)
     status = DeviceStatus(
@@ -69,7 +70,7 @@ def test_a_price_and_energy_can_change_the_order() -> None:
     found = advised(slow, on("gpu:0", RATES, price=2.0, energy=hungry), on("cpu:1", times(0.1, RATES)))
     assert [(ranking.by, ranking.best) for ranking in found.rankings] == [
         ("per_s", ["gpu:0@h"]),
-        ("per_joule", ["cpu:0@h", "gpu:0@h"]),
+        ("per_joule", ["cpu:0@h"]),
         ("per_currency", ["cpu:0@h"]),
     ]
     row = found.rows[1]
@@ -83,6 +84,37 @@ def test_a_price_and_energy_can_change_the_order() -> None:
     of_energy = found.rankings[1].devices[1].ratio
     assert of_energy is not None
     assert (of_energy.verdict, of_energy.value) == ("INCONCLUSIVE", pytest.approx(0.1))
+
+
+def test_single_runs_are_ranked_by_their_values_without_a_best_of_all() -> None:
+    [ranking] = advised(on("a", [1.0]), on("b", [1000.0]), on("c", [999.0])).rankings
+    assert [each.device for each in ranking.devices] == ["b@h", "c@h", "a@h"]
+    assert (ranking.best, ranking.by_value_alone) == (["b@h"], ["c@h", "a@h"])
+
+
+def test_energy_of_each_run_gives_work_per_joule_an_interval() -> None:
+    """450 ms an execution at 100 W are 45 J, for 9 units of work."""
+    hungry, frugal = ([a_run(1.0, factor * watt) for watt in (99.0, 100.0, 101.0)] for factor in (1, 0.5))
+    five = Energy(joules=1.0, joules_per_sample=5.0)
+    ranking = advised(
+        on("a", RATES, runs=hungry, energy=five),
+        on("b", RATES, runs=frugal, energy=five.model_copy(update={"joules_per_sample": 2.5})),
+    ).rankings[1]
+    assert (ranking.by, ranking.best, ranking.by_value_alone) == ("per_joule", ["b@h"], [])
+    ratio = ranking.devices[1].ratio
+    assert ratio is not None
+    assert (ratio.verdict, ratio.value) == ("SLOWER", pytest.approx(0.5))
+
+
+def test_the_work_per_joule_is_the_mean_over_the_runs() -> None:
+    runs = [a_run(1.0, watt) for watt in (80.0, 100.0, 125.0)]
+    [row] = advised(on("a", RATES, runs=runs, energy=Energy(joules=1.0, joules_per_sample=305 / 3 / 20))).rows
+    figure = row.per_joule
+    assert figure is not None
+    assert figure.value == pytest.approx((1 / 80 + 1 / 100 + 1 / 125) / 3 * 20)
+    assert figure.low is not None
+    assert figure.high is not None
+    assert figure.low < figure.value < figure.high
 
 
 def test_results_of_other_work_are_named_and_not_ranked() -> None:

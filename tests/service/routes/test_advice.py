@@ -18,7 +18,7 @@ from dyno.devices.device import Device
 from dyno.devices.environment import hardware_id
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
-from dyno.models.result import Verdict
+from dyno.models.result import Energy, Verdict
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases
@@ -173,3 +173,32 @@ def test_the_command_says_which_device_to_choose(
     alike = measured(devices[1], RATES, n=300)
     assert alike in asked("advise", "matmul", "--n", "300").stdout
     assert ", which can't be told apart from " in asked("advise", "matmul", "--n", "300").stdout
+
+
+@pytest.mark.parametrize(
+    ("by_run", "of_energy", "criterion"),
+    [([1e9], None, "per second"), (RATES, "flop_per_joule", "per joule")],
+    ids=["single-runs", "energy-of-the-whole-job"],
+)
+def test_without_an_interval_the_value_alone_ranks(
+    http: httpx.Client,
+    asked: Callable[..., Result],
+    measured: Measured,
+    devices: list[Device],
+    by_run: list[float],
+    of_energy: str | None,
+    criterion: str,
+) -> None:
+    n = 400 + len(by_run)
+    for device, factor in ((devices[0], 1.0), (devices[1], 0.001)):
+        energy = {"energy": Energy(joules=1.0, flop_per_joule=1e9 * factor)} if of_energy else {}
+        measured(device, [factor * rate for rate in by_run], n=n, **energy)
+    told = asked("advise", "matmul", "--n", str(n)).stdout
+    unknown = "cpu:2-3@here does 0.001 times as much; by its value alone, with no interval: cpu:2-3@here"
+    assert f"Most {criterion}: cpu:0-1@here; {unknown}" in told
+    page = http.get("/advice", params={"workload": "matmul", "params.n": str(n)}).raise_for_status()
+    section = next(each for each in page.text.split("<section>") if each.startswith(f"<h2>Most {criterion}"))
+    assert section.count('class="word">best') == 1
+    assert "tell these devices apart" not in section
+    assert "No interval, so ranked by the value alone: cpu:2-3@here." in section
+    assert "0.001 times as much, no interval" in section

@@ -103,7 +103,7 @@ PRINTED = {
         '"name": "wrong.png"',
         '"name": "model.weights.h5"',
     ],
-    "cli.md": ["takes no more jobs", "takes jobs again", "% of peak"],
+    "cli.md": ["takes no more jobs", "takes jobs again", "of peak"],
 }
 # The same engine as the command jq, from the package of that name, for machines without the command.
 JQ = """#!{python}
@@ -291,9 +291,12 @@ def _bash(script: str, url: str, tools: str, folder: Path) -> subprocess.Complet
 
 
 def _shape(answer: object) -> object:
-    """The names of an answer, with the kind of value of each; how many items a list has is left open."""
+    """The names of an answer, with the kind of value of each; how many items a list has is left open.
+
+    A figure may be unknown on this machine, such as the peak of an ARM processor.
+    """
     if isinstance(answer, dict):
         return {name: _shape(value) for name, value in answer.items()}
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return "a number"
+    if answer is None or (isinstance(answer, int | float) and not isinstance(answer, bool)):
+        return "a number or null"
     return type(answer).__name__

@@ -26,6 +26,8 @@ PROGRAMS = {
 }
 # The commands that tests/service/test_runbooks.py runs as they stand in the text.
 RUN = ("curl $DYNO_URL/", "redis-cli -u $REDIS_URL ", "du -s ", "ss -tn ", "taskset -c ", "openssl x509 ")
+# The result that the README shows, up to the verdict: what follows depends on the machine.
+[SHOWN] = re.findall(r"^```text\n(matmul on .*?^verdict:)", GUIDES[0].read_text(), re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^( *)```sh\n(.*?)^\1```$(?:\n\n```json\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 REASON = r"\b(?:since|because)\b"
@@ -53,6 +55,16 @@ class Span(NamedTuple):
 
     section: Section
     text: str
+
+
+def shape(printed: str) -> set[str]:
+    """The parts of a printed result, without what a machine decides: its device, its figures and their scale.
+
+    A test compares the outputs that pages show by shape, so that it passes on any machine.
+    """
+    text = re.sub(r" on .+ \(cpu:[\d,-]+\)$", " on DEVICE", printed, flags=re.MULTILINE)
+    text = re.sub(r"\d[\d.]*(?: [kMGTP]?(?=FLOP/s))?", "#", text)
+    return {part for line in text.splitlines() for part in re.split(r", | ?\(|\)", line) if part}
 
 
 def sections(page: Path) -> Iterator[Section]:

@@ -1,7 +1,8 @@
 """Run tests under other instruction sets and in other environments, as `make matrix` does.
 
-`avx2` and `avx512` run every test of MEASURING. The next rows run those of them that `make test` has, the rows from
-`elsewhere` on all of `make test`.
+`avx2` and `avx512` run every test of MEASURING. The rows from `no-onednn` to `busy` run those of them that `make test`
+has. The rows `as-…` run IDENTIFYING on a processor that this machine doesn't have: they mount other files over
+/proc/cpuinfo and /sys/devices/system/cpu. The rows from `elsewhere` on run all of `make test`.
 
     python -m tests.matrix [ROW ...]
 
@@ -23,6 +24,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.identities import Identity, wrapper
+
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build" / "matrix"
 MEASURING = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
@@ -32,6 +35,12 @@ USER_ID = 54321  # a uid and gid without an account
 # Several files at a time, so without the tests marked `alone`. If a framework aborts, only one test fails.
 LONG = ["-n", "2", "--dist", "loadfile", "-m", "not alone", *MEASURING]
 SHORT = ["-n", "2", "--dist", "loadfile", "-m", "not alone and not verify", *MEASURING]
+# Tests of what reads the processor's identity, and of the outputs that pages show.
+IDENTIFYING = [
+    *("-n", "2", "--dist", "loadfile", "-m", "not alone", "tests/devices", "tests/workloads/test_device_info.py"),
+    *("tests/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
+    *("tests/cli/test_up.py", "api_tests/test_clients.py", "api_tests/test_readme.py"),
+]
 WHOLE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone and not verify"]
 SERVERS = {"redis-server", "valkey-server"}
 
@@ -66,6 +75,19 @@ def _busy(stack: ExitStack) -> Run:
         stack.callback(hog.wait)
         stack.callback(hog.kill)
     return Run(SHORT)
+
+
+def _identity(maker: str, processors: int) -> Row:
+    """On `processors` processors of `maker`. With 64, this process may use fewer, as in a container."""
+
+    def row(stack: ExitStack) -> Run:
+        mounted = wrapper(Identity(maker, processors).write(_folder(stack)))
+        if not mounted:
+            raise NotHere("`unshare --mount` isn't allowed or not on PATH")
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors]))
+        return Run(IDENTIFYING, [*mounted, "taskset", "-c", cores, sys.executable])
+
+    return row
 
 
 def _elsewhere(stack: ExitStack) -> Run:
@@ -129,6 +151,10 @@ ROWS: dict[str, Row] = {
     "xla-avx2": _with(SHORT, XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
     "one-core": _one_core,
     "busy": _busy,
+    "as-amd": _identity("amd", 64),
+    "as-intel": _identity("intel", 2),
+    "as-arm": _identity("arm", 1),
+    "as-unknown": _identity("unknown", 2),
     "elsewhere": _elsewhere,
     "python3.12": _python("3.12"),
     "python3.13": _python("3.13"),

@@ -23,13 +23,11 @@ from dyno.devices import cpu
 from dyno.settings import Settings
 from tests.cli.running_command import Command
 from tests.cores import CORE, HERE, two_cores
+from tests.guides import SHOWN, shape
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
-WORDS = ("FLOP/s", "% of peak", "accuracy", "verdict: ")
-README = (Path(__file__).parents[2] / "README.md").read_text()
-# Up to the verdict: what follows depends on the machine.
-[SHOWN] = re.findall(r"^```text\n(matmul on .*?^verdict:)", README, re.MULTILINE | re.DOTALL)
+WORDS = ("FLOP/s", "accuracy", "verdict: ")
 
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +39,8 @@ def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.Monk
     cli_up.run_demo(Console(file=printed, width=120), device=HERE)
     for words in WORDS:
         assert words in printed.getvalue(), printed.getvalue()
-    without_figures = re.sub(r"\(.*?\)", "", SHOWN.replace("next one", ""))  # of one run there is no prediction
-    assert set(re.findall(r"[a-z_]{4,}", without_figures)) <= set(re.findall(r"[a-z_]+", printed.getvalue()))
+    # One run has no interval and no prediction, and not every processor has a known peak.
+    assert {"matmul on DEVICE", "throughput #FLOP/s"} <= shape(printed.getvalue()) & shape(SHOWN)
 
 
 @pytest.mark.verify

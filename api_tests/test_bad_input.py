@@ -87,6 +87,30 @@ def test_ambiguous_json_is_named(api: Any, text: str, pointer: str, code: str) -
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "pointer", "meant"),
+    [
+        ("/v1/jobs", {"workload": "matmul", "parms": {}}, "/parms", "params"),
+        ("/v1/jobs", {"workload": "matmul", "params": {"repeat": 3}}, "/params/repeat", "repeats"),
+        ("/v1/jobs", {"workload": "matmul", "measure": {"max_ss": 1}}, "/measure/max_ss", "max_s"),
+        ("/v1/jobs", {"workload": "matmul", "device": {"knid": "cpu"}}, "/device/knid", "kind"),
+        ("/v1/sweeps", {"spec": {}, "rouds": 2}, "/rouds", "rounds"),
+    ],
+)
+def test_an_unknown_field_is_answered_with_the_one_probably_meant(
+    api: Any, path: str, body: dict[str, Any], pointer: str, meant: str
+) -> None:
+    errors = problem(api.http.post(path, json=body))["errors"]
+    (detail,) = [error["detail"] for error in errors if error["pointer"] == pointer]
+    assert detail == f'Unknown field (did you mean "{meant}"?)'
+
+
+def test_only_the_first_unknown_fields_of_a_body_are_looked_up(api: Any) -> None:
+    body = {"workload": "matmul"} | {f"params{number}": 0 for number in range(50)}
+    errors = problem(api.http.post("/v1/jobs", json=body))["errors"]
+    assert sum("did you mean" in error["detail"] for error in errors) == 5
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",

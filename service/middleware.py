@@ -211,7 +211,7 @@ def install(
             inner = _Cors(
                 inner,
                 allow_origins=settings.cors_origins,
-                allow_methods=["GET", "HEAD", "POST", "DELETE"],
+                allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE"],
                 allow_headers=[*_ASKED_WITH, *_TRACED_WITH],
                 expose_headers=[*_ANSWERED_WITH, *_LIMITED_WITH, "X-Request-ID"],
             )

@@ -352,10 +352,11 @@ _AT = {
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "bad-request")
-    headers = dict(error.headers or {})
+    headers, detail = dict(error.headers or {}), error.detail
     if code == "method-not-allowed":
         headers["Allow"] = ", ".join(_methods(request))
-    return problem(code, f"{request.method} {request.url.path}: {error.detail}", headers=headers)
+        detail = f"this path has no {request.method}; use {headers['Allow']}"
+    return problem(code, f"{request.method} {request.url.path}: {detail}", headers=headers)
 
 
 def _methods(request: Request) -> list[str]:

@@ -231,7 +231,7 @@ def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | N
     try:
         return Spec.model_validate(document, strict=True)
     except ValidationError as invalid:
-        errors += field_errors(document, invalid)
+        errors += field_errors(Spec, document, invalid)
         return None
 
 
@@ -242,7 +242,7 @@ def validate_model(
     try:
         asked = model.model_validate(document, strict=True)
     except ValidationError as invalid:
-        raise refusal(one_error_per_field([*faults, *field_errors(document, invalid)])) from invalid
+        raise refusal(one_error_per_field([*faults, *field_errors(model, document, invalid)])) from invalid
     if faults:
         raise refusal([*faults])
     return asked
@@ -304,7 +304,7 @@ def validate_comparison(
     try:
         asked = CompareSpecs.model_validate(document, strict=True)
     except ValidationError as invalid:
-        errors += field_errors(document, invalid)
+        errors += field_errors(CompareSpecs, document, invalid)
     requests = _validate_both(document.get("specs"), workloads, errors)
     if errors or asked is None:
         raise InvalidComparison(one_error_per_field(errors))

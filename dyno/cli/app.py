@@ -15,8 +15,6 @@ from rich.console import Console
 
 from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
-from dyno.formatting import did_you_mean
-from dyno.models.spec import Measure
 from dyno.settings import WrongSettings
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -82,7 +80,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
 
 
 _PARAM = re.compile(r"(?<![\w/])/params/(\w+)")
-_MEASURE = re.compile(r"(?<![\w/])/measure/(\w+)(: Unknown field)?")
+_MEASURE = re.compile(r"(?<![\w/])/measure/(\w+)")
 _FIELD = re.compile(r"(?<![\w/])/(workload|device|framework|replicas|seed|baseline)(?=:)")
 
 
@@ -94,10 +92,7 @@ def as_options(detail: str) -> str:
 
 
 def _measure_option(found: re.Match[str]) -> str:
-    name, unknown = found[1], found[2]
-    if name == "processes":
-        return "--processes"
-    return f"--measure {name}{unknown + did_you_mean(name, Measure.model_fields) if unknown else ''}"
+    return "--processes" if found[1] == "processes" else f"--measure {found[1]}"
 
 
 def _fail(detail: str, code: int) -> NoReturn:

@@ -158,7 +158,8 @@ def validate_params(
         if fitted := valid.fitted(replicas):
             valid = workload.params.model_validate(defaults | fitted | dict(params))
     except ValidationError as invalid:
-        raise errors.InvalidSpec(validation_messages.field_errors(params, invalid, "/params")) from invalid
+        wrong = validation_messages.field_errors(workload.params, params, invalid, "/params")
+        raise errors.InvalidSpec(wrong) from invalid
     own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
     conflicts = [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
     conflicts += check_replicas(workload, valid, replicas, framework)

@@ -105,7 +105,7 @@ def _read_line(text: bytes) -> ExportedResult:
     try:
         line = ExportedResult.model_validate(document)
     except ValidationError as invalid:
-        wrong = _of_its_kind(document, field_errors(document, invalid))
+        wrong = _of_its_kind(document, field_errors(ExportedResult, document, invalid))
         raise InvalidImport(validation.one_error_per_field(wrong)) from invalid
     if errors := [*_faults(line), *_figure_faults(line.result)]:
         raise InvalidImport(errors)

@@ -190,6 +190,14 @@ def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: st
     assert not allowed or exposed <= set(read.headers["access-control-expose-headers"].split(", "))
 
 
+def test_pages_of_a_listed_origin_may_use_every_method_of_the_api(failing: httpx.Client) -> None:
+    routes = json.loads(Path("docs/openapi.json").read_text())["paths"].values()
+    methods = {method.upper() for route in routes for method in route}
+    for method in methods | {"HEAD"}:
+        asked = {"Origin": "https://a.example", "Access-Control-Request-Method": method}
+        assert failing.options("/v1/jobs", headers=asked).status_code == 200, method
+
+
 @pytest.mark.parametrize("given", ["*", "https://a.example/", "a.example", "https://*.example", "null", "ftp://a"])
 def test_invalid_origins_are_refused_at_startup(given: str) -> None:
     with pytest.raises(ValidationError):

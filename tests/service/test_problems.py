@@ -96,6 +96,10 @@ def test_unknown_paths_are_problems(failing: httpx.Client, method: str, path: st
     assert answer.json()["status"] == status
 
 
-def test_a_wrong_method_gets_all_allowed_methods(failing: httpx.Client) -> None:
-    assert failing.delete("/v1/jobs").headers["allow"] == "GET, HEAD, POST"
-    assert failing.post("/livez").headers["allow"] == "GET, HEAD"
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"), [("DELETE", "/v1/jobs", "GET, HEAD, POST"), ("POST", "/livez", "GET, HEAD")]
+)
+def test_a_wrong_method_gets_all_allowed_methods(failing: httpx.Client, method: str, path: str, allowed: str) -> None:
+    answer = failing.request(method, path)
+    assert answer.headers["allow"] == allowed
+    assert answer.json()["detail"].endswith(f"use {allowed}")

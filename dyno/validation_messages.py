@@ -53,9 +53,7 @@ def pointer(parent: str, key: str | int) -> str:
     return f"{parent}/{step.encode('utf-8', 'backslashreplace').decode('utf-8')}"
 
 
-def field_errors(
-    model: type[BaseModel], document: Any, invalid: ValidationError, at: str = ""
-) -> list[FieldError]:
+def field_errors(model: type[BaseModel], document: Any, invalid: ValidationError, at: str = "") -> list[FieldError]:
     """The model's errors, with pointers into the document, which itself is at the pointer `at`."""
     errors, unknown = list[FieldError](), 0
     for found in invalid.errors(include_url=False):

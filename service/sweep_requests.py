@@ -37,7 +37,6 @@ from service.admission import Admission
 from service.state import State
 
 _MERGED = ("params", "measure", "labels")  # fields of a spec that are merged name by name
-_PRECISIONS = ("dtype", "precision")  # the params that an axis `precision` may mean
 _BATCH_SIZES: list[JsonValue] = [2**power for power in range(5, 17)]  # 65536 is the most that a workload takes
 _SHOWN = 3  # points named in the text of one fault
 _canonical = json.JSONEncoder(sort_keys=True).encode
@@ -266,8 +265,10 @@ def _document(
 
 def _precision(name: JsonValue, workloads: Mapping[str, Workload]) -> str:
     workload = workloads.get(name) if isinstance(name, str) else None
-    fields = workload.params.model_fields if workload else {_PRECISIONS[0]: None}  # the workload's name is the fault
-    found = next((each for each in _PRECISIONS if each in fields), None)
+    fields = (
+        workload.params.model_fields if workload else {sweep.PRECISION_PARAMS[0]: None}
+    )  # the workload's name is the fault
+    found = next((each for each in sweep.PRECISION_PARAMS if each in fields), None)
     if found is None:
         raise errors.InvalidSpec(
             [errors.FieldError("/precision", "unknown-axis", f"{name} has no precision to choose")]

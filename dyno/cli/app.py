@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from http import HTTPStatus
 from importlib.metadata import version
@@ -23,6 +23,7 @@ error_console = Console(stderr=True)
 USAGE = 2
 _START = "; start Dyno with `dyno up`, or set --url or DYNO_URL"
 _KEY = "; set DYNO_API_KEY to a valid key"
+_OF_THE_SERVICE = ("/baseline", "/job", "/params/weights")  # fields that name what the service holds
 _NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as its `dyno run` did
 P = ParamSpec("P")
 
@@ -41,8 +42,8 @@ def dyno(
 
     DYNO_URL is the URL of the service, DYNO_API_KEY your API key.
 
-    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused, 4 service unreachable, 5 slower than the first
-    or than the baseline allows, 130 Ctrl-C.
+    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused by the service, 4 service unreachable, 5 slower than the
+    first or than the baseline allows, 130 Ctrl-C.
     """
 
 
@@ -58,8 +59,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except Refused as error:
-            has_failed = error.problem.get("code") == _NO_RESULT
-            code = CommandExit.FAILED if has_failed else CommandExit.REFUSED
+            code = CommandExit.FAILED if error.problem.get("code") == _NO_RESULT else refusal_code(error.problem)
             _fail(as_options(error.detail) + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
         except ConnectionBroken as error:
             _fail(error.detail + _START, CommandExit.UNREACHABLE)
@@ -77,6 +77,14 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+def refusal_code(problem: Mapping[str, Any]) -> int:
+    """USAGE if the command line itself is wrong, as with a value out of range; else REFUSED, as with an unknown job."""
+    code, fields = str(problem.get("code")), [str(error.get("pointer")) for error in problem.get("errors") or []]
+    is_invalid = code.startswith("invalid-") and code != "invalid-import"  # whose lines are in a file
+    is_usage = is_invalid and not any(field.startswith(_OF_THE_SERVICE) for field in fields)
+    return USAGE if is_usage or code == "workload-not-found" else CommandExit.REFUSED
 
 
 _PARAM = re.compile(r"(?<![\w/])/params/(\w+)")

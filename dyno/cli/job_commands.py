@@ -32,6 +32,7 @@ from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Measure
+from dyno.models.sweep import PRECISION_PARAMS
 from dyno.processes import Stack
 from dyno.workloads import registry
 
@@ -87,9 +88,13 @@ def parse_workload_options(
     while left:
         option, equals, text = left.pop(0).partition("=")
         name = option.removeprefix("--").replace("-", "_")
+        if name == "precision":  # as in `dyno sweep`
+            name = next((param for param in PRECISION_PARAMS if param in known), name)
         if not option.startswith("--") or name not in known:
             meant = did_you_mean(name, known).replace("_", "-")
             raise typer.BadParameter(f"{workload.name} has no {option}{meant}; use one of: {_option_names(known)}")
+        if name in values:
+            raise typer.BadParameter(f"{option}: {name} is given more than once")
         if equals or (left and not left[0].startswith("--")):
             values[name] = (parse or parse_value)(text if equals else left.pop(0), known[name])
         elif known[name].get("type") == "boolean":

@@ -17,7 +17,7 @@ from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
-from dyno.models.spec import DeviceSelector, Spec
+from dyno.models.spec import DeviceSelector, Measure, Spec
 from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ def _warnings(
             (case, stability.multimodal([statistics.median(record.samples) for record in runs])) for case, runs in cases
         ),
     ]
-    found = merged_warnings([_of_run(record, device) for record in records])
+    found = merged_warnings([_of_run(record, device, spec.measure) for record in records])
     of_work = [each for each in lint if not CODES[each.code].at_submit]
     for each in (*filter(None, together), *of_work):  # facts about the device before estimates from params
         if each.code not in {raised.code for raised in found}:
@@ -205,13 +205,13 @@ def _cores_busy(records: Sequence[RunRecord]) -> float | None:
     return (used.user_s + used.system_s) / used.wall_s if used and used.wall_s > 0 else None
 
 
-def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
+def _of_run(record: RunRecord, device: Device, measure: Measure) -> list[ResultWarning]:
     mismatch = result_checks.precision_mismatch(record.precision) if record.precision else None
     names: Sequence[str | None] = [case.name for case in record.cases] or [None]
     cases = [*zip(names, result_metrics.records_by_case(record), strict=True)]
     own = (
         mismatch,
-        _first((case, stability.insufficient_samples(part, device.kind)) for case, part in cases),
+        _first((case, stability.insufficient_samples(part, device.kind, measure)) for case, part in cases),
         _first((case, stability.throttled(part.summary.sensors)) for case, part in cases),
         _first((case, stability.device_shared(part.summary.sensors)) for case, part in cases),
     )

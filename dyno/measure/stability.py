@@ -33,28 +33,44 @@ from dyno.measure import clock_adjustment, statistics, stopping_rule
 from dyno.measure.warnings import EFFECT, least_effect, warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
-from dyno.models.spec import DeviceKind
+from dyno.models.spec import DeviceKind, Measure
 
 # Executions may get slightly faster after calibration, which makes samples slightly shorter.
 _SHORT = 0.9
 HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the framework's thread that waits for it
 
 
-def insufficient_samples(record: RunRecord, kind: DeviceKind) -> ResultWarning | None:
-    """Raised for fewer than 20 samples, less than 2 s in total, or samples below the minimum length for the device."""
+def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) -> ResultWarning | None:
+    """Raised for fewer than 20 samples, less than 2 s in total, or samples below the minimum length for the device.
+
+    The message names the settings of `measure` that would reach that floor.
+    """
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
     sample_s = statistics.median(record.samples) * record.summary.executions_per_sample
     least_s = stopping_rule.FLOOR_SAMPLE_S[kind]
     if count >= stopping_rule.FLOOR_SAMPLES and steady_s >= stopping_rule.FLOOR_S and sample_s >= _SHORT * least_s:
         return None
     floor = f"the floor is {stopping_rule.FLOOR_SAMPLES} samples of {least_s} s over {stopping_rule.FLOOR_S} s"
+    advice = _to_reach_it(measure, sample_s, least_s)
     return warning(
         "INSUFFICIENT_SAMPLES",
-        f"{count} samples of {sample_s:.3g} s over {steady_s:.3g} s; {floor}.",
+        f"{count} samples of {sample_s:.3g} s over {steady_s:.3g} s; {floor}.{advice}",
         samples=count,
         sample_s=sample_s,
         steady_s=steady_s,
     )
+
+
+def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
+    """Such as " To reach it, set max_s to 1400." Warm-up takes at most half of `max_s`; the samples need the rest."""
+    enough_s = 1.05 * 2 * stopping_rule.FLOOR_SAMPLES * max(sample_s, least_s)  # rounding to two digits takes up to 5 %
+    needed = {
+        "min_samples": (measure.min_samples, stopping_rule.FLOOR_SAMPLES),
+        "min_s": (measure.min_s, stopping_rule.FLOOR_S),
+        "max_s": (measure.max_s, float(f"{enough_s:.2g}")),
+    }
+    settings = [f"{name} to {least:g}" for name, (given, least) in needed.items() if given < least]
+    return f" To reach it, set {' and '.join(settings)}." if settings else ""
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:

@@ -312,7 +312,8 @@ _ROWS = (
         {measure.stopping_rule.FLOOR_S} s of them, or its samples are shorter than
         {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
         accelerator), with a tolerance of a tenth.""",
-        do="Leave `min_samples`, `min_s` and `max_s` at their defaults. If one execution takes long, raise `max_s`.",
+        do="""Set what the message names. If that takes too long, request less work in one execution: a smaller `n`,
+        fewer `repeats` or a smaller batch.""",
     ),
     WarningCode(
         "NO_STEADY_STATE",

@@ -17,6 +17,7 @@ from dyno.models.spec import MetricName, Model
 
 PARAM = "params."
 BATCH_SIZE = f"{PARAM}batch_size"
+PRECISION_PARAMS = ("dtype", "precision")  # the params that an axis or option `precision` may mean
 AUTO = "auto"  # the one value of the axis of batch sizes that stands for all of them
 MAX_ROUNDS = 20
 EMULATED = "EMULATED_DEVICE"  # the warning of every result of an emulated device

@@ -49,21 +49,38 @@ def code(raised: ResultWarning | None) -> str | None:
 
 @pytest.mark.silent("INSUFFICIENT_SAMPLES")
 def test_twenty_samples_of_a_tenth_of_a_second_are_sufficient(record: MakeRecord) -> None:
-    assert stability.insufficient_samples(record([0.001] * 20, executions_per_sample=100), "cpu") is None
+    assert stability.insufficient_samples(record([0.001] * 20, executions_per_sample=100), "cpu", Measure()) is None
 
 
 @pytest.mark.parametrize(("samples", "executions"), [([0.2] * 19, 1), ([0.05] * 60, 1), ([0.096] * 20, 1)])
 def test_too_few_too_short_or_too_little_in_all_is_insufficient(
     record: MakeRecord, samples: list[float], executions: int
 ) -> None:
-    raised = stability.insufficient_samples(record(samples, executions_per_sample=executions), "cpu")
+    raised = stability.insufficient_samples(record(samples, executions_per_sample=executions), "cpu", Measure())
     assert code(raised) == "INSUFFICIENT_SAMPLES"
     assert raised is not None
     assert raised.evidence["samples"] == len(samples)
 
 
+@pytest.mark.parametrize(
+    ("given", "samples", "advice"),
+    [
+        (Measure(), [34.0] * 2, "max_s to 1400"),  # nothing else is below the method's
+        (Measure(max_s=3), [0.43] * 7, "max_s to 18"),
+        (Measure(min_samples=10), [0.2] * 10, "min_samples to 20"),
+        (Measure(min_samples=5, min_s=0.5, max_s=0.5), [0.1] * 5, "min_samples to 20 and min_s to 2 and max_s to 4.2"),
+    ],
+)
+def test_the_message_names_the_settings_that_would_do(
+    record: MakeRecord, given: Measure, samples: list[float], advice: str
+) -> None:
+    raised = stability.insufficient_samples(record(samples), "cpu", given)
+    assert raised is not None
+    assert raised.message.endswith(f"over 2.0 s. To reach it, set {advice}.")
+
+
 def test_an_accelerator_may_have_shorter_samples(record: MakeRecord) -> None:
-    assert stability.insufficient_samples(record([0.05] * 60), "gpu") is None
+    assert stability.insufficient_samples(record([0.05] * 60), "gpu", Measure()) is None
 
 
 FALLING = [1.0] * 10 + [0.94] * 10

@@ -18,6 +18,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from dyno.cli import app
+from dyno.cli.job_commands import parse_workload_options
 from dyno.client import Client
 from dyno.devices.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
@@ -169,23 +170,33 @@ def test_a_failed_run_says_how_to_read_its_log(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "said"),
     [
-        (["matmul", "--n", "0"], "--n: "),
-        (["matmul", "--measure", "max_s=-1"], "--measure max_s: "),
-        (["matmul", "--processes", "0"], "dyno: --processes: "),
-        (["matmul", "--measure", "max_ss=1"], '--measure max_ss: Unknown field (did you mean "max_s"?)'),
-        (["matmull"], 'the workload: no workload "matmull" (did you mean "matmul"?)'),
-        (["matmul", "--repeat", "3"], 'matmul has no --repeat (did you mean "repeats"?)'),
-        (["matmul", "--device", "tpu"], "add --queue-if-absent to wait for one"),
+        (["matmul", "--n", "0"], 2, "--n: "),
+        (["matmul", "--n", "abc"], 2, "--n: "),
+        (["matmul", "--measure", "max_s=-1"], 2, "--measure max_s: "),
+        (["matmul", "--processes", "0"], 2, "dyno: --processes: "),
+        (["matmul", "--measure", "max_ss=1"], 2, '--measure max_ss: Unknown field (did you mean "max_s"?)'),
+        (["matmull"], 2, 'the workload: no workload "matmull" (did you mean "matmul"?)'),
+        (["matmull", "--n", "64"], 2, '(did you mean "matmul"?)'),
+        (["matmul", "--repeat", "3"], 2, 'matmul has no --repeat (did you mean "repeats"?)'),
+        (["matmul", "--dtype", "float32", "--precision", "float32"], 2, "--precision: dtype is given more than once"),
+        (["matmul", "--device", "tpu"], 3, "add --queue-if-absent to wait for one"),
     ],
 )
 def test_a_refusal_names_options_and_what_was_probably_meant(
-    asked: Callable[..., Result], words: list[str], said: str
+    asked: Callable[..., Result], words: list[str], code: int, said: str
 ) -> None:
     done = asked("run", *words)
-    assert done.exit_code != 0
+    assert done.exit_code == code
     assert said in " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("workload", "param"), [("matmul", "dtype"), ("resnet50", "precision")])
+def test_the_precision_is_an_option_of_a_run_as_of_a_sweep(http: httpx.Client, workload: str, param: str) -> None:
+    with Client(str(http.base_url)) as client:
+        asked = parse_workload_options(client.workload(workload), ["--precision", "float32"])
+    assert asked == {param: "float32"}
 
 
 def test_the_page_of_a_job_is_opened(

@@ -8,6 +8,7 @@ UV := $(BIN)/uv pip
 LOCKER := build/uv
 LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --quiet
+TESTED := --constraint requirements/dev.txt
 
 # Containers often forbid it, and every process that a test starts would compile again what has changed.
 export PYTHONDONTWRITEBYTECODE :=
@@ -88,14 +89,15 @@ openapi: install  # write docs/openapi.json, the reviewed snapshot
 	$(BIN)/python -m service.openapi
 
 # With a uv of its own, so that no environment is made or changed, whichever VENV names.
+# The images get the versions that the tests run with.
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
-	$(LOCK) --extra server pyproject.toml -o requirements/server.txt
-	$(LOCK) --extra cpu --extra jax pyproject.toml -o requirements/cpu.txt
-	$(LOCK) --extra gpu pyproject.toml -o requirements/gpu.txt
-	$(LOCK) --extra jax-cuda pyproject.toml -o requirements/jax-cuda.txt
-	$(LOCK) --extra jax-tpu pyproject.toml -o requirements/jax-tpu.txt
-	echo hatchling | $(LOCK) - -o requirements/build.txt
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) $(TESTED) --extra server pyproject.toml -o requirements/server.txt
+	$(LOCK) $(TESTED) --extra cpu --extra jax pyproject.toml -o requirements/cpu.txt
+	$(LOCK) $(TESTED) --extra gpu pyproject.toml -o requirements/gpu.txt
+	$(LOCK) $(TESTED) --extra jax-cuda pyproject.toml -o requirements/jax-cuda.txt
+	$(LOCK) $(TESTED) --extra jax-tpu pyproject.toml -o requirements/jax-tpu.txt
+	echo hatchling | $(LOCK) - -o requirements/build.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 # The wheel has the pages of docs/, so that an installed Dyno serves them.
@@ -108,8 +110,9 @@ sbom: install  # what each image consists of, as CycloneDX in build/sbom/
 	set -e; for lock in $(IMAGES); do $(BIN)/cyclonedx-py requirements requirements/$$lock.txt --pyproject pyproject.toml \
 		--output-reproducible --output-format JSON --output-file build/sbom/$$lock.cdx.json; done
 
-audit: install  # look up known vulnerabilities of the locked packages, in the package index
-	set -e; for lock in $(IMAGES); do $(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes -r requirements/$$lock.txt; done
+# Strict: without it, packages that can't be looked up are left out, and an audit of nothing passes.
+audit: $(LOCKER)/.ready  # look up known vulnerabilities of the locked packages, in the package index
+	set -e; for lock in $(IMAGES); do $(LOCKER)/bin/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/$$lock.txt; done
 
 clean:  # remove the environment and caches
 	rm -rf $(VENV) $(LOCKER) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,6 +24,12 @@ def test_lock_does_not_touch_the_given_environment() -> None:
     assert ELSEWHERE not in commands_of("lock")
 
 
+def test_an_audit_looks_up_every_package_of_every_image() -> None:
+    audits = commands_of("audit")
+    assert "pip-audit@" in audits
+    assert " --strict " in audits, "an audit that can't look a package up passes"
+
+
 def test_install_makes_the_given_environment() -> None:
     assert f"-m venv {ELSEWHERE}" in commands_of("install")
 

@@ -45,8 +45,16 @@ ELSEWHERE = re.compile(r"nvidia-|jax-cuda|libtpu$|tensorflow$|colorama$|tzdata$|
 
 
 def locked(name: str) -> set[str]:
+    return set(locked_versions(name))
+
+
+def locked_versions(name: str) -> dict[str, set[str]]:
+    """The versions of each package: it may have several, for different versions of Python."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
-    return {canonicalize_name(found) for found in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    versions: dict[str, set[str]] = {}
+    for package, locked_version in re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text, re.MULTILINE):
+        versions.setdefault(canonicalize_name(package), set()).add(locked_version)
+    return versions
 
 
 def test_the_version_stands_in_one_place() -> None:
@@ -154,10 +162,25 @@ def test_the_images_install_no_tool_of_developers() -> None:
     assert "hatchling" in locked("build")
 
 
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_versions_that_the_tests_run_with(image: str) -> None:
+    tested = locked_versions("dev")
+    shared = {name: found for name, found in locked_versions(image).items() if name in tested}
+    assert {name: found for name, found in shared.items() if not found <= tested[name]} == {}
+
+
 @pytest.mark.verify
-def test_the_configuration_of_the_update_bot_is_valid() -> None:
-    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.dependabot", ROOT / ".github" / "dependabot.yml"]
+@pytest.mark.parametrize(
+    ("schema", "file"), [("dependabot", "dependabot.yml"), ("github-workflows", "workflows/checks.yml")]
+)
+def test_the_configuration_of_github_is_valid(schema: str, file: str) -> None:
+    command = [BIN / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", ROOT / ".github" / file]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_each_change_runs_the_tests_and_the_audit_of_every_image() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())["jobs"].values()
+    assert {step.get("run") for job in jobs for step in job["steps"]} == {None, "bash .ci/run", "make audit"}
 
 
 def test_the_update_bot_finds_what_it_updates() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dyno.cli import app as cli
+from dyno.cli.job_commands import Workload as WorkloadArgument
 from dyno.cli.job_commands import parse_params, parse_workload_options
 from dyno.cli.render import print_table
 from dyno.client import DEFAULT_URL, Client
@@ -19,7 +20,7 @@ _BY = {"per_s": "per second", "per_joule": "per joule", "per_currency": "per uni
 @cli.exit_codes
 def advise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="Name from `dyno workloads`.")],
+    workload: WorkloadArgument,
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or text.")] = None,
     framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
     metric: Annotated[str | None, typer.Option(help="A rate, such as throughput; the workload's first.")] = None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dyno.cli import render
+from dyno.cli import completion, render
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, print_line, print_result
 from dyno.client import DEFAULT_URL, Client
 from dyno.models.inventory import AwayDevice, DeviceStatus
@@ -33,7 +33,9 @@ def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 @exit_codes
 def workloads(
-    name: Annotated[str | None, typer.Argument(help="Show one workload, with its params.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show one workload, with its params.", autocompletion=completion.workloads)
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from dyno.artifact_store import is_artifact_name
 from dyno.cli import app as cli
-from dyno.cli import render
+from dyno.cli import completion, render
 from dyno.cli.up import show_while_alive, temporary_dyno
 from dyno.client import DEFAULT_URL, Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
@@ -42,11 +42,15 @@ _LAST_LINES = 20
 
 
 class WorkloadCommand(TyperCommand):
-    """A command whose help includes the params of a workload named beside `--help`. It calls no service."""
+    """A command whose help and completion include the params of a workload that is named. It calls no service."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = tuple(args)  # Typer prints help before it parses the arguments
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        more = completion.params(ctx.meta[_WORDS]).shell_complete(ctx, incomplete)
+        return [*super().shell_complete(ctx, incomplete), *more]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
@@ -224,8 +228,8 @@ class FailOn(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
-Workload = Annotated[str, typer.Argument(help="Name from `dyno workloads`.")]
+JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.", autocompletion=completion.job_ids)]
+Workload = Annotated[str, typer.Argument(help="Name from `dyno workloads`.", autocompletion=completion.workloads)]
 Params = Annotated[list[str] | None, typer.Option("--param", help="name=value; the value is JSON or text.")]
 Device = Annotated[str, typer.Option("--device", help=_DEVICE)]
 Framework = Annotated[str, typer.Option("--framework", help="tensorflow, jax or torch.")]
@@ -425,7 +429,7 @@ def open_page(job_id: JobId, url: cli.Url = DEFAULT_URL) -> None:
     webbrowser.open(page)
 
 
-JobIds = Annotated[list[str], typer.Argument(help="Job ids from `dyno jobs`.")]
+JobIds = Annotated[list[str], typer.Argument(help="Job ids from `dyno jobs`.", autocompletion=completion.job_ids)]
 JobOutcome = tuple[JsonValue, str]  # the outcome as JSON and as a sentence
 
 
@@ -501,8 +505,11 @@ _JOB = re.compile("job_[0-9A-Z]{26}")
 @cli.exit_codes
 def compare(
     context: typer.Context,
-    first: Annotated[str, typer.Argument(help="A job, or a file with a spec.")],
-    others: Annotated[list[str], typer.Argument(help="Further jobs, or one file with a second spec.")],
+    first: Annotated[str, typer.Argument(help="A job, or a file with a spec.", autocompletion=completion.job_ids)],
+    others: Annotated[
+        list[str],
+        typer.Argument(help="Further jobs, or one file with a second spec.", autocompletion=completion.job_ids),
+    ],
     base: Annotated[str | None, typer.Option(help="Compare with this job; a job id, or its index from 0.")] = None,
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON)] = None,
     metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
@@ -593,7 +600,9 @@ BaselineArgument = Annotated[str, typer.Argument(help="Name of the baseline.")]
 @cli.exit_codes
 def save(
     name: BaselineArgument,
-    job_id: Annotated[str | None, typer.Argument(help="Job that succeeded; none for a limit.")] = None,
+    job_id: Annotated[
+        str | None, typer.Argument(help="Job that succeeded; none for a limit.", autocompletion=completion.job_ids)
+    ] = None,
     metric: Annotated[str | None, typer.Option(help="Metric; the workload's first by default.")] = None,
     margin: Annotated[
         float, typer.Option(callback=cli.finite, help="Slowdown that passes: 0.05 is 5 %.")

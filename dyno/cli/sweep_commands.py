@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dyno import sweep_presets
 from dyno.cli import app as cli
-from dyno.cli import job_commands, render
+from dyno.cli import completion, job_commands, render
 from dyno.client import DEFAULT_URL, Client, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.models.job import Status
@@ -59,7 +59,10 @@ def parse_base(pairs: list[str] | None) -> dict[str, JsonValue]:
 def sweep(
     context: typer.Context,
     workload: Annotated[
-        str | None, typer.Argument(help="Name from `dyno workloads`, or the id of a sweep to follow.")
+        str | None,
+        typer.Argument(
+            help="Name from `dyno workloads`, or the id of a sweep to follow.", autocompletion=completion.workloads
+        ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help=_PRESETS)] = None,
     param: Annotated[list[str] | None, typer.Option(help=f"name=value, or {_SEVERAL}")] = None,

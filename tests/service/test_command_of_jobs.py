@@ -26,6 +26,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
+from tests.cli.test_completion import completed
 from tests.comparisons import RATES, a_metric, of_metrics
 from tests.waiting import eventually
 
@@ -190,6 +191,12 @@ def test_a_refusal_names_options_and_what_was_probably_meant(
     done = asked("run", *words)
     assert done.exit_code == code
     assert said in " ".join(done.output.replace("│", " ").split())
+
+
+def test_ids_of_jobs_are_completed(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    job = submitted()
+    assert job in completed("dyno cancel job_", DYNO_URL=str(http.base_url))
+    assert completed(f"dyno result {job[:-1]}", DYNO_URL=str(http.base_url)) == [job]
 
 
 @pytest.mark.parametrize(("workload", "param"), [("matmul", "dtype"), ("resnet50", "precision")])

@@ -8,7 +8,7 @@ UV := $(BIN)/uv pip
 LOCKER := build/uv
 LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --quiet
-TESTED := --constraint requirements/dev.txt
+TESTED := --constraint requirements/dev.txt --annotation-style line
 
 # Containers often forbid it, and every process that a test starts would compile again what has changed.
 export PYTHONDONTWRITEBYTECODE :=

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 import anyio.to_thread
@@ -243,7 +242,8 @@ def _batch_sizes(limit: sweep.BatchLimit, points: Sequence[sweep.SweepPoint], me
 def _compared(base: Measured, other: Measured, metric: str, workload: Workload | None) -> dict[str, Any]:
     """The `ratio`, how many times as good as the base, and `same_work`. Empty until both have a result with the metric.
 
-    As in comparisons of results: totals of other work aren't compared, and equal hardware is compared at one clock.
+    As in comparisons of results, totals of other work aren't compared. Points differ by an axis, so another clock is a
+    part of the ratio.
     """
     rounds = [
         ((first, of_base), (second, own))
@@ -257,17 +257,10 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
     reason, same_work = comparability(base, other, last, metric, workload)
     if reason is not None:
         return {"ratio": _no_ratio(reason), "same_work": same_work}
-    pairs = [
-        (of_base, compare_results.at_clock_of(of_base, own, same_work=bool(same_work)))
-        if first.hardware_id is not None and first.hardware_id == second.hardware_id
-        else (of_base, own)
-        for (first, of_base), (second, own) in rounds
-    ]
+    pairs = [(of_base, own) for (_, of_base), (_, own) in rounds]
     one = len(base.jobs) == 1 or accuracy_metric.is_over_seeds(metric)
     found = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
-    is_adjusted = any(own is not raw for (_, own), (_, (_, raw)) in zip(pairs, rounds, strict=True))
-    adjusted = fmean(own.value for _, own in pairs if own.value is not None) if is_adjusted else None
-    return {"ratio": found, "same_work": same_work, "adjusted_value": adjusted}
+    return {"ratio": found, "same_work": same_work}
 
 
 def comparability(
@@ -303,6 +296,7 @@ def _ratio_over_rounds(pairs: Sequence[tuple[Metric, Metric]]) -> Ratio:
     return Ratio(
         verdict=verdict,
         value=found.interval.value,
+        as_measured=found.interval.value,
         low=found.interval.low,
         high=found.interval.high,
         degrees_of_freedom=found.degrees,

@@ -81,14 +81,15 @@ class BaselineCheck:
         judged = self._judged(result, of)
         return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
-    def outcome(self, result: Result, of: ResolvedSpec) -> BaselineOutcome | None:
-        """None for a job without a baseline."""
+    def hold(self, result: Result, of: ResolvedSpec) -> Result:
+        """The result with its outcome; as it is for a job without a baseline."""
         if of.spec.baseline is None:
-            return None
+            return result
         judged = self._judged(result, of)
         if isinstance(judged, str):
-            return baseline_outcome.without_figures(of.spec.baseline, judged)
-        return baseline_outcome.judge(judged)
+            unread = baseline_outcome.without_figures(of.spec.baseline, judged)
+            return result.model_copy(update={"baseline": unread})
+        return baseline_outcome.with_outcome(judged)
 
     def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
         """What is judged, or why nothing is."""
@@ -220,14 +221,12 @@ class JobAttempt:
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
         result, own_headline = check_history(result, first, self._context.leases)
-        outcome = self._baseline.outcome(result, first)
-        if own_headline is not None and _failed(outcome):
+        result = self._baseline.hold(result, first)
+        if own_headline is not None and _failed(result.baseline):
             own_headline = replace(own_headline, own=own_headline.own.model_copy(update={"failed": True}))
         warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
-            result.model_copy(
-                update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others, "baseline": outcome}
-            ),
+            result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
             [sample for variant in variants for sample in variant.samples()],
             own_headline,
             expected,

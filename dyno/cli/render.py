@@ -226,7 +226,9 @@ def _whole_result(console: Console, answer: Result) -> None:
 def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
     """Print the ratio and the outcome; why it is inconclusive; and what else differs."""
     bounds = "" if found.low is None or found.high is None else f" ({found.low:.4g} to {found.high:.4g})"
-    ratio = "" if found.ratio is None else f": {found.ratio:.4g} times as good{bounds}"
+    measured = found.ratio_as_measured
+    plain = f", {measured:.4g} as measured" if measured is not None and measured != found.ratio else ""
+    ratio = "" if found.ratio is None else f": {found.ratio:.4g} times as good{bounds}{plain}"
     reason = f"; {found.reason}" if found.reason else ""
     console.print(f"baseline {found.name}: {found.outcome}{ratio}{reason}", markup=False, highlight=False)
     for each in found.differences:
@@ -283,7 +285,7 @@ def _speed_ups(answer: Comparison) -> Iterator[str]:
         value = "–" if ratio.value is None else f"{ratio.value:.4g}"
         more = f"; about {ratio.more_runs} more runs of each would decide" if ratio.more_runs else ""
         said = f"{value} {ratio_in_words(answer.unit)} as {names[answer.base]}"
-        yield f"{name}: {said} ({_bounds(ratio) or ratio.reason}), {ratio.verdict}{more}"
+        yield f"{name}: {said} ({_bounds(ratio) or ratio.reason}){_as_measured(ratio)}, {ratio.verdict}{more}"
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
@@ -295,6 +297,12 @@ def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
     interval = _bounds(ratio) or ratio.reason or "–"
     effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"
     return *known, value, interval, ratio.verdict, effect, row.verdict
+
+
+def _as_measured(ratio: Ratio) -> str:
+    """The ratio without the adjustment to one clock, if there is one."""
+    plain = ratio.as_measured
+    return "" if plain is None or plain == ratio.value else f", {plain:.4g} as measured"
 
 
 def _bounds(ratio: Ratio) -> str | None:

@@ -12,8 +12,9 @@ The new result isn't one of the jobs that show how much jobs differ: if it is sl
 slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
 a job that was proven to differ was accepted as the baseline, only results after it are (`BaselineFigure.level_since`).
 
-Results of equal hardware are compared at the clock of the baseline's job, as in a comparison. The elasticity is that of
-the earlier jobs.
+Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
+(`dyno.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval. If the
+clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED.
 
 A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
 result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
@@ -33,11 +34,13 @@ from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.measure import clock_adjustment, repeatability
+from dyno.measure.compare_results import clock_changed
 from dyno.measure.differences import circumstances, differing, leaves
 from dyno.measure.statistics import student_t
+from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline, BaselineFigure
 from dyno.models.job import BaselineDifference, BaselineOutcome
-from dyno.models.result import Headline, Metric, Peer, Result, Verdict
+from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads.contract import MetricSpec
 
@@ -142,13 +145,35 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
     if reason := _no_ratio(judged, metric):
         return unjudged.model_copy(update={"reason": reason})
     assert metric is not None, "_no_ratio has a reason"
-    ratio, scatters = _sides(judged, metric)
-    if reason := _no_interval(metric, scatters):
-        return unjudged.model_copy(update={"ratio": ratio, "reason": reason})
-    low, high = _bounds(ratio, scatters)
+    sides = _sides(judged, metric)
+    ratio = sides.ratio
+    known = {"ratio": ratio, "ratio_as_measured": sides.as_measured}
+    if reason := _no_interval(metric, sides.scatters):
+        return unjudged.model_copy(update=known | {"reason": reason})
+    low, high = _bounds(sides)
     outcome = _outcome(low, high, baseline.margin)
     reason = None if outcome != "inconclusive" else f"the interval holds {_least(baseline.margin):.4g}, the limit"
-    return unjudged.model_copy(update={"outcome": outcome, "ratio": ratio, "low": low, "high": high, "reason": reason})
+    if changed := clock_change(judged):
+        reason = f"{reason}; {changed.message}" if reason else changed.message
+    return unjudged.model_copy(update=known | {"outcome": outcome, "low": low, "high": high, "reason": reason})
+
+
+def with_outcome(judged: JudgedResult) -> Result:
+    """The result with its outcome and with CLOCK_CHANGED."""
+    changed = clock_change(judged)
+    warnings = sorted_warnings([*judged.result.warnings, *([] if changed is None else [changed])])
+    return judged.result.model_copy(update={"baseline": judge(judged), "warnings": warnings})
+
+
+def clock_change(judged: JudgedResult) -> ResultWarning | None:
+    """CLOCK_CHANGED, if the clock is far from that of the baseline's job in the same series on equal hardware."""
+    figure, headline = judged.baseline.figure, judged.headline
+    if figure is None or headline is None or headline.series != figure.series:
+        return None
+    own, then = headline.own, figure.peer
+    if not _have_one_clock(own, then) or not clock_adjustment.has_changed(own.clock_hz, then.clock_hz):
+        return None
+    return clock_changed("the job", own.clock_hz or 0.0, "the baseline's job", then.clock_hz or 0.0)
 
 
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
@@ -160,10 +185,10 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or judge(judged).outcome != "inconclusive":
         return runs
     for number in range(runs + 1, most + 1):
-        ratio, scatters = _sides(judged, metric, runs=number)
-        if None in scatters:
+        sides = _sides(judged, metric, runs=number)
+        if None in sides.scatters:
             return most if runs == 1 else runs
-        if _outcome(*_bounds(ratio, scatters), judged.baseline.margin) != "inconclusive":
+        if _outcome(*_bounds(sides), judged.baseline.margin) != "inconclusive":
             return number
     return runs
 
@@ -191,25 +216,30 @@ def _outcome(low: float, high: float, margin: float) -> _Outcome:
     return "pass" if low >= _least(margin) else "inconclusive"
 
 
-def _bounds(ratio: float, scatters: Sequence[repeatability.ResultScatter | None]) -> tuple[float, float]:
+def _bounds(sides: "_Sides") -> tuple[float, float]:
     """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms.
 
     At most the degrees of one side: both sides rest on the same earlier jobs, which count once.
     """
-    known = [each for each in scatters if each is not None]
-    variance = math.fsum(each.variance for each in known)
+    known = [each for each in sides.scatters if each is not None]
+    variance = math.fsum(each.variance for each in known) + sides.log_variance
     spread = math.fsum(each.variance**2 / each.degrees for each in known)
     degrees = min(variance**2 / spread, max(each.degrees for each in known)) if spread > 0 else 1.0
     half = student_t(degrees) * math.sqrt(variance)
     factor = math.exp(min(half, _WIDEST))
-    return ratio / factor, ratio * factor
+    return sides.ratio / factor, sides.ratio * factor
 
 
 class _Sides(NamedTuple):
-    """The ratio, and the scatter of each result behind it; None if nothing shows a scatter."""
+    """The ratio, and the scatter of each result behind it; None if nothing shows a scatter.
+
+    `log_variance`: what the adjustment to one clock adds.
+    """
 
     ratio: float
+    as_measured: float
     scatters: list[repeatability.ResultScatter | None]
+    log_variance: float = 0.0
 
 
 def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
@@ -220,21 +250,27 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
         own = own.model_copy(update={"runs": runs})
     earlier = _alike(own, _of_level(judged, series))
     if figure is None:
-        return _Sides(_to_limit(judged.baseline, value), [repeatability.result_scatter(own, earlier, earlier)])
+        ratio = _to_limit(judged.baseline, value)
+        return _Sides(ratio, ratio, [repeatability.result_scatter(own, earlier, earlier)])
     before = _alike(figure.peer, _of_level(judged, figure.series))
     known = [figure.peer, *before]
     if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
         earlier = known
-    of_clock = _elasticity(judged.result, known) if _have_one_clock(own, figure.peer) else None
-    if of_clock is not None:
-        by = math.copysign(of_clock.value, 1 if metric.better == "higher" else -1)
-        value *= clock_adjustment.factor(own.clock_hz, figure.peer.clock_hz, by)
+    as_measured = value / figure.value if metric.better == "higher" else figure.value / value
+    of_clock, factor, log_variance = None, 1.0, 0.0
+    if series is not None and series == figure.series and _is_adjustable(judged.result, own, figure.peer):
+        clocks = own.clock_hz or 0.0, figure.peer.clock_hz or 0.0
+        of_clock = _elasticity(judged.result, known)
+        factor = clock_adjustment.factor(*clocks, abs(of_clock.value))  # of the ratio, which is that of a rate
+        log_variance = clock_adjustment.log_variance(clocks, (own.runs or 1, figure.peer.runs or 1), of_clock)
     return _Sides(
-        value / figure.value if metric.better == "higher" else figure.value / value,
+        as_measured * factor,
+        as_measured,
         [
             repeatability.result_scatter(own, earlier, earlier, of_clock),
             repeatability.result_scatter(figure.peer, before, known, of_clock),
         ],
+        log_variance,
     )
 
 
@@ -281,6 +317,11 @@ def _have_one_clock(own: Peer, other: Peer) -> bool:
     return (
         own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
     )
+
+
+def _is_adjustable(result: Result, own: Peer, other: Peer) -> bool:
+    is_near = not clock_adjustment.has_changed(own.clock_hz, other.clock_hz)
+    return _have_one_clock(own, other) and is_near and clock_adjustment.is_adjustable(result.device)
 
 
 def _elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasticity:

@@ -8,13 +8,23 @@ A series' elasticity is the slope of its jobs' logarithms, by ridge regression t
 1970, Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by
 `ASSUMED_DEVIATION`. So jobs whose clocks hardly differ teach little, and their figures are hardly adjusted either. An
 error of the measured clock flattens the slope, which then adjusts by less.
+
+What is adjusted. Only figures of the same work on equal CPUs. Other work may set another clock: a GPU under a power
+limit lowers its clock for some work, so that clock is a part of the figure, and so is a TPU's, which nothing reports.
+And two results only if their clocks differ by at most LARGEST_CHANGE, as in history and in the regression band. Clocks
+of a shared host wandered by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger step has a cause of its
+own, such as heat, a power limit or a governor: the device is slow, and a figure that follows it is slow, too. Adjusted
+figures would excuse it. It is the warning CLOCK_CHANGED instead.
+
+An adjusted logarithm has the variance of the adjustment: that of the elasticity times the square of the clocks'
+logarithmic ratio, and that of the clocks times the square of the elasticity.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dyno.models.result import Peer, Result, ResultSummary
 
@@ -23,6 +33,9 @@ ASSUMED = 1.0
 ASSUMED_ELSEWHERE = 0.5
 ASSUMED_JOBS = 4
 ASSUMED_DEVIATION = 0.01
+ASSUMED_ERROR = 0.3  # standard deviation: elasticities are between 0 and 1, and uniform ones deviate by 0.29
+LARGEST_CHANGE = 0.1
+CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, runs deviate by 0.4 to 1.5 %, with what the clock wanders
 _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 
 
@@ -30,11 +43,13 @@ _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 class Elasticity:
     """The relative change of a figure for a relative change of the clock: above zero for rates, below for times.
 
-    `lost_degrees`: the degrees of freedom that estimating it takes from the series, 0 to 1.
+    `lost_degrees`: the degrees of freedom that estimating it takes from the series, 0 to 1. `error`: its standard
+    deviation.
     """
 
     value: float
     lost_degrees: float = 0.0
+    error: float = ASSUMED_ERROR
 
 
 def clock_hz(result: Result | ResultSummary) -> float | None:
@@ -48,6 +63,11 @@ def assumed_elasticity(result: Result) -> float:
     return ASSUMED if (result.peak.fraction or 0.0) >= COMPUTE_BOUND else ASSUMED_ELSEWHERE
 
 
+def is_adjustable(device: Mapping[str, Any]) -> bool:
+    """Whether the device's clock explains its figures, instead of being a part of them."""
+    return device.get("kind") == "cpu"
+
+
 def elasticity(jobs: Sequence[Peer], assumed: float) -> Elasticity:
     """The elasticity of a series, of the sign of `assumed`. All jobs have clocks."""
     clocks, figures = _centred([job.clock_hz or 0.0 for job in jobs]), _centred([job.value for job in jobs])
@@ -55,7 +75,12 @@ def elasticity(jobs: Sequence[Peer], assumed: float) -> Elasticity:
     products = math.fsum(clock * figure for clock, figure in zip(clocks, figures, strict=True))
     slope = (assumed * _ASSUMED_SQUARES + products) / (_ASSUMED_SQUARES + squares)
     least, most = min(0.0, math.copysign(1.0, assumed)), max(0.0, math.copysign(1.0, assumed))
-    return Elasticity(min(max(slope, least), most), squares / (_ASSUMED_SQUARES + squares))
+    value, learned = min(max(slope, least), most), squares / (_ASSUMED_SQUARES + squares)
+    left = math.fsum((figure - value * clock) ** 2 for clock, figure in zip(clocks, figures, strict=True))
+    variance = left / max(len(jobs) - 1 - learned, 1.0)
+    of_slope = learned**2 * variance / squares if squares > 0 else 0.0
+    error = math.sqrt(((1 - learned) * ASSUMED_ERROR) ** 2 + of_slope)
+    return Elasticity(value, learned, min(error, ASSUMED_ERROR))
 
 
 def adjusted(job: Peer, to_hz: float | None, by: float | None) -> float:
@@ -66,6 +91,19 @@ def adjusted(job: Peer, to_hz: float | None, by: float | None) -> float:
 def factor(from_hz: float | None, to_hz: float | None, by: float | None) -> float:
     """What a figure at one clock is multiplied by to give that at another; 1 if anything is unknown."""
     return (to_hz / from_hz) ** by if from_hz and to_hz and by is not None else 1.0
+
+
+def has_changed(first_hz: float | None, other_hz: float | None) -> bool:
+    """Whether the clocks are known and differ by more than LARGEST_CHANGE."""
+    known = [hz for hz in (first_hz, other_hz) if hz]
+    return len(known) == 2 and max(known) > (1 + LARGEST_CHANGE) * min(known)
+
+
+def log_variance(clocks_hz: tuple[float, float], runs: tuple[int, int], by: Elasticity) -> float:
+    """The variance that `factor` adds to the logarithm of a figure. `runs`: how many the mean clocks are of."""
+    step = math.log(clocks_hz[1] / clocks_hz[0])
+    of_clocks = CLOCK_ERROR**2 * math.fsum(1 / max(count, 1) for count in runs)
+    return step**2 * by.error**2 + by.value**2 * of_clocks
 
 
 class Fit(NamedTuple):

@@ -16,20 +16,21 @@ WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster resul
 reaches little on any device, which doesn't make it a weak baseline. The base is weak if it used less than 30 % of its
 peak, and less than half of the share that a faster result used of its own.
 
-Results of equal hardware at different times are compared at the clock of the base (`dyno.measure.clock_adjustment`).
-Clocks of different hardware aren't adjusted: they are a part of the difference.
+Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
+(`dyno.measure.clock_adjustment`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a result,
+or of one on a GPU, differs by more than what is adjusted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dyno.errors import FieldError, InvalidComparison, NotComparable
 from dyno.measure import clock_adjustment, host_noise, ratios, result_metrics, statistics
 from dyno.measure.differences import circumstances, differing, leaves, precision_and_method
-from dyno.measure.warnings import warning
+from dyno.measure.warnings import sorted_warnings, warning
 from dyno.models import comparison
 from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Verdict
@@ -200,14 +201,14 @@ def compare(
     entries: Sequence[ComparisonEntry],
     workload: Workload | None,
     created_at: datetime,
-    estimator: Estimator = ratios.ratio_of_means,
+    estimator: Estimator | None = None,
     *,
     base: int = 0,
-    at_one_clock: bool = True,
 ) -> comparison.Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
-    `workload`: None for that of another version. `at_one_clock`: at the clock of the base, where possible.
+    `workload`: None for that of another version. `estimator`: for runs that took turns; others are compared at the
+    clock of the base, where possible.
 
     Raises NotComparable and InvalidComparison.
     """
@@ -218,14 +219,19 @@ def compare(
     other_work = [each.field for each in differ if changes_work(each, free(name))]
     metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
     of_base = metrics[base]
+    alike = [_same_way(entries[base], entry, name, workload) for entry in entries]
     adjusted = [
-        at_clock_of(of_base, metric, same_work=not other_work)
-        if at_one_clock and _same_hardware(entries[base], entry)
-        else metric
-        for entry, metric in zip(entries, metrics, strict=True)
+        _at_clock_of(entries[base], of_base, entry, metric) if may and estimator is None else _AtClock(metric)
+        for entry, metric, may in zip(entries, metrics, alike, strict=True)
     ]
     results = [
-        _compared(entry, metric, at_clock, None if place == base else ratio(of_base, at_clock, how, estimator), how)
+        _compared(
+            entry,
+            metric,
+            at_clock.metric,
+            None if place == base else _ratio(of_base, metric, at_clock, how, estimator),
+            how,
+        )
         for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
     ]
     weak = weak_baseline(results, base)
@@ -245,12 +251,12 @@ def compare(
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
         differences=differ,
-        warnings=[] if weak is None else [weak],
+        warnings=sorted_warnings([*([] if weak is None else [weak]), *_clock_changes(entries, base, alike)]),
         notes=[
             *_work_notes(of_base, other_work, shared.totals),
             *untrusted_notes(entries),
             *_margin_notes(results, how.margin),
-            *(_notes(results, base, how.confidence) if at_one_clock else []),
+            *(_notes(results, base, how.confidence) if estimator is None else []),
         ],
         urls=comparison.urls_of(comparison_id),
     )
@@ -264,8 +270,9 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
         return comparison.Ratio(verdict=comparison.Comparative.INCONCLUSIVE, value=None, reason=reason)
     if not (over.by_run and under.by_run):
         reason = "the metric is taken once, so its scatter is unknown: no interval"
+        value = over.value / under.value
         return comparison.Ratio(
-            verdict=comparison.Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason
+            verdict=comparison.Comparative.INCONCLUSIVE, value=value, as_measured=value, reason=reason
         )
     found = estimator(over.by_run, under.by_run, how.confidence)
     verdict = ratios.comparative_verdict(found.interval, how.margin)
@@ -273,6 +280,7 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
     return comparison.Ratio(
         verdict=verdict,
         value=found.interval.value,
+        as_measured=found.interval.value,
         low=_not_below_zero(found.interval.low),
         high=found.interval.high,
         degrees_of_freedom=found.degrees,
@@ -299,23 +307,80 @@ def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
     return statistics.mean_interval(metric.by_run, confidence)
 
 
-def _same_hardware(first: ComparisonEntry, other: ComparisonEntry) -> bool:
-    return first.result.hardware_id is not None and first.result.hardware_id == other.result.hardware_id
+_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # beside params, in which the same work may be done
 
 
-def at_clock_of(first: Metric, metric: Metric, *, same_work: bool) -> Metric:
-    """The metric at the clock of `first`; itself if its elasticity is unknown. The same work has the same elasticity,
-    so the one that rests on more results counts.
-    """
-    if first.repeat is None or metric.repeat is None:
-        return metric
-    candidates = [first.repeat, metric.repeat] if same_work else [metric.repeat]
-    known = max(candidates, key=lambda repeat: repeat.based_on.jobs)
-    factor = clock_adjustment.factor(metric.repeat.clock_hz, first.repeat.clock_hz, known.elasticity)
-    if factor == 1 or metric.value is None:
-        return metric
-    by_run = [figure * factor for figure in metric.by_run]
-    return metric.model_copy(update={"value": metric.value * factor, "by_run": by_run})
+def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, workload: Workload | None) -> bool:
+    """Whether both are of the same work, done in the same way, on equal hardware."""
+    hardware = base.result.hardware_id
+    if hardware is None or hardware != other.result.hardware_id:
+        return False
+    untimed = workload.untimed_for(metric) if workload else frozenset[str]()
+    return not any(
+        changes_work(each, untimed) or each.field.startswith(_OTHER_WAYS) for each in differences([base, other])
+    )
+
+
+class _AtClock(NamedTuple):
+    """A metric, and what the adjustment of its clock adds to the variance of its logarithm."""
+
+    metric: Metric
+    log_variance: float = 0.0
+
+
+def _at_clock_of(base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric) -> _AtClock:
+    """The metric at the clock of the base, by the elasticity that rests on more results; itself if that is unknown."""
+    to_hz, own_hz = (clock_adjustment.clock_hz(each.result) for each in (base, entry))
+    known = [each.repeat for each in (of_base, metric) if each.repeat and each.repeat.elasticity is not None]
+    if not known or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
+        return _AtClock(metric)
+    best = max(known, key=lambda repeat: repeat.based_on.jobs)
+    error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
+    by = clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
+    factor = clock_adjustment.factor(own_hz, to_hz, by.value)
+    if factor == 1 or metric.value is None or clock_adjustment.has_changed(own_hz, to_hz):
+        return _AtClock(metric)
+    changes = {"value": metric.value * factor, "by_run": [figure * factor for figure in metric.by_run]}
+    runs = len(entry.result.runs), len(base.result.runs)
+    return _AtClock(metric.model_copy(update=changes), clock_adjustment.log_variance((own_hz, to_hz), runs, by))
+
+
+def _ratio(
+    first: Metric, metric: Metric, at_clock: _AtClock, how: comparison.CompareHow, estimator: Estimator | None
+) -> comparison.Ratio:
+    """The ratio at one clock, with that of the values as measured beside it."""
+    if estimator is not None:
+        return ratio(first, metric, how, estimator)
+    found = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
+    if at_clock.metric is metric or not (first.value and metric.value):
+        return found
+    as_measured = metric.value / first.value if metric.better == "higher" else first.value / metric.value
+    return found.model_copy(update={"as_measured": as_measured})
+
+
+def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
+    """A warning for the first result whose clock is far from that of the base."""
+    to_hz = clock_adjustment.clock_hz(entries[base].result)
+    clocks = [clock_adjustment.clock_hz(entry.result) for entry in entries]
+    changed = [
+        (entry, clock_hz)
+        for entry, clock_hz, same in zip(entries, clocks, alike, strict=True)
+        if same and clock_adjustment.has_changed(to_hz, clock_hz)
+    ]
+    return [
+        clock_changed(entry.name, clock_hz, entries[base].name, to_hz)
+        for entry, clock_hz in changed[:1]
+        if clock_hz and to_hz
+    ]
+
+
+def clock_changed(name: str, clock_hz: float, base: str, base_hz: float) -> ResultWarning:
+    return warning(
+        "CLOCK_CHANGED",
+        f"{name} ran at {clock_hz / 1e9:.2f} GHz, and {base} at {base_hz / 1e9:.2f} GHz. The ratio is as measured.",
+        job=name,
+        clocks_hz=[base_hz, clock_hz],
+    )
 
 
 def _compared(
@@ -427,7 +492,7 @@ def compare_variants(
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
     spoilt = _spoilt_pairs(result, second)
     estimator = partial(ratios.paired_ratio, without=spoilt)
-    found = compare(how, entries, workload, job.created_at, estimator, at_one_clock=False)
+    found = compare(how, entries, workload, job.created_at, estimator)
     noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
     comparison_id = comparison.comparison_of(job.id)

@@ -23,7 +23,7 @@ jobs of the same spec, which the runs of a single job don't show.
 import bisect
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -58,26 +58,41 @@ class RatioEstimate:
 
 @dataclass(frozen=True)
 class _Mean:
-    """The mean of `count` runs, and the variance of that mean: s² / n."""
+    """The mean of `count` runs, and the variance of that mean: s² / n.
+
+    `adjustment`: what adjusting the mean adds, whatever the number of runs.
+    """
 
     value: float
     variance: float
     count: int
+    adjustment: float = 0.0
+
+    @property
+    def in_all(self) -> float:
+        return self.variance + self.adjustment
 
     def with_more(self, runs: int) -> "_Mean":
         """The mean of that many more runs with the same scatter."""
         count = self.count + runs
-        return _Mean(self.value, self.variance * self.count / count, count)
+        return replace(self, variance=self.variance * self.count / count, count=count)
 
 
 def ratio_of_means(
-    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    confidence: float = CONFIDENCE,
+    *,
+    log_variance: float = 0.0,
 ) -> RatioEstimate:
     """mean(numerators) / mean(denominators) over the runs' figures.
+
+    `log_variance`: that of the ratio's logarithm beside the runs' scatter, from an adjustment of one side.
 
     Raises ValueError if either sequence is empty or the mean of the denominators is zero.
     """
     over, under = _mean(numerators), _mean(denominators)
+    over = replace(over, adjustment=over.value**2 * log_variance)
     if under.value == 0:
         raise ValueError("the mean of the denominators is zero")
     ratio = over.value / under.value
@@ -85,7 +100,7 @@ def ratio_of_means(
         return RatioEstimate(Interval(ratio, reason="an interval needs at least two runs on each side"))
     degrees = _degrees(ratio, over, under)
     t = student_t(degrees, confidence)
-    bounds = fieller(over.value, under.value, over.variance, under.variance, t)
+    bounds = fieller(over.value, under.value, over.in_all, under.variance, t)
     if over.value == 0:
         return RatioEstimate(Interval(ratio, *bounds or (None, None)), degrees)
 
@@ -100,7 +115,7 @@ def ratio_of_means(
 
 
 def _scatter(over: _Mean, under: _Mean) -> Scatter:
-    error = math.sqrt(over.variance / over.value**2 + under.variance / under.value**2)
+    error = math.sqrt(over.in_all / over.value**2 + under.variance / under.value**2)
     return Scatter(error, _degrees(over.value / under.value, over, under))
 
 
@@ -180,7 +195,7 @@ def _degrees(ratio: float, over: _Mean, under: _Mean) -> float:
     spread = first**2 / (over.count - 1) + second**2 / (under.count - 1)
     if spread == 0:  # no scatter, so both sides have the same weight
         return float(over.count + under.count - 2)
-    return (first + second) ** 2 / spread
+    return (first + over.adjustment + second) ** 2 / spread
 
 
 def smallest_effect(error: float, degrees: float, t: float) -> float | None:

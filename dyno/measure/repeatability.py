@@ -66,7 +66,7 @@ def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampl
     earlier = [peer for peer in peers if same_conditions(own, peer)]
     headline = headline_metric(result)
     of_clock = None
-    if own.clock_hz and headline is not None:
+    if own.clock_hz and headline is not None and clock_adjustment.is_adjustable(result.device):
         assumed = clock_adjustment.assumed_elasticity(result)
         of_clock = clock_adjustment.elasticity([own, *earlier], assumed if headline.better == "higher" else -assumed)
     half = half_width(own, earlier, of_clock)
@@ -92,7 +92,8 @@ class _Prediction:
         repeat = _around(metric.value, self.half, self.based_on)
         if self.of_clock is not None:
             elasticity = math.copysign(self.of_clock.value, 1 if metric.better == "higher" else -1)
-            repeat = repeat.model_copy(update={"clock_hz": self.clock_hz, "elasticity": elasticity})
+            of_clock = {"clock_hz": self.clock_hz, "elasticity": elasticity, "elasticity_error": self.of_clock.error}
+            repeat = repeat.model_copy(update=of_clock)
         return metric.model_copy(update={"repeat": repeat})
 
 

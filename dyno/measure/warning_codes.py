@@ -468,6 +468,19 @@ _ROWS = (
         do="Tune the baseline (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(
+        "CLOCK_CHANGED",
+        "C",
+        "The device's clock is far from that of the result that this one is compared with.",
+        means="""The device's clock is far from that of the base of a comparison, or of the baseline's job. The ratio is
+        of the figures as measured, since a device that is slow because its clock is low is slow.""",
+        found="""In a comparison of results, or with a baseline, of the same work on equal hardware: the clocks (means
+        over the runs) differ by more than {measure.clock_adjustment.LARGEST_CHANGE:%}. Below, Dyno compares a
+        CPU's figures at one clock. Not raised if a clock is unknown.""",
+        do="""Find the cause: heat, a power limit, the governor, another use of the processor. On a GPU with a power
+        limit, the work itself and its data set the clock. To compare two versions whatever the clock, let them run in
+        turns (`dyno compare a.json b.json`).""",
+    ),
+    WarningCode(
         "ARTIFACTS_NOT_STORED",
         "C",
         "Some files of the job could not be stored and are lost.",

@@ -90,6 +90,10 @@ class Ratio(Stored):
 
     verdict: Comparative
     value: float | None
+    as_measured: float | None = Field(
+        None,
+        description="The ratio of the values as they were measured. It differs from `value` if that is at one clock",
+    )
     low: float | None = None
     high: float | None = None
     degrees_of_freedom: float | None = None
@@ -117,8 +121,9 @@ class Compared(Stored):
     clock_hz: float | None = Field(None, description="The device's clock, the mean over the runs; null if unknown")
     adjusted_value: float | None = Field(
         None,
-        description="The value at the clock of the base, which the ratio uses. Null without an adjustment: for "
-        "other hardware, an unknown clock or elasticity, and specs that ran in turns",
+        description="The value at the clock of the base, which the ratio uses. Null without an adjustment: for other "
+        "work or hardware, another way to do it, GPUs and TPUs, clocks that are unknown or differ by more than 10 %, "
+        "and specs that ran in turns",
     )
     ratio: Ratio | None = None
     verdict: Verdict

@@ -211,8 +211,9 @@ class BaselineDifference(Stored):
 class BaselineOutcome(Stored):
     """A result, held against a baseline.
 
-    `ratio` says how many times as good as the baseline the result is. `low` and `high` bound it with a confidence of
-    95 %. Without them, `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is
+    `ratio` says how many times as good as the baseline the result is, at the clock of the baseline's job if the clocks
+    of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %. Without them, `reason` says
+    why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is
     above. `inconclusive`: neither, or there is no interval.
     """
 
@@ -220,11 +221,16 @@ class BaselineOutcome(Stored):
     outcome: Literal["pass", "fail", "inconclusive"]
     metric: str | None = None
     ratio: float | None = None
+    ratio_as_measured: float | None = Field(
+        None, description="The ratio of the figures as they were measured, whatever their clocks"
+    )
     low: float | None = None
     high: float | None = None
     margin: float | None = None
     job: str | None = Field(None, description="The job whose figure the baseline is; null for a limit")
-    reason: str | None = Field(None, description="Why the outcome is inconclusive")
+    reason: str | None = Field(
+        None, description="Why the outcome is inconclusive, or that another clock may explain the ratio (CLOCK_CHANGED)"
+    )
     differences: list[BaselineDifference] = []
 
 

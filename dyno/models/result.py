@@ -132,6 +132,7 @@ class Repeat(Stored):
     based_on: BasedOn
     clock_hz: float | None = None
     elasticity: float | None = None
+    elasticity_error: float | None = Field(None, description="The standard deviation of `elasticity`")
 
 
 class PerCycle(Stored):

@@ -164,11 +164,6 @@ class SweepPoint(Stored):
     ratio: Ratio | None = Field(
         None, description="Of the sweep's metric, to that of `base`; null without a base and until both have a result"
     )
-    adjusted_value: float | None = Field(
-        None,
-        description="The value at the clock of the base, which `ratio` uses; null without an adjustment. With rounds, "
-        "the mean over the jobs, each at the clock of the base's job",
-    )
     same_work: bool | None = Field(
         None, description="Whether this point and its base do the same work; as `same_work` of a comparison"
     )

@@ -213,6 +213,33 @@ def test_results_of_one_device_are_compared_at_one_clock() -> None:
     assert unknown.ratio == pytest.approx(0.92)
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_gate_is_not_excused_by_a_clock_that_fell(kind: str) -> None:
+    """At 60 % of the baseline's clock with 65 % of its throughput, an adjusted ratio would be 1.083."""
+    device = {"device": {"id": f"{kind}:0", "host": "here", "model": "Test", "kind": kind}}
+    found = judge(held(a_baseline(rates(**device), clock_hz=4e9), rates(0.65, **device), clock_hz=2.4e9))
+    assert (found.outcome, found.ratio) == ("fail", pytest.approx(0.65))
+    assert found.ratio_as_measured == pytest.approx(0.65)
+    assert "2.40 GHz" in (found.reason or "")
+    assert "4.00 GHz" in (found.reason or "")
+
+
+def test_a_gate_on_a_gpu_uses_no_clock() -> None:
+    device = {"device": {"id": "gpu:0", "host": "here", "model": "Test GPU", "kind": "gpu"}}
+    found = judge(held(a_baseline(rates(**device), clock_hz=2e9), rates(0.93, **device), clock_hz=0.93 * 2e9))
+    assert found.ratio == pytest.approx(0.93)
+
+
+def test_the_errors_of_the_clock_widen_the_interval() -> None:
+    earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.8e9, 3.9e9, 4.1e9, 4.2e9)]
+    same, lower = (
+        judge(held(a_baseline(rates(), clock_hz=4e9), rates(hz / 4e9), earlier, clock_hz=hz)) for hz in (4e9, 3.7e9)
+    )
+    assert lower.ratio == pytest.approx(same.ratio, abs=1e-3)
+    assert lower.ratio_as_measured == pytest.approx(0.925)
+    assert _width(lower.low, lower.high) > _width(same.low, same.high)
+
+
 def test_what_else_differs_is_named() -> None:
     device = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
     other = rates(

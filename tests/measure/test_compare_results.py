@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -571,40 +572,77 @@ def at_clock(hz: float | None, factor: float, jobs: int = 0, elasticity: float =
 
 
 def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> None:
-    """4.02 / 3.56 GHz is 1.129; to the power of 0.89 it is 1.114. More results know the elasticity better."""
-    found = between(at_clock(3.56e9, 1.0), at_clock(4.02e9, 1.114, jobs=12, elasticity=0.89))
+    """3.9 / 3.6 GHz is 1.083; to the power of 0.89 it is 1.074. More results know the elasticity better."""
+    found = between(at_clock(3.6e9, 1.0), at_clock(3.9e9, 1.074, jobs=12, elasticity=0.89))
     first, second = found.results
-    assert (first.clock_hz, first.adjusted_value, second.clock_hz) == (3.56e9, None, 4.02e9)
-    assert second.value == pytest.approx(111.4)
+    assert (first.clock_hz, first.adjusted_value, second.clock_hz) == (3.6e9, None, 3.9e9)
+    assert second.value == pytest.approx(107.4)
     assert second.adjusted_value == pytest.approx(100.0, abs=0.05)
-    assert second.ratio is not None
-    assert (second.ratio.verdict, second.ratio.value) == (Comparative.SAME, pytest.approx(1.0, abs=1e-3))
+    assert ratio(found).value == pytest.approx(1.0, abs=1e-3)
+    assert ratio(found).as_measured == pytest.approx(1.074)
     assert any(second.job in note and first.job in note and "clock" in note for note in found.notes)
+    assert found.warnings == []
 
 
-def test_different_work_is_adjusted_by_its_own_elasticity() -> None:
-    first = at_clock(3.56e9, 1.0, jobs=12, elasticity=0.89)
-    second = at_clock(4.02e9, 1.0, elasticity=0.5, spec={"params": {"n": 65}})
-    assert between(first, second).results[1].adjusted_value == pytest.approx(100 * (3.56 / 4.02) ** 0.5)
+def test_the_interval_of_an_adjusted_ratio_holds_the_errors_of_the_clock_and_of_the_elasticity() -> None:
+    plain = ratio(between(an_entry(), an_entry()))
+    same_clock = ratio(between(at_clock(3.6e9, 1.0), at_clock(3.6e9, 1.0, jobs=12)))
+    another = ratio(between(at_clock(3.6e9, 1.0), at_clock(3.9e9, 1.083, jobs=12)))
+    widths = [math.log((each.high or 0) / (each.low or 1)) for each in (plain, same_clock, another)]
+    assert widths[0] == pytest.approx(widths[1])
+    assert widths[2] > 2 * widths[0]
+
+
+@pytest.mark.provokes("CLOCK_CHANGED", how="made")
+@pytest.mark.parametrize("device", [{}, {"device": {"id": "gpu:0", "host": "here", "model": "GPU", "kind": "gpu"}}])
+def test_a_large_step_of_the_clock_is_a_finding_and_no_excuse(device: dict[str, Any]) -> None:
+    """At 60 % of the clock with 65 % of the throughput, adjusted values would say 1.083: FASTER."""
+    found = between(at_clock(4e9, 1.0, **device), at_clock(2.4e9, 0.65, **device))
+    assert found.results[1].adjusted_value is None
+    assert (ratio(found).verdict, ratio(found).value) == (Comparative.SLOWER, pytest.approx(0.65))
+    (raised,) = found.warnings
+    assert (raised.code, raised.evidence["job"]) == ("CLOCK_CHANGED", found.results[1].job)
+    assert raised.evidence["clocks_hz"] == [4e9, 2.4e9]
+
+
+@pytest.mark.silent("CLOCK_CHANGED")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"spec": {"params": {"n": 65}}},
+        {"spec": {"framework": "jax"}},
+        {"spec": {"params": {"n": 64, "mode": "dispatch"}}},
+        {"precision": precision("tf32")},
+        {"hardware_id": "hw_2"},
+        {"hardware_id": None},
+    ],
+)
+def test_other_work_other_ways_and_other_hardware_keep_their_clocks(fields: dict[str, Any]) -> None:
+    for hz in (3.9e9, 2.4e9):
+        found = between(at_clock(3.6e9, 1.0), at_clock(hz, 1.05, **fields))
+        assert found.results[1].adjusted_value is None
+        assert ratio(found).value == ratio(found).as_measured == pytest.approx(1.05)
+        assert found.warnings == []
+        assert not any("at the clock" in note for note in found.notes)
+
+
+def test_a_clock_that_the_work_sets_is_no_covariate() -> None:
+    """A GPU's power limit makes its clock: float32 at 1.98 GHz and bfloat16 at 1.35 GHz are two figures as they are."""
+    device = {"device": {"id": "gpu:0", "host": "here", "model": "GPU", "kind": "gpu"}}
+    found = between(at_clock(1.98e9, 1.0, **device), at_clock(1.85e9, 1.05, **device))
+    assert (found.results[1].adjusted_value, found.warnings) == (None, [])
+    assert ratio(found).value == pytest.approx(1.05)
 
 
 def test_values_are_adjusted_to_the_clock_of_the_base() -> None:
-    found = between(at_clock(4.02e9, 1.129), at_clock(3.56e9, 1.0), base=1)
+    found = between(at_clock(3.9e9, 1.0833), at_clock(3.6e9, 1.0), base=1)
     assert found.results[0].adjusted_value == pytest.approx(100, abs=0.1)
     assert found.results[1].adjusted_value is None
     assert f"at the clock of {found.results[1].job}, for {found.results[0].job}" in found.notes[-1]
 
 
-@pytest.mark.parametrize(
-    "second",
-    [
-        at_clock(4.02e9, 1.114, hardware_id="hw_2"),
-        at_clock(4.02e9, 1.114, hardware_id=None),
-        at_clock(None, 1.114),
-        an_entry(times(1.114)),
-    ],
-)
-def test_other_hardware_and_unknown_clocks_are_not_adjusted(second: ComparisonEntry) -> None:
+@pytest.mark.parametrize("second", [at_clock(None, 1.114), an_entry(times(1.114))])
+def test_unknown_clocks_are_not_adjusted(second: ComparisonEntry) -> None:
     found = between(at_clock(3.56e9, 1.0), second)
     assert found.results[1].adjusted_value is None
     assert found.results[1].ratio is not None

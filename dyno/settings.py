@@ -19,7 +19,7 @@ from dyno.webhook_url import allowed_host
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # for files that must outlive a restart
 # Of device locks: the same for all Dynos of a host, so it isn't below XDG_RUNTIME_DIR, which each user has for itself.
 RUN_DIR = Path(tempfile.gettempdir()) / "dyno"
-Durability = Literal["everysec", "always"]
+Durability = Literal["everysec", "always", "none"]
 LogFormat = Literal["plain", "json"]
 SECRET_PREFIX = "whsec_"
 _PREFIX = "DYNO_"
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = None  # more workloads: a file for each
     run_dir: Path = RUN_DIR  # device locks; one per host, shared by all workers; private files in a folder of each user
     spool_dir: Folder = DATA_DIR / "spool"  # job outcomes that Redis couldn't take; survives a restart of the host
-    durability: Durability = "everysec"  # when Redis syncs its file: every second, or before each reply ("always")
+    durability: Durability = "everysec"  # how often Redis syncs its file at least; "always": before each reply
 
     # artifacts
     artifact_url: TextOrNone = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else the API

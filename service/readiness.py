@@ -12,7 +12,7 @@ import redis.asyncio
 from dyno.artifact_store import ArtifactStore
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
 from dyno.settings import Settings
-from dyno.store.redis import check_server_async, read_memory_note
+from dyno.store.redis import check_server_async, loss_note, read_memory_note
 from service.shared_answers import SharedCheck
 
 FILES_WITHIN_S = 2.0
@@ -20,10 +20,10 @@ FILES_WITHIN_S = 2.0
 
 @dataclass(frozen=True)
 class StoreReadiness:
-    """Why Redis can't keep jobs, and what to change although it can."""
+    """Why Redis can't keep jobs, and what to change or to know although it can."""
 
     errors: Sequence[DynoError]
-    note: str | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,21 @@ class ReadinessChecks:
     def of(cls, client: redis.asyncio.Redis, settings: Settings, artifacts: ArtifactStore) -> Self:
         return cls(SharedCheck(partial(_check_store, client, settings)), SharedCheck(_ArtifactCheck(artifacts)))
 
+    async def require_fit(self) -> None:
+        """Raises StoreUnfit if Redis may lose what it is given now. The check began a second ago at most, or is under
+        way. An unreachable Redis raises nothing here: the call that follows reports it.
+        """
+        unfit = [each.detail for each in (await self.store.latest()).errors if isinstance(each, StoreUnfit)]
+        if unfit:
+            raise StoreUnfit(f"nothing new is accepted, because Redis may lose it: {'; '.join(unfit)}")
+
 
 async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> StoreReadiness:
     try:
-        if complaints := await check_server_async(client, settings):
-            return StoreReadiness([StoreUnfit(each) for each in complaints])
-        return StoreReadiness([], await read_memory_note(client))
+        if faults := await check_server_async(client, settings):
+            return StoreReadiness(faults)
+        notes = await read_memory_note(client), loss_note(settings)
+        return StoreReadiness([], [note for note in notes if note])
     except (StoreUnavailable, StoreUnfit) as error:
         return StoreReadiness([error])
 

@@ -114,17 +114,19 @@ class Scheduler:
             try:
                 await self.look()
                 self._is_away = False
-            except errors.StoreUnavailable as error:
+            except (errors.StoreUnavailable, errors.StoreUnfit) as error:
                 if not self._is_away:
-                    log.warning("schedules wait until Redis is back: %s", error.detail)
+                    log.warning("schedules wait until Redis can keep jobs: %s", error.detail)
                 self._is_away = True
             except Exception:
                 log.exception("looking for due schedules failed")
             await asyncio.sleep(self._state.settings.schedules_every_s)
 
     async def look(self) -> None:
-        """Deal with all schedules that are due. Raises StoreUnavailable."""
+        """Deal with all schedules that are due. Raises StoreUnavailable and StoreUnfit."""
         now, due = await self._schedules.due()
+        if due:
+            await self._state.readiness.require_fit()
         for each in due:
             of = (each.owner, each.name)
             if self._broken.get(of) == each.due_ms:

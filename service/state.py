@@ -144,8 +144,8 @@ def check_store(settings: Settings) -> None:
     """
     client = sync_client(settings)
     try:
-        for complaint in check_server(client, settings):
-            log.warning("the store is not ready: %s", complaint)
+        for fault in check_server(client, settings):
+            log.warning("the store is not ready: %s", fault.detail)
     except errors.StoreUnavailable as error:
         log.warning("the store is not reachable yet: %s", error.detail)
     finally:

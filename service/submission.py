@@ -55,7 +55,7 @@ async def submit(
 ) -> jobs.Submitted:
     """Queue the job, or find the one that an earlier request with this idempotency key created.
 
-    Raises as `within_rights` and `admit_request` do, but not for a repeated request.
+    Raises as `within_rights` and `admit_request` do, but not for a repeated request. Raises StoreUnfit.
     """
     try:
         asked = within_rights(state, asked)
@@ -65,6 +65,7 @@ async def submit(
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
             return earlier
         raise
+    await state.readiness.require_fit()
     submitted = await state.jobs.submit(
         asked.spec,
         warnings=admission.warnings,

@@ -295,7 +295,7 @@ def _metrics(request: validation.JobRequest) -> list[str]:
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:
     """Queue all jobs, or find the sweep that an earlier request with this key made. Returns its id, and whether it was.
 
-    Raises InvalidSweep, PriorityNotAllowed, and what `Sweeps.submit` raises; then no job is queued.
+    Raises InvalidSweep, PriorityNotAllowed, StoreUnfit, and what `Sweeps.submit` raises; then no job is queued.
     """
     sweep_id = sweep.new_sweep_id()
     try:
@@ -316,6 +316,7 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
         for _ in range(planned.asked.rounds)
     ]
     queued = _in_order(planned, new, sweep_id)
+    await state.readiness.require_fit()
     try:
         submitted, replayed = await sweeps.submit(
             sweep_id,

@@ -260,8 +260,8 @@ class Worker:
 def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
         # The API checks how often Redis syncs: a worker's user may not read the configuration.
-        for complaint in check_server(client, settings, with_syncing=False):
-            log.event("store-complaint", logging.WARNING, what=complaint)
+        for fault in check_server(client, settings, with_syncing=False):
+            log.event("store-complaint", logging.WARNING, what=fault.detail)
     except errors.StoreUnavailable as error:
         log.event("store-away", logging.WARNING, why=error.detail)
 

@@ -37,4 +37,8 @@ if [ -n "${REDIS_API_PASSWORD:-}${REDIS_WORKER_PASSWORD:-}" ]; then
   set -- "$@" --aclfile "$users"
 fi
 unset REDIS_API_PASSWORD REDIS_WORKER_PASSWORD
-exec redis-server "$folder/redis.conf" --appendfsync "${DYNO_DURABILITY:-everysec}" "$@"
+case ${DYNO_DURABILITY:-everysec} in
+  none) set -- --appendonly no "$@" ;;
+  *) set -- --appendfsync "${DYNO_DURABILITY:-everysec}" "$@" ;;
+esac
+exec redis-server "$folder/redis.conf" "$@"

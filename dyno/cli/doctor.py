@@ -47,7 +47,7 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
         return
     try:
         with sync_client(settings.model_copy(update={"redis_url": url})) as redis:
-            complaints = check_server(redis, settings)
+            faults = check_server(redis, settings)
             with store_errors():
                 seconds, micros = redis.time()
                 memory: Any = redis.info("memory")
@@ -58,8 +58,9 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
         to_start = "start Redis" if settings.redis_url else "start one with `dyno up`"
         yield _check("redis", False, error.detail, f"{to_start}, or set DYNO_REDIS_URL; see docs/operations.md")
         return
-    found = "; ".join(complaints) or "reachable, persists its data, doesn't evict keys"
-    yield _check("redis", not complaints, found, "change its configuration; see docs/operations.md")
+    is_kept = "persists its data" if settings.durability != "none" else "may lose its data (DYNO_DURABILITY is none)"
+    found = "; ".join(fault.detail for fault in faults) or f"reachable, {is_kept}, doesn't evict keys"
+    yield _check("redis", not faults, found, "change its configuration; see docs/operations.md")
     yield _of_memory(memory)
     apart_s = time.time() - (seconds + micros / 1e6)
     found = f"this host's clock is {apart_s:+.1f} s from Redis's clock"

@@ -82,7 +82,7 @@ class EmbeddedServer:
     ) -> None:
         self._data_dir = data_dir
         self.binary = binary or find_server()
-        self._appendfsync = appendfsync
+        self._durability = appendfsync
         self._process: subprocess.Popen[bytes] | None = None
         self._private_dir: Path | None = None
         self._lock_fd: int | None = None
@@ -165,8 +165,8 @@ class EmbeddedServer:
             "unixsocket": str(self._private / "server.sock"),
             "unixsocketperm": "700",
             "dir": str(self._directory),
-            "appendonly": "yes",
-            "appendfsync": self._appendfsync,
+            "appendonly": "no" if self._durability == "none" else "yes",
+            "appendfsync": "no" if self._durability == "none" else self._durability,
             "maxmemory-policy": "noeviction",
             "maxmemory": str(_host_memory_bytes() // MEMORY_PART),
             "stream-node-max-bytes": "192",  # these two: a queued job takes 2.4 kB of memory instead of 6.9

@@ -140,15 +140,20 @@ def store_errors() -> Iterator[None]:
         raise
 
 
-def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool = True) -> list[str]:
-    """Problems of the server, for readiness responses. Raises StoreUnfit if it can't store jobs safely.
+Fault = StoreUnfit | StoreUnavailable
+
+
+def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool = True) -> list[Fault]:
+    """Problems of the server. StoreUnfit: it may lose jobs; StoreUnavailable: it can't take any now.
+
+    Raises StoreUnfit for a server that no process may start with: it may evict jobs, or can't run the scripts.
 
     with_syncing: also check how often it syncs, which takes the right to read its configuration.
     """
     with store_errors():
         info: Mapping[str, Any] = client.info()
         if not with_syncing:
-            return judge_server(info, {}, "everysec")
+            return judge_server(info, {}, "none" if settings.durability == "none" else "everysec")
         try:
             syncing: Any = client.config_get(*_SYNCING)
         except redis.ResponseError as error:
@@ -156,7 +161,7 @@ def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool 
     return judge_server(info, syncing, settings.durability)
 
 
-async def check_server_async(client: redis.asyncio.Redis, settings: Settings) -> list[str]:
+async def check_server_async(client: redis.asyncio.Redis, settings: Settings) -> list[Fault]:
     """`check_server` for the API's asynchronous client."""
     with store_errors():
         info: Mapping[str, Any] = await client.info()
@@ -167,11 +172,11 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
     return judge_server(info, syncing, settings.durability)
 
 
-def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[str]:
+def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[Fault]:
     """Apply the rules of `check_server` to the fields of INFO and the server's sync configuration.
 
     `syncing` is empty if this user may not read the configuration. `durability`: the requested level; "always" is
-    strict.
+    strict, and with "none" a server without persistence is no fault.
     """
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -181,7 +186,15 @@ def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability
     version = str(info.get("redis_version", "0"))
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SERVER:
         raise StoreUnfit(f"Redis {version} is too old: Dyno needs 7.0 or newer")
-    return [*_server_complaints(info), *(_syncing_complaints(syncing, durability) if info.get("aof_enabled") else ())]
+    losing = () if durability == "none" else _persistence_complaints(info, syncing, durability)
+    return [*map(StoreUnfit, losing), *map(StoreUnavailable, _server_complaints(info))]
+
+
+def loss_note(settings: Settings) -> str | None:
+    """What `DYNO_DURABILITY=none` means; None for another level."""
+    if settings.durability != "none":
+        return None
+    return "DYNO_DURABILITY is none, so Dyno accepts jobs even if a restart of Redis loses all of them"
 
 
 def memory_note(info: Mapping[str, Any]) -> str | None:
@@ -200,8 +213,13 @@ async def read_memory_note(client: redis.asyncio.Redis) -> str | None:
         return memory_note(await client.info("memory"))
 
 
-def _syncing_complaints(syncing: Mapping[str, str], durability: Durability) -> Iterator[str]:
+def _persistence_complaints(
+    info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability
+) -> Iterator[str]:
     how = syncing.get("appendfsync")
+    if not info.get("aof_enabled"):
+        yield "Redis doesn't persist (appendonly is off): a restart loses jobs"
+        return
     if how == "no":
         yield "Redis never syncs its append-only file (appendfsync is no): a power cut may take more than 2 s of jobs"
     elif durability == "always" and how is None:
@@ -220,9 +238,7 @@ def _config_denied(error: redis.ResponseError) -> Mapping[str, str]:
 
 
 def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
-    if not info.get("aof_enabled"):
-        yield "Redis doesn't persist (appendonly is off): a restart loses jobs"
-    elif info.get("aof_last_write_status") == "err":
+    if info.get("aof_last_write_status") == "err":
         yield "Redis can't write its append-only file"
     if info.get("loading"):
         yield "Redis is still loading its data"

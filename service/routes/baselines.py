@@ -51,7 +51,7 @@ BaselinesDep = Annotated[Baselines, Depends(_baselines)]
         201: {"model": Baseline, "description": "The baseline is new", **dependencies.sends("Location")},
         **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-baseline"),
-            *("invalid-request", "record-unreadable", "store-unavailable"),
+            *("invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
         ),
     },
 )
@@ -74,6 +74,7 @@ async def save(
         metric, figure = await _figure(name, asked, state, saved)
         of_metric: dict[str, Any] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
         baseline = Baseline(margin=asked.margin, job=asked.job, figure=figure, **of_metric, **common)
+    await state.readiness.require_fit()
     if await saved.put(baseline):
         response.status_code = 201
         response.headers["Location"] = f"/v1/baselines/{name}"

@@ -230,7 +230,7 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
             *("not-comparable", "job-expired"),
             *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
             *("exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused", "invalid-request"),
-            *("queue-full", "record-unreadable", "priority-not-allowed", "store-unavailable"),
+            *("queue-full", "record-unreadable", "priority-not-allowed", "store-unfit", "store-unavailable"),
         ),
     },
 )
@@ -250,6 +250,7 @@ async def create(
     if isinstance(asked, validation.ComparisonRequest):
         return await _begun(asked, state, idempotency_key)
     comparison = (await compare_results_of(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
+    await state.readiness.require_fit()
     await comparisons.keep(comparison)
     response.headers["Location"] = comparison.urls.self
     return comparison

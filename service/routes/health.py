@@ -64,7 +64,7 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     if reasons:
         known = await auth.is_known(request, state)
         raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
-    return Readiness(notes=[store.note] if store.note and await auth.is_known(request, state) else [])
+    return Readiness(notes=list(store.notes) if store.notes and await auth.is_known(request, state) else [])
 
 
 log = logging.getLogger(__name__)

@@ -56,7 +56,7 @@ async def _lines(
     openapi_extra={"requestBody": {"required": True, "content": _BODY}},
     responses=problems.documented(
         *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "invalid-request"),
-        "store-unavailable",
+        *("store-unfit", "store-unavailable"),
     ),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
@@ -68,6 +68,7 @@ async def create(
     Each becomes a done job of your key with `imported`. Repeating the request changes nothing. Imported jobs can be
     listed, compared and deleted; they have no files.
     """
+    await state.readiness.require_fit()
     report = await ResultImports(state.client, state.settings, state.jobs).store(lines)
     if report.imported:
         audit("results-imported", caller.name, count=report.imported)

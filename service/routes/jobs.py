@@ -64,7 +64,8 @@ class JobFilter(BaseModel, extra="forbid"):
         **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
-            *("invalid-request", "job-expired", "queue-full", "priority-not-allowed", "store-unavailable"),
+            *("invalid-request", "job-expired", "queue-full", "priority-not-allowed", "store-unfit"),
+            "store-unavailable",
         ),
     },
 )
@@ -202,7 +203,7 @@ async def result(
         **problems.documented(
             *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
             *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
-            *("record-unreadable", "priority-not-allowed", "store-unavailable"),
+            *("record-unreadable", "priority-not-allowed", "store-unfit", "store-unavailable"),
         ),
     },
 )

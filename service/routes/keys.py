@@ -41,7 +41,7 @@ async def me(caller: auth.CallerDep) -> Me:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _body()}}}},
     responses=problems.documented(
         *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-key"),
-        "store-unavailable",
+        *("store-unfit", "store-unavailable"),
     ),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
@@ -49,6 +49,7 @@ async def create(
     asked: Annotated[NewKey, Depends(_asked)], state: dependencies.StateDep, caller: auth.CallerDep, response: Response
 ) -> CreatedKey:
     """Create a key. Only this response has its secret: Dyno stores a hash."""
+    await state.readiness.require_fit()
     key, secret = await state.keys.create(asked)
     audit("key-created", caller.name, key=key.id, name=key.name, scope=key.scope)
     response.headers["Cache-Control"] = "no-store"

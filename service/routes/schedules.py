@@ -44,7 +44,7 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
         201: {"model": JobSchedule, "description": "The schedule is new", **dependencies.sends("Location")},
         **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-schedule"),
-            *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unavailable"),
+            *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
         ),
     },
 )
@@ -62,6 +62,7 @@ async def save(
     name is replaced; what it fired and missed stays in the document.
     """
     made = await scheduler.new_schedule(state, name, asked)
+    await state.readiness.require_fit()
     is_new, made = await saved.put(made)
     if is_new:
         response.status_code = 201

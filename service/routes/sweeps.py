@@ -89,7 +89,7 @@ async def _plan(request: Request, state: dependencies.StateDep) -> sweep_request
         **problems.documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-sweep"),
             *("idempotency-key-reused", "invalid-request", "job-expired", "queue-full", "priority-not-allowed"),
-            "store-unavailable",
+            *("store-unfit", "store-unavailable"),
         ),
     },
 )

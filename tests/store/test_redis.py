@@ -32,8 +32,9 @@ async def test_the_asynchronous_client_gives_the_same_judgement(settings: Settin
 def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings: Settings) -> None:
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("appendonly", "no")
-        (complaint,) = check_server(client, settings)
-        assert "persist" in complaint
+        (fault,) = check_server(client, settings)
+        assert "persist" in fault.detail
+        assert isinstance(fault, StoreUnfit)
         client.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(StoreUnfit, match="noeviction"):
             check_server(client, settings)
@@ -56,9 +57,10 @@ def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
         ({"maxmemory": 100, "used_memory": 96}, "full"),
     ],
 )
-def test_temporary_problems_are_complaints_only(flaw: dict[str, object], word: str) -> None:
-    (complaint,) = judge_server(FIT | flaw, {}, "everysec")
-    assert word in complaint
+def test_temporary_problems_make_the_server_unavailable_not_unfit(flaw: dict[str, object], word: str) -> None:
+    (fault,) = judge_server(FIT | flaw, {}, "everysec")
+    assert word in fault.detail
+    assert isinstance(fault, StoreUnavailable)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,14 @@ def test_a_server_that_syncs_less_often_than_asked_is_complained_about(
         client.config_set("appendfsync", synced)
         found = check_server(client, settings.model_copy(update={"durability": asked}))
     assert len(found) == (complaint is not None)
-    assert complaint is None or complaint in found[0]
+    assert complaint is None or complaint in found[0].detail
 
 
 def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings: Settings) -> None:
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("no-appendfsync-on-rewrite", "yes")
-        (complaint,) = check_server(client, settings)
-    assert "rewrite" in complaint
+        (fault,) = check_server(client, settings)
+    assert "rewrite" in fault.detail
 
 
 @pytest.mark.anyio
@@ -100,9 +102,9 @@ async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_stric
             async with async_client(there) as client:
                 found = await check_server_async(client, there)
             with sync_client(there) as client:
-                assert check_server(client, there) == found
+                assert [fault.detail for fault in check_server(client, there)] == [fault.detail for fault in found]
             assert len(found) == complaints
-            assert all("can't be checked" in complaint for complaint in found)
+            assert all("can't be checked" in fault.detail for fault in found)
 
 
 def test_without_a_url_there_is_no_client() -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import EmbeddedServer
@@ -191,11 +192,13 @@ def test_readiness_without_a_key_names_the_failing_store_but_no_address(serve: S
         with serve(create_app(settings)) as http, sync_client(settings) as client:
             client.config_set("appendonly", "no")
             assert "appendonly" in http.get("/readyz").json()["detail"]
-            _, secret = make_key(settings)
+            _, secret = make_key(settings, Scope.ADMIN)
             eventually(lambda: http.get("/v1/workloads").status_code == 401)
             assert http.get("/readyz").json()["detail"] == "store-unfit"
             mine = {"Authorization": f"Bearer {secret}"}
             assert "appendonly" in http.get("/readyz", headers=mine).json()["detail"]
+            refused = http.post("/v1/keys", json={"name": "ci", "scope": "read"}, headers=mine)
+            assert problem(refused) == (503, "store-unfit")
             server.kill()
             for headers in ({}, mine):
                 eventually(

@@ -13,6 +13,7 @@ from dyno.models.job import Failure, FailureClass
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
 from tests.service.openapi.house import SWEEP, TINY, House
+from tests.waiting import eventually
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
 JSON = {"Content-Type": "application/json"}
@@ -86,6 +87,16 @@ def _stale_token(house: House) -> httpx.Response:
     return house.put(claim, "notes.txt")
 
 
+def _store_unfit(house: House) -> httpx.Response:
+    house.redis.config_set("appendonly", "no")
+    try:
+        eventually(lambda: house.http.get("/readyz").status_code == 503, what="the next check finds it")
+        return house.http.post("/v1/jobs", json=TINY)
+    finally:
+        house.redis.config_set("appendonly", "yes")
+        eventually(lambda: house.http.get("/readyz").status_code == 200, what="the next check finds it")
+
+
 def _sweep_finished(house: House) -> httpx.Response:
     sweep = house.http.post("/v1/sweeps", json=SWEEP).json()
     for point in sweep["points"]:
@@ -152,6 +163,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "schedule-not-found": lambda h: h.http.get("/v1/schedules/nightly"),
     "scope-missing": lambda h: h.reader.post("/v1/jobs", json=TINY),
     "stale-token": _stale_token,
+    "store-unfit": _store_unfit,
     "store-unavailable": lambda h: h.away.get(f"/v1/jobs/{NO_JOB}"),
     "sweep-finished": _sweep_finished,
     "sweep-not-found": lambda h: h.http.get(f"/v1/sweeps/swp_{NO_JOB[4:]}"),

@@ -1,0 +1,142 @@
+"""While a restart of Redis or a loss of power could take it, nothing new is accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+
+from dyno.devices.device import Device
+from dyno.settings import Durability, Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import Keys
+from service.app import create_app
+from tests.waiting import eventually
+
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture(scope="module")
+def settings(redis_url: str, namespace: str) -> Settings:
+    return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600, schedules_every_s=0.02)
+
+
+@pytest.fixture
+def new(http: httpx.Client, finished: Callable[..., str]) -> Mapping[str, Callable[[], httpx.Response]]:
+    """Requests that make something which Dyno then keeps."""
+    jobs = [finished(), finished()]
+    exported = http.get("/v1/results", params={"format": "jsonl"}).text
+    return {
+        "job": lambda: http.post("/v1/jobs", json=BODY),
+        "job with a wait": lambda: http.post("/v1/jobs", json=BODY, headers={"Prefer": "wait=0"}),
+        "rerun": lambda: http.post(f"/v1/jobs/{jobs[0]}/rerun"),
+        "two specs in turns": lambda: http.post("/v1/comparisons", json={"specs": [BODY, BODY]}),
+        "comparison": lambda: http.post("/v1/comparisons", json={"jobs": jobs}),
+        "sweep": lambda: http.post("/v1/sweeps", json={"spec": BODY, "grid": {"params.n": [64, 128]}}),
+        "schedule": lambda: http.put("/v1/schedules/nightly", json={"cron": "0 3 * * *", "spec": BODY}),
+        "import": lambda: http.post("/v1/results/import", content=exported, headers=NDJSON),
+        "baseline": lambda: http.put("/v1/baselines/main", json={"job": jobs[0]}),
+    }
+
+
+@contextmanager
+def configured(client: redis.Redis, option: str, value: str, http: httpx.Client) -> Iterator[None]:
+    """Change an option of Redis. The API notices both changes."""
+    before: Any = client.config_get(option)
+    status = http.get("/readyz").status_code
+    client.config_set(option, value)
+    try:
+        eventually(lambda: http.get("/readyz").status_code != status, what="the next check finds it")
+        yield
+    finally:
+        client.config_set(option, before[option])
+        eventually(lambda: http.get("/readyz").status_code == status, what="the next check finds it")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("appendonly", "no", "appendonly is off"),
+        pytest.param("appendfsync", "no", "appendfsync is no", marks=pytest.mark.verify),
+        pytest.param("maxmemory-policy", "allkeys-lru", "allkeys-lru", marks=pytest.mark.verify),
+    ],
+)
+def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
+    http: httpx.Client,
+    new: Mapping[str, Callable[[], httpx.Response]],
+    client: redis.Redis,
+    settings: Settings,
+    option: str,
+    value: str,
+    reason: str,
+) -> None:
+    names = [
+        Keys(settings.namespace).jobs,
+        *(f"{settings.namespace}:{name}" for name in ("sweeps", "schedules", "baselines")),
+    ]
+    with configured(client, option, value, http):
+        before = [client.dump(name) for name in names]
+        for what, request in new.items():
+            answer = request()
+            assert (answer.status_code, answer.json()["code"]) == (503, "store-unfit"), what
+            assert reason in answer.json()["detail"], what
+            assert int(answer.headers["Retry-After"]) > 0, what
+        assert [client.dump(name) for name in names] == before
+    accepted = {what: request() for what, request in new.items()}
+    assert {what: answer.text for what, answer in accepted.items() if not answer.is_success} == {}
+    for answer in accepted.values():
+        for job in [answer.json(), *answer.json().get("points", ())]:
+            http.post(f"/v1/jobs/{job.get('job') or job.get('id')}/cancel")
+
+
+def test_while_redis_could_lose_the_job_a_firing_waits(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    keys, url = Keys(settings.namespace), "/v1/schedules/each-day"
+    http.put(url, json={"cron": "0 3 * * *", "spec": BODY}).raise_for_status()
+    due_s = client.time()[0] - 60
+    document = json.loads(str(client.hget(keys.schedules(None), "each-day")))
+    document["next_firings"] = [datetime.fromtimestamp(due_s, UTC).isoformat()]
+    with configured(client, "appendonly", "no", http):
+        client.hset(keys.schedules(None), "each-day", json.dumps(document))
+        client.zadd(keys.schedules_due, {":each-day": due_s * 1000})
+        checks = client.info("commandstats")["cmdstat_config|get"]["calls"]
+        eventually(lambda: client.info("commandstats")["cmdstat_config|get"]["calls"] > checks, what="it looked")
+        assert http.get(url).json()["firings"] == []
+    [firing] = eventually(lambda: http.get(url).json()["firings"], what="it fires")
+    assert http.post(f"/v1/jobs/{firing['job']}/cancel").is_success
+    http.delete(url)
+
+
+def test_redis_must_sync_as_often_as_asked(
+    http: httpx.Client, settings: Settings, serve: Serve, client: redis.Redis
+) -> None:
+    assert http.post("/v1/jobs", json=BODY | {"queue_if_absent": True}).is_success, "everysec, as by default"
+    with serve(create_app(settings.model_copy(update={"durability": "always"}))) as strict:
+        refused = strict.post("/v1/jobs", json=BODY | {"queue_if_absent": True})
+        assert (refused.status_code, refused.json()["code"]) == (503, "store-unfit")
+        assert "appendfsync is everysec" in refused.json()["detail"]
+        with configured(client, "appendfsync", "always", strict):
+            assert strict.post("/v1/jobs", json=BODY | {"queue_if_absent": True}).status_code == 202
+
+
+@pytest.mark.parametrize(("durability", "status"), [("everysec", 503), ("none", 202)])
+def test_a_redis_that_keeps_nothing_is_used_only_if_asked_for_by_name(
+    serve: Serve, durability: Durability, status: int
+) -> None:
+    with EmbeddedServer(appendfsync="none") as server:
+        settings = Settings(redis_url=server.url, durability=durability)
+        with serve(create_app(settings)) as http:
+            answer = http.post("/v1/jobs", json=BODY | {"queue_if_absent": True})
+            assert answer.status_code == status
+            ready = http.get("/readyz").json()
+            assert "restart" in (ready["detail"] if status == 503 else "; ".join(ready["notes"]))

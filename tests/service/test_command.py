@@ -56,7 +56,7 @@ def test_params_of_the_workload_are_options_of_run(http: httpx.Client, offered: 
 
 
 def test_each_wrong_field_is_reported_once(said: Callable[..., str], offered: Device) -> None:
-    wrong = said("run", "matmul", "--n", "0", "--repeats", "0", "--dtype", "8", "--mode", "no", code=3)
+    wrong = said("run", "matmul", "--n", "0", "--repeats", "0", "--dtype", "8", "--mode", "no", code=2)
     assert [wrong.count(f"--{name}: ") for name in ("n", "repeats", "dtype", "mode")] == [1, 1, 1, 1]
 
 
@@ -109,7 +109,7 @@ def test_jobs_are_listed_by_every_api_filter(said: Callable[..., str], submitted
     assert found("--limit", "2", "--workload", "matmul", "--device", "cpu", "--framework", "tensorflow") == ids[:2]
     assert found("--created-before", "2026-01-01T00:00:00Z") == found("--status", "running") == []
     assert ids[0] in said("jobs", "--label", label)
-    said("jobs", "--created-after", "yesterday", code=3)
+    said("jobs", "--created-after", "yesterday", code=2)
     said("jobs", "--status", "lost", code=2)
 
 
@@ -121,7 +121,7 @@ def test_workers_and_workloads_are_listed(said: Callable[..., str], offered: Dev
     assert all(name in said("workloads") for name in names)
     assert "n" in json.loads(said("workloads", "matmul", "--json"))["params"]["properties"]
     assert "--dtype" in said("workloads", "matmul")
-    said("workloads", "none", code=3)
+    said("workloads", "none", code=2)
 
 
 def test_result_exits_differently_for_failed_and_queued_jobs(

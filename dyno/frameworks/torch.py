@@ -64,7 +64,8 @@ class Torch(KerasFramework):
             self._torch.cuda.synchronize()
 
     def array(self, value: Any, dtype: str) -> Any:
-        return self._torch.tensor(value, device=self._device).to(getattr(self._torch, dtype))
+        """Keeps the order of the elements in memory: by rows, or by columns (`numpy.asfortranarray`)."""
+        return self._torch.from_numpy(value).to(self._device, getattr(self._torch, dtype), copy=True)
 
     def numpy(self, value: Any) -> Any:
         value = value.detach().cpu()

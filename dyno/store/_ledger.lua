@@ -12,6 +12,9 @@ local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connect
 local EVENTS_REWRITTEN = 100 -- when a job ends; 0.5 ms
 local LOG_BYTES_KEPT = 256 * 1024 -- of the end of the runners' output, per job
 local DAY_MS = 86400000
+local PRIORITY_STEP = 2 ^ 50 -- apart are the scores of priority classes; sums are exact in a double
+local ROUND_STEP = 2 ^ 16 -- apart are the scores of rounds
+local FIRST_ROUND = 2 ^ 16 -- above the scores of versions without rounds, which were numbers of jobs
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -461,6 +464,75 @@ local function place_of(id, queue)
   return redis.call('ZRANK', line, id), redis.call('ZSCORE', line, id), passed_over(queue)
 end
 
+local function priority_of(score)
+  return math.floor(tonumber(score) / PRIORITY_STEP)
+end
+
+-- The score of the first waiting job of a priority class, or of the last one; nil if none waits
+local function edge_of(queue, priority, is_last)
+  local from, to = integer(priority * PRIORITY_STEP), '(' .. integer((priority + 1) * PRIORITY_STEP)
+  local line, found = key('queue', queue), nil
+  if is_last then
+    found = update('ZRANGE', line, to, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+  else
+    found = update('ZRANGE', line, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  end
+  return tonumber(found[2])
+end
+
+local function round_of(score)
+  return score and math.floor(score % PRIORITY_STEP / ROUND_STEP)
+end
+
+-- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
+-- cost: each job has a round, and the queue's order is that of the rounds. A key's job is a round after its last waiting
+-- one, or in the round that follows those which the devices that it fits have taken. So a key's first job waits for one
+-- job of each other key at most, and a key without jobs saves up no turns. Requests without a key count as one key.
+--
+-- `jobs:turns:<queue>`, HASH, while jobs wait: "<priority>:<owner>" -> round of the key's last job; "<priority>+<profile>"
+-- -> the highest round that devices of the profile have taken. Without it, the queue's first job tells the round.
+local function turns_of(queue)
+  return key('jobs', 'turns', queue)
+end
+
+-- `fits`: answers by profile, as of the record. `number`: the order of jobs within a round.
+local function next_score(queue, priority, owner, fits, number)
+  local fields = { priority .. ':' .. owner, priority .. '+' } -- a claim may have no profile
+  for profile in string.gmatch(fits or '', '(%w+)%+') do
+    fields[#fields + 1] = priority .. '+' .. profile
+  end
+  local rounds = update('HMGET', turns_of(queue), unpack(fields))
+  local head, tail = round_of(edge_of(queue, priority)), round_of(edge_of(queue, priority, true))
+  local reached = math.max(FIRST_ROUND, (head or 0) - 1, math.min(tonumber(rounds[1] or 0), tail or 0))
+  for at = 2, #fields do
+    reached = math.max(reached, tonumber(rounds[at] or 0))
+  end
+  update('HSET', turns_of(queue), fields[1], integer(reached + 1))
+  local score = priority * PRIORITY_STEP + (reached + 1) * ROUND_STEP + number % ROUND_STEP
+  while redis.call('ZRANGE', key('queue', queue), integer(score), integer(score), 'BYSCORE', 'LIMIT', 0, 1)[1] do
+    score = score + 1 -- scores are unique: scripts continue behind a score
+  end
+  return integer(score)
+end
+
+-- Records that a device of this profile takes the job with this score.
+local function note_turn(queue, score, profile)
+  local turns, field = turns_of(queue), priority_of(score) .. '+' .. profile
+  local round, reached = round_of(score), tonumber(update('HGET', turns, field) or 0)
+  if round > reached then
+    update('HSET', turns, field, integer(round))
+  end
+end
+
+-- A score in front of all waiting jobs of its priority class, for a job that comes back: its own if that is in front
+local function front_score(queue, score)
+  local head = edge_of(queue, priority_of(score))
+  if not head or tonumber(score) < head then
+    return score
+  end
+  return integer(math.max(priority_of(score) * PRIORITY_STEP, head - 1))
+end
+
 -- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
 -- `class` and `answers` as for join_class
 local function enqueue(id, queue, score, class, answers)
@@ -487,7 +559,7 @@ local function dequeue(id, queue, class)
     for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
       redis.call('DEL', key('class', queue, class)) -- entries of jobs that an older version dequeued
     end
-    redis.call('DEL', key('passed', queue), key('classes', queue))
+    redis.call('DEL', key('passed', queue), key('classes', queue), turns_of(queue))
   end
 end
 
@@ -547,8 +619,8 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
     fields.attempt = tonumber(record[2]) - 1
   end
   fields.queued_at = NOW_S
-  -- Its old score puts it in front of all later jobs of its priority class.
-  local was_empty = enqueue(id, record[3], record[4])
+  fields.score = front_score(record[3], record[4])
+  local was_empty = enqueue(id, record[3], fields.score)
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')

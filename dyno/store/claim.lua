@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Leases the best waiting job over several queues that fits a device to that device.
+-- Leases the best waiting job over several queues that fits a device to that device. Priority decides first. Then the
+-- device's queues take turns, and within a queue keys do (_ledger.lua). If all these jobs are of one key, the oldest wins.
 -- A job that doesn't fit is passed over and keeps its place. So is a job of a newer schema, because the worker would
 -- silently ignore fields that it doesn't know; the job's record then gives this as the reason.
 -- The script looks at the first job of each placement class (_ledger.lua) that fits, so it takes no longer behind many
@@ -102,21 +103,64 @@ local function unindexed()
   return found
 end
 
-local function by_order(one, other)
-  return one.order < other.order
+-- Whether jobs of more than one key may wait in the queues of these jobs
+local function has_several_keys(jobs)
+  local owner
+  for _, job in ipairs(jobs) do
+    for _, field in ipairs(update('HKEYS', turns_of(job.queue))) do
+      local found = string.match(field, '^%d:(.*)$')
+      if owner and found and found ~= owner then
+        return true
+      end
+      owner = owner or found
+    end
+  end
+  return false
 end
 
--- Adds the first `count` jobs of a class to `jobs`.
-local function add_first(jobs, queue, class, count)
+-- The turn of each queue that has a head: its first job that fits or may fit. The queue that this device served last
+-- comes last. If all jobs are of one key, the queue with the oldest job comes first: ids begin with the time.
+local function turns_of_queues(heads)
+  local line, turns = {}, {}
+  for _, queue in ipairs(queues) do
+    line[#line + 1] = heads[queue]
+  end
+  if #line > 1 and has_several_keys(line) then
+    local last, behind = update('GET', key('jobs', 'turn', device)), 0
+    for place, queue in ipairs(queues) do
+      behind = queue == last and place or behind
+      turns[queue] = place
+    end
+    for queue, place in pairs(turns) do
+      turns[queue] = (place - behind - 1) % #queues
+    end
+    return turns
+  end
+  table.sort(line, function(one, other)
+    return one.id < other.id
+  end)
+  for place, head in ipairs(line) do
+    turns[head.queue] = place
+  end
+  return turns
+end
+
+-- The first `count` jobs of a class, added to `jobs`. Updates the head of their queue.
+local function add_first(jobs, heads, queue, class, count)
   local found = redis.call('ZRANGE', key('class', queue, class), 0, count - 1, 'WITHSCORES')
   for at = 1, #found, 2 do
-    jobs[#jobs + 1] = { id = found[at], order = tonumber(found[at + 1]), queue = queue, class = class }
+    local job = { id = found[at], order = tonumber(found[at + 1]), queue = queue, class = class }
+    jobs[#jobs + 1] = job
+    if not heads[queue] or job.order < heads[queue].order then
+      heads[queue] = job
+    end
   end
 end
 
--- The best job that fits, if any; the jobs in front of it whose fit is unknown, best first; the classes of newer schemas
+-- The best job that fits, if any; the jobs in front of it whose fit is unknown, best first; the classes of newer
+-- schemas; the head of each queue that has one
 local function survey()
-  local fitting, unknown, newer = {}, {}, {}
+  local fitting, unknown, newer, heads = {}, {}, {}, {}
   for _, queue in ipairs(queues) do
     local classes = redis.call('HGETALL', key('classes', queue))
     for at = 1, #classes, 2 do
@@ -124,18 +168,26 @@ local function survey()
       if tonumber(string.match(class, '^%d+')) > known_schema then
         newer[#newer + 1] = { queue = queue, class = class }
       elseif sign == '+' then
-        add_first(fitting, queue, class, 1)
+        add_first(fitting, heads, queue, class, 1)
       elseif not sign then
-        add_first(unknown, queue, class, string.find(class, '~', 1, true) and tonumber(ARGV[9]) or 1)
+        add_first(unknown, heads, queue, class, string.find(class, '~', 1, true) and tonumber(ARGV[9]) or 1)
       end
     end
   end
-  table.sort(fitting, by_order)
-  table.sort(unknown, by_order)
-  while fitting[1] and unknown[1] and unknown[#unknown].order > fitting[1].order do
+  local turns = turns_of_queues(heads)
+  local function is_before(one, other)
+    local first, second = priority_of(one.order), priority_of(other.order)
+    if first == second and one.queue ~= other.queue then
+      return turns[one.queue] < turns[other.queue]
+    end
+    return one.order < other.order
+  end
+  table.sort(fitting, is_before)
+  table.sort(unknown, is_before)
+  while fitting[1] and unknown[1] and is_before(fitting[1], unknown[#unknown]) do
     unknown[#unknown] = nil
   end
-  return fitting[1], unknown, newer
+  return fitting[1], unknown, newer, heads
 end
 
 -- Whether the job waits in that class. If not, corrects the index: the record is authoritative.
@@ -173,10 +225,16 @@ local function remember(queue, name, score)
   redis.call('PEXPIRE', key('passed', queue), REMEMBERED_MS, 'NX')
 end
 
--- Remembers which jobs this device has passed over; `before`: the order of the job that it takes, or "+inf".
-local function remember_passed(before)
+-- The place in a queue behind which this call looked at no job
+local function looked_until(heads, queue)
+  return heads[queue] and '(' .. integer(heads[queue].order) or '+inf'
+end
+
+-- Remembers which jobs this device has passed over.
+local function remember_passed(heads)
   for _, queue in ipairs(queues) do
-    local last = redis.call('ZRANGE', key('queue', queue), before, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    local line, before = key('queue', queue), looked_until(heads, queue)
+    local last = redis.call('ZRANGE', line, before, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
     if last[1] then
       remember(queue, profile, last[2])
     end
@@ -185,11 +243,12 @@ end
 
 -- Records the reason in up to LOOKS jobs of newer schemas, once however many workers pass them over. Returns whether
 -- there may be more. A field of `passed` remembers how far each class was noted.
-local function note_newer(newer, before)
+local function note_newer(newer, heads)
   local left = LOOKS
   for _, at in ipairs(newer) do
     local noted = redis.call('HGET', key('passed', at.queue), at.class)
     local jobs, from = key('class', at.queue, at.class), noted and '(' .. noted or '-inf'
+    local before = looked_until(heads, at.queue)
     local found = redis.call('ZRANGE', jobs, from, before, 'BYSCORE', 'LIMIT', 0, left, 'WITHSCORES')
     for place = 1, #found, 2 do
       local id = found[place]
@@ -222,13 +281,18 @@ local function take(job)
   local id, answers = job.id, redis.call('HGET', key('classes', job.queue), job.class)
   local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at')
   local attempt = tonumber(record[2]) + 1
-  require_rights({ 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM' })
+  require_rights(
+    { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM', 'SET' },
+    NAMESPACE .. ':jobs:turns:', NAMESPACE .. ':jobs:turn:'
+  )
   take_lease(device, id, token, ARGV[4], ARGV[5]) -- first: a running job always has a lease, which can expire
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
     fits = answers, -- for its class, if it is requeued
   }, ARGV[4], whose(attempt, token, device))
+  note_turn(job.queue, job.order, profile)
+  redis.call('SET', key('jobs', 'turn', device), job.queue, 'PX', DAY_MS)
   dequeue(id, record[1], job.class)
   observe('wait', kind_of(device), since(record[3]))
   return reply(id)
@@ -259,19 +323,18 @@ for index = 11, #ARGV, 2 do
 end
 
 for _ = 1, LOOKS do
-  local best, unknown, newer = survey()
+  local best, unknown, newer, heads = survey()
   if unknown[1] then
     return ask(unknown)
   end
   if not best then
-    remember_passed('+inf')
+    remember_passed(heads)
     rest()
-    return { note_newer(newer, '+inf') and 'further' or 'empty' }
+    return { note_newer(newer, heads) and 'further' or 'empty' }
   end
   if is_placed(best) then
-    local before = '(' .. integer(best.order)
-    note_newer(newer, before)
-    remember_passed(before)
+    note_newer(newer, heads)
+    remember_passed(heads)
     if ARGV[8] ~= '' then
       return { 'held', note_held(best.id, ARGV[8]) }
     end

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +35,7 @@ MIN_DURATIONS = 3  # readings that a median needs to withstand one outlier
 _EQUAL_KEPT = 5  # newest readings of equal work
 _WORK_DIGITS = 12
 _OVERDUE_S = 0.5  # the rest of a running job that was expected to have ended
+PRIORITY_STEP = 2**50  # between the scores of priority classes, as in _ledger.lua
 _SIMILAR = math.log(2)  # jobs are of similar size if their estimates are within a factor of 2 of each other
 
 
@@ -211,18 +212,32 @@ async def read_queue_snapshot(
             for queue in queues:
                 pipeline.zrange(keys.queue(queue), 0, most - 1, withscores=True)
                 pipeline.zcard(keys.queue(queue))
+                pipeline.hkeys(keys.turns(queue))
             for job_id in running:
                 pipeline.hmget(keys.job(job_id), "device", "spec", "started_at", "progress")
             pipeline.time()
             *replies, (seconds, micros) = await pipeline.execute()
-        fronts, lengths = replies[: 2 * len(queues) : 2], replies[1 : 2 * len(queues) : 2]
-        line = sorted((score, job, queue) for queue, front in zip(queues, fronts, strict=True) for job, score in front)
-        specs = await _specs(client, keys, [job for _, job, _ in line[:most]])
-    jobs = [QueuedJob(job, queue, spec) for (_, job, queue), spec in zip(line[:most], specs, strict=True)]
+        fronts, lengths, turns = (replies[part : 3 * len(queues) : 3] for part in range(3))
+        line = _in_turn(dict(zip(queues, fronts, strict=True)), [field for fields in turns for field in fields])[:most]
+        specs = await _specs(client, keys, [job for job, _ in line])
+    jobs = [QueuedJob(job, queue, spec) for (job, queue), spec in zip(line, specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
-    found = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
+    found = dict(_running(replies[3 * len(queues) :], seconds + micros / 1e6))
     return QueueSnapshot(jobs, longer, found, frozenset(running))
+
+
+def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], turns: Iterable[str]) -> list[tuple[str, str]]:
+    """The jobs with their queues, as claim.lua takes them. `turns`: the fields of `Keys.turns` of all queues."""
+    several = len({field[2:] for field in turns if field[1] == ":"}) > 1
+    line = list[tuple[int, tuple[int, int], str, str]]()
+    for place, (queue, front) in enumerate(sorted(fronts.items(), key=lambda each: tuple(each[1][:1]))):
+        in_front = Counter[int]()  # of this queue, by priority class
+        for job, score in front:
+            priority = int(score // PRIORITY_STEP)
+            line.append((priority, (in_front[priority], place) if several else (0, 0), job, queue))
+            in_front[priority] += 1
+    return [(job, queue) for *_, job, queue in sorted(line)]
 
 
 async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> list[str]:

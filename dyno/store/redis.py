@@ -310,6 +310,9 @@ class Keys:
     def queued_of_owner(self, owner: str) -> str:
         return self._key("jobs", "queued", owner)  # ZSET: queued jobs of one API key
 
+    def turns(self, queue: str) -> str:
+        return self._key("jobs", "turns", queue)  # HASH: the rounds in which keys take turns; see _ledger.lua
+
     @property
     def webhooks(self) -> str:
         return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; one per owner, too
@@ -413,7 +416,7 @@ class Keys:
         return self._key("artifacts")  # ZSET: jobs with files by time of the next cleanup check, ms
 
     def queue(self, name: str) -> str:
-        return self._key("queue", name)  # ZSET: job ids by priority class and order of arrival
+        return self._key("queue", name)  # ZSET: job ids by priority class and turn; see _ledger.lua
 
     @property
     def queues(self) -> str:

@@ -19,7 +19,6 @@
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
-local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are exact in a double
 local MOST_CLASSES = 32 -- by needs, per queue: a claim looks at each; further jobs are classed by their answers
 
 local function accepted(outcome, job_id, queue, record, wake)
@@ -98,10 +97,10 @@ end
 require_rights(
   { 'HSET', 'XADD', 'ZADD', 'HGET', 'PEXPIRE', 'SADD', 'HVALS', 'SREM', 'ZRANGE', 'ZRANK' },
   NAMESPACE .. ':jobs', NAMESPACE .. ':jobs:workload:', NAMESPACE .. ':jobs:owner:', NAMESPACE .. ':jobs:label:',
-  NAMESPACE .. ':labeled', NAMESPACE .. ':idempotency:'
+  NAMESPACE .. ':labeled', NAMESPACE .. ':idempotency:', NAMESPACE .. ':jobs:turns:'
 )
 local number = redis.call('INCR', key('sequence'))
-local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + number)
+local score = next_score(queue, tonumber(ARGV[5]), fields.owner or '', fields.fits, number)
 for name, value in pairs({
   id = id, workload = workload, queue = queue, score = score,
   attempt = '0', version = '1', created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,

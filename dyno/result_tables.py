@@ -8,18 +8,20 @@ which is why the service itself writes none.
 import csv
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, get_args
 
 from pydantic import JsonValue
 
 from dyno.errors import DynoError
 from dyno.formatting import spreadsheet_cell
-from dyno.models.result import ResultRow, RunSamples
+from dyno.models.job import Job
+from dyno.models.result import Result, ResultRow, ResultSummary, RunSamples, VariantName
+from dyno.models.spec import Spec
 
 Row = Mapping[str, JsonValue]
 # Names of columns, and the kinds of their values.
@@ -35,6 +37,50 @@ SAMPLE_COLUMNS: Final[Columns] = {
     **{"executions": int, "arm": str},
 }
 _ROWS_AT_ONCE = 2000
+
+
+def metric_rows(job: Job, figures: Result | ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
+    """The rows of one job in the table of results, as in JSON; with `metric`, only that metric's."""
+    arms = [figures, *figures.arms]
+    names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
+    for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
+        for each in arm.metrics:
+            if metric in (None, each.name):
+                known = each.model_dump(include={"unit", "value", "low", "high", "better"})
+                if each.repeat:
+                    known |= {"repeat_low": each.repeat.low, "repeat_high": each.repeat.high}
+                row = ResultRow(
+                    **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
+                )
+                yield row.model_dump(mode="json")
+
+
+def _of_job(job: Job, spec: Spec, figures: Result | ResultSummary) -> dict[str, Any]:
+    device = job.worker and job.worker.full_device
+    return {
+        "time": job.created_at,
+        "finished_at": job.finished_at,
+        "job": job.id,
+        "workload": spec.workload,
+        "framework": spec.framework,
+        "device": device,
+        "device_model": figures.device.get("model"),
+        "hardware_id": figures.hardware_id,
+        "precision": figures.precision and figures.precision.in_words,
+        "warnings": " ".join(warning.code for warning in figures.warnings),
+        "imported": job.imported is not None,
+        **{f"label.{name}": value for name, value in spec.labels.items()},
+        **{f"param.{name}": _flat(value) for name, value in (spec.params | figures.params).items()},
+    }
+
+
+def _flat(value: JsonValue) -> JsonValue:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def characters(row: Row) -> int:
+    """The length of a row as JSON, without its punctuation."""
+    return sum(len(name) + len(str(value)) for name, value in row.items())
 
 
 def sample_rows(run: RunSamples) -> Iterator[Row]:

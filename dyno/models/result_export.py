@@ -11,6 +11,12 @@ MEDIA_TYPE = "application/x-ndjson"
 MAX_LINES = 100  # of one request: Redis writes them in one step, which takes 10 ms
 
 
+# Of an imported result: more than any workload has.
+MAX_METRICS = 500
+MAX_PARAMS = 64
+MAX_ROWS_CHARACTERS = 2**20  # of its rows in the table of results, with the names of the columns in each
+
+
 class ExportedResult(Stored, serialize_by_alias=True, validate_by_name=True):
     """A line of JSON: a job that succeeded, with its result and samples. `from` names the Dyno that exported it."""
 

@@ -5,6 +5,7 @@ is short and has a cursor for the next page. A cursor encodes a time in ms and a
 Parsing a result summary takes a tenth of the time of parsing the whole result.
 """
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -263,8 +264,12 @@ async def read_result_summaries(
         with store_errors():
             wanted = [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
             values: list[Any] = await execute_raw(client, "MGET", *wanted)
-        found += [parse_result_summary(value) for value in values]
+        found += await asyncio.to_thread(_parse_summaries, values)
     return found
+
+
+def _parse_summaries(values: Sequence[bytes | None]) -> list[ResultSummary | None]:
+    return [parse_result_summary(value) for value in values]
 
 
 def parse_result_summary(stored: bytes | None) -> ResultSummary | None:

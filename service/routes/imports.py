@@ -11,11 +11,20 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ValidationError
 
+from dyno import result_tables
 from dyno.errors import FieldError, InvalidImport
 from dyno.logging import audit
 from dyno.models.job import SCHEMA, Status
 from dyno.models.result import Result
-from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ExportedResult, ImportReport
+from dyno.models.result_export import (
+    MAX_LINES,
+    MAX_METRICS,
+    MAX_PARAMS,
+    MAX_ROWS_CHARACTERS,
+    MEDIA_TYPE,
+    ExportedResult,
+    ImportReport,
+)
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.redis import JOB_ID
 from dyno.store.result_transfer import NumberedLine, ResultImports
@@ -29,7 +38,15 @@ _ROUNDED = 1.001  # exported figures have six digits
 _CLOCKS_DIFFER_BY = timedelta(minutes=1)
 _OF_TWO_SPECS = {f"/job/spec/{name}" for name in InterleavedSpec.model_fields.keys() - Spec.model_fields.keys()}
 _WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_BODY: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "Lines of JSON"}}}
+_BODY: dict[str, Any] = {
+    MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "description": f"1 to {MAX_LINES} lines of JSON. A result has at most {MAX_METRICS} metrics, "
+            f"{MAX_PARAMS} params and 32 labels, and takes {MAX_ROWS_CHARACTERS} characters in the table of results",
+        }
+    }
+}
 
 
 async def _lines(
@@ -108,7 +125,7 @@ def _read_line(text: bytes) -> ExportedResult:
     except ValidationError as invalid:
         wrong = _of_its_kind(document, field_errors(ExportedResult, document, invalid))
         raise InvalidImport(validation.one_error_per_field(wrong)) from invalid
-    if errors := [*_faults(line), *_figure_faults(line.result)]:
+    if errors := [*_faults(line), *_figure_faults(line.result), *_size_faults(line)]:
         raise InvalidImport(errors)
     return line
 
@@ -142,6 +159,26 @@ def _faults(line: ExportedResult) -> Iterator[FieldError]:
             yield FieldError(f"/job/{name}", "out-of-range", "the time is in the future, or before 1970")
     if line.result.job != job.id:
         yield FieldError("/result/job", "other-job", f"the result is of another job than {job.id}")
+
+
+def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
+    """Numbers of metrics and params, each of which makes the tables of all results larger."""
+    specs = {"/job/spec": line.job.spec}
+    if isinstance(line.job.spec, InterleavedSpec):
+        specs["/job/spec/against"] = line.job.spec.against
+    results = {"/result": line.result} | {f"/result/arms/{place}": arm for place, arm in enumerate(line.result.arms)}
+    counted = [(f"{at}/params", len(part.params), MAX_PARAMS) for at, part in (specs | results).items()]
+    counted += [(f"{at}/metrics", len(arm.metrics), MAX_METRICS) for at, arm in results.items()]
+    too_many = [each for each in counted if each[1] > each[2]]
+    for at, number, most in too_many:
+        yield FieldError(at, "too-many", f"{number} {at.rpartition('/')[2]}; a result may have {most}")
+    if not too_many:
+        characters = sum(map(result_tables.characters, result_tables.metric_rows(line.job, line.result)))
+        if characters > MAX_ROWS_CHARACTERS:
+            detail = (
+                f"its rows in the table of results have {characters} characters, and may have {MAX_ROWS_CHARACTERS}"
+            )
+            yield FieldError("/result", "too-large", detail)
 
 
 def _figure_faults(result: Result) -> Iterator[FieldError]:

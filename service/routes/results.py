@@ -1,29 +1,32 @@
 """Figures of many jobs as one flat table, for dashboards and spreadsheets, and whole results as lines of JSON."""
 
+import asyncio
 import contextlib
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
+import anyio
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, JsonValue
 
 from dyno import result_tables
 from dyno.errors import RecordUnreadable
-from dyno.models.job import Job, Status
-from dyno.models.result import ResultRow, ResultSummary, VariantName
+from dyno.models.job import Status
+from dyno.models.result import ResultRow, ResultSummary
 from dyno.models.result_export import MEDIA_TYPE
-from dyno.models.spec import Spec
 from dyno.store.documents import StoredJob
-from dyno.store.records import read_result_summaries
+from dyno.store.records import encode_cursor, read_result_summaries
 from dyno.store.result_transfer import exported_lines
 from service import auth, dependencies, problems, streaming
 from service.state import State
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
+TABLE_CHARACTERS = 4 * 2**20  # of a page; 200 jobs with ten metrics and 20 params take 2 MiB
+_JOBS_AT_ONCE = 20  # of which Redis sends the results
+_MAKING = anyio.CapacityLimiter(1)  # tables at a time, as a full one takes 60 MB while it is made
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 _LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.
@@ -61,7 +64,8 @@ class ResultFilter(BaseModel, extra="forbid"):
 async def results(state: dependencies.StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 
-    `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow.
+    `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow. A
+    page also ends before its table exceeds 4 MiB: with one `metric`, more jobs fit.
 
     CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
 
@@ -72,67 +76,66 @@ async def results(state: dependencies.StateDep, request: Request, wanted: Annota
     filters |= {"status": Status.SUCCEEDED, "created_after": wanted.since, "created_before": wanted.until}
     with dependencies.as_parameter_errors():
         page = await state.jobs.browse(**filters)
+    next_cursor = page.next_cursor
     if wanted.format == "jsonl":
         response = _as_lines(state, page.data, f"{request.url.scheme}://{request.url.netloc}")
     else:
-        found = await _rows(state, page.data, wanted.metric)
-        response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
-    dependencies.link_next(request, response, page.next_cursor)
+        async with _MAKING:
+            table = await _table(state, page.data, wanted.metric)
+            response = await asyncio.to_thread(_as_csv if wanted.format == "csv" else JSONResponse, table.rows)
+        if table.last is not None:
+            next_cursor = encode_cursor((int(table.last["created_ms"]), table.last["id"]))
+    dependencies.link_next(request, response, next_cursor)
     return response
 
 
-async def _rows(state: State, stored: Sequence[StoredJob], metric: str | None) -> list[dict[str, JsonValue]]:
-    jobs: list[Job] = []
-    for each in stored:
+class _Table:
+    """The rows of a page of jobs. `last`: the record of the last job, if the table is full before the page ends.
+
+    A cell is repeated for each metric of its job, and a column for each row of the page, so the size of a table doesn't
+    follow from that of its results.
+    """
+
+    def __init__(self, metric: str | None) -> None:
+        self.rows = list[dict[str, JsonValue]]()
+        self.last: Mapping[str, str] | None = None
+        self._metric, self._columns, self._characters = metric, set[str](), 0
+        self._latest: Mapping[str, str] | None = None
+
+    def add(self, stored: Sequence[StoredJob], figures: Sequence[ResultSummary | None]) -> bool:
+        """Add the rows of these jobs while there is room. Returns whether there is any left."""
+        for job, figure in zip(stored, figures, strict=True):
+            new = list(_rows_of(job, figure, self._metric))
+            columns = self._columns.union(*new)
+            characters = self._characters + sum(map(result_tables.characters, new))
+            if self.rows and characters + len(columns) * (len(self.rows) + len(new)) > TABLE_CHARACTERS:
+                self.last = self._latest
+                return False
+            self.rows += new
+            self._columns, self._characters, self._latest = columns, characters, job.record
+        return True
+
+
+async def _table(state: State, stored: Sequence[StoredJob], metric: str | None) -> _Table:
+    table = _Table(metric)
+    for start in range(0, len(stored), _JOBS_AT_ONCE):
+        some = stored[start : start + _JOBS_AT_ONCE]
+        figures = await read_result_summaries(state.client, state.settings, [job.id for job in some])
+        if not await asyncio.to_thread(table.add, some, figures):
+            break
+    return table
+
+
+def _rows_of(stored: StoredJob, figures: ResultSummary | None, metric: str | None) -> Iterator[dict[str, JsonValue]]:
+    if figures is not None:
         with contextlib.suppress(RecordUnreadable):  # logged already
-            jobs.append(each.job())
-    figures = await read_result_summaries(state.client, state.settings, [job.id for job in jobs])
-    return [row for job, each in zip(jobs, figures, strict=True) if each for row in rows(job, each, metric)]
+            yield from result_tables.metric_rows(stored.job(), figures, metric)
 
 
 def _as_lines(state: State, stored: Sequence[StoredJob], source: str) -> Response:
     lines = exported_lines(state.client, state.settings, stored, source)
     headers = {"Content-Disposition": 'attachment; filename="results.jsonl"', "X-Content-Type-Options": "nosniff"}
     return streaming.TimedStream(lines, headers=headers, media_type=MEDIA_TYPE)
-
-
-def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
-    """The rows of one job, as in JSON; with `metric`, only that metric's."""
-    arms = [figures, *figures.arms]
-    names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
-    for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
-        for each in arm.metrics:
-            if metric in (None, each.name):
-                known = each.model_dump(include={"unit", "value", "low", "high", "better"})
-                if each.repeat:
-                    known |= {"repeat_low": each.repeat.low, "repeat_high": each.repeat.high}
-                row = ResultRow(
-                    **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
-                )
-                yield row.model_dump(mode="json")
-
-
-def _of_job(job: Job, spec: Spec, figures: ResultSummary) -> dict[str, Any]:
-    device = job.worker and job.worker.full_device
-    return {
-        "time": job.created_at,
-        "finished_at": job.finished_at,
-        "job": job.id,
-        "workload": spec.workload,
-        "framework": spec.framework,
-        "device": device,
-        "device_model": figures.device.get("model"),
-        "hardware_id": figures.hardware_id,
-        "precision": figures.precision and figures.precision.in_words,
-        "warnings": " ".join(warning.code for warning in figures.warnings),
-        "imported": job.imported is not None,
-        **{f"label.{name}": value for name, value in spec.labels.items()},
-        **{f"param.{name}": _flat(value) for name, value in (spec.params | figures.params).items()},
-    }
-
-
-def _flat(value: JsonValue) -> JsonValue:
-    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:

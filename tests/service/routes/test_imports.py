@@ -135,6 +135,23 @@ def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
         "future": (changed(job, "job", created_at=tomorrow), "/job/created_at", "out-of-range"),
         "other job": (changed(job, "result", job=f"job_{0:026}"), "/result/job", "other-job"),
         "verdict": (changed(job, "result", verdict="good"), "/result/verdict", "enum"),
+        "metrics": (changed(job, "result", metrics=[metric] * 501), "/result/metrics", "too-many"),
+        "params": (changed(job, "result", params=dict.fromkeys(map(str, range(65)), 1)), "/result/params", "too-many"),
+        "asked": (
+            changed(job, "job", spec=job["job"]["spec"] | {"params": dict.fromkeys(map(str, range(65)), 1)}),
+            "/job/spec/params",
+            "too-many",
+        ),
+        "labels": (
+            changed(job, "job", spec=job["job"]["spec"] | {"labels": dict.fromkeys(map(str, range(33)), "x")}),
+            "/job/spec/labels",
+            None,
+        ),
+        "rows": (
+            changed(job, "result", metrics=[metric] * 100, params={"note": "x" * 12_000}),
+            "/result",
+            "too-large",
+        ),
         "workload": (changed(job, "job", spec=job["job"]["spec"] | {"workload": "a:b"}), "/job/spec/workload", None),
     }
     for name, (line, pointer, code) in wrong.items():

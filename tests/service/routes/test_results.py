@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +14,15 @@ import httpx
 import pytest
 import redis
 
+from dyno import result_tables
 from dyno.measure.warnings import warning
 from dyno.models.job import Job
 from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
+from dyno.result_tables import metric_rows as rows_of
 from dyno.settings import Settings
 from dyno.store.redis import Keys
-from service.routes.results import rows as rows_of
+from service.routes import results
 from tests.comparisons import RATES, a_metric
 
 Finished = Callable[..., str]
@@ -168,3 +172,43 @@ def test_text_that_begins_a_formula_is_quoted(http: httpx.Client, finished: Fini
     [row] = csv.DictReader(io.StringIO(answer.text, newline=""))
     assert {name: row[f"label.{name}"] for name in formulas} == {name: f"'{text}" for name, text in formulas.items()}
     assert (row["label.none"], row["label.number"]) == ("1+1", "-1e3")
+
+
+def test_other_requests_are_answered_while_a_table_is_made(
+    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(spec=labelled("beside"))
+    begun, go_on, make = threading.Event(), threading.Event(), result_tables.write_csv
+
+    def held(*args: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        make(*args)
+
+    monkeypatch.setattr(result_tables, "write_csv", held)
+    with ThreadPoolExecutor(1) as pool:
+        table = pool.submit(http.get, "/v1/results", params={"label": "test=beside", "format": "csv"}, timeout=120)
+        try:
+            assert begun.wait(60)
+            assert http.get("/livez", timeout=30).is_success
+            assert not table.done()
+        finally:
+            go_on.set()
+        assert len(list(csv.DictReader(io.StringIO(table.result(60).text)))) == 1
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_a_table_ends_before_it_is_too_large_and_the_next_page_goes_on(
+    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    jobs = [finished(spec=labelled(f"full-{format}", **{f"only-{number}": "x" * 100})) for number in range(7)]
+    monkeypatch.setattr(results, "TABLE_CHARACTERS", 1800)
+    answer = http.get("/v1/results", params={"label": f"test=full-{format}", "limit": 5, "format": format})
+    pages = [answer]
+    while "next" in answer.links:
+        pages.append(answer := http.get(answer.links["next"]["url"]))
+    assert len(pages) > 2, "more than the limit makes"
+    read = [page.json() if format == "json" else list(csv.DictReader(io.StringIO(page.text))) for page in pages]
+    assert [row["job"] for page in read for row in page] == jobs[::-1]
+    assert max(map(len, read)) > 1
+    assert all(len(page.text) < 2 * 1800 for page in pages)

@@ -218,7 +218,7 @@ async def read_queue_snapshot(
             pipeline.time()
             *replies, (seconds, micros) = await pipeline.execute()
         fronts, lengths, turns = (replies[part : 3 * len(queues) : 3] for part in range(3))
-        line = _in_turn(dict(zip(queues, fronts, strict=True)), [field for fields in turns for field in fields])[:most]
+        line = _in_turn(dict(zip(queues, fronts, strict=True)), [each for fields in turns for each in fields])[:most]
         specs = await _specs(client, keys, [job for job, _ in line])
     jobs = [QueuedJob(job, queue, spec) for (job, queue), spec in zip(line, specs, strict=True)]
     seen = [job.queue for job in jobs]
@@ -229,7 +229,7 @@ async def read_queue_snapshot(
 
 def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], turns: Iterable[str]) -> list[tuple[str, str]]:
     """The jobs with their queues, as claim.lua takes them. `turns`: the fields of `Keys.turns` of all queues."""
-    several = len({field[2:] for field in turns if field[1] == ":"}) > 1
+    several = len({each[2:] for each in turns if each[1] == ":"}) > 1
     line = list[tuple[int, tuple[int, int], str, str]]()
     for place, (queue, front) in enumerate(sorted(fronts.items(), key=lambda each: tuple(each[1][:1]))):
         in_front = Counter[int]()  # of this queue, by priority class

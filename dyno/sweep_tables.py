@@ -20,7 +20,7 @@ def cells(found: sweep.Sweep) -> list[list[str]]:
 
 
 def conclusions(found: sweep.Sweep) -> Iterator[str]:
-    """What a search for batch sizes has found, and what would tell points from their bases."""
+    """What a search for batch sizes has found, what would tell points from their bases, and the notes."""
     for each in found.batch_sizes:
         at = f" with {sweep.in_words(each.values)}" if each.values else ""
         largest, fastest = (size or "unknown" for size in (each.largest_that_fits, each.fastest))
@@ -31,6 +31,7 @@ def conclusions(found: sweep.Sweep) -> Iterator[str]:
     for point in found.points:
         if point.ratio is not None and point.ratio.more_runs:
             yield f"{sweep.in_words(point.values)}: about {point.ratio.more_runs} more {what} would decide"
+    yield from found.notes
 
 
 def _cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:

@@ -91,7 +91,14 @@ async def read(state: State, stored: StoredSweep, metric: str | None = None) -> 
         points=points,
         eta_s=await state.jobs.ends_s(live),
         batch_sizes=[_batch_sizes(limit, points, wanted) for limit in stored.record.batch_limits],
+        notes=_notes(points),
     )
+
+
+def _notes(points: Sequence[sweep.SweepPoint]) -> list[str]:
+    count = sum(point.ratio is not None and point.ratio.low is not None for point in points)
+    many = f"The intervals of these {count} ratios aren't corrected for multiple comparisons"
+    return [f"{many}: {compare_results.chance_of_miss(_HOW.confidence)} misses on average."] if count > 1 else []
 
 
 async def _read_together(state: State, stored: StoredSweep) -> tuple[StoredSweep, list[Measured]]:

@@ -1,8 +1,9 @@
 """The history of results: series by spec and device, their levels and changes, and which changes raise an alarm.
 
-A series has the results of one spec on one device (docs/method.md, "History"). Its values are adjusted to one clock
-where all clocks are known (`dyno.measure.clock_adjustment`), but not over a change of the clock itself of more than
-10 %: then each stretch of time keeps its clock, so that a device that is slow because its clock is low remains slow.
+A series has the results of one spec on one device (docs/method.md, "History"). Values with a known clock are adjusted
+to one clock (`dyno.measure.clock_adjustment`); the others stay as they are. Values aren't adjusted over a change of the
+clock itself of more than 10 %: then each stretch of time keeps its clock, so that a device that is slow because its
+clock is low remains slow.
 Changes are searched within the results of one software environment (`dyno.measure.change_points`); a new environment is
 compared with the one before it.
 """
@@ -125,22 +126,21 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
 
 
 def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
-    """The clock and the adjusted values. All None unless each counted result has a clock."""
-    counted = [each for each in results if each.counted]
-    clocks = [_clock_hz(each) for each in counted]
-    by = next((each.metric.repeat.elasticity for each in reversed(counted) if each.metric.repeat), None)
-    known = [clock for clock in clocks if clock]
-    if by is None or len(known) < len(clocks):
-        return None, [None] * len(results)
-    large = [change.index for change in find_changes(known) if abs(math.log(change.ratio)) > _CLOCK_CHANGE]
-    targets: list[float] = []
-    for start, end in pairwise([0, *large, len(known)]):
-        targets += [median(known[start:end])] * (end - start)
-    values = iter(
-        (each.metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
-        for each, clock, target in zip(counted, known, targets, strict=True)
+    """The clock and the adjusted values; None for each result that isn't counted or whose clock is unknown."""
+    by = next(
+        (each.metric.repeat.elasticity for each in reversed(results) if each.counted and each.metric.repeat), None
     )
-    return targets[-1], [next(values) if each.counted else None for each in results]
+    timed = {place: clock for place, each in enumerate(results) if each.counted and (clock := _clock_hz(each))}
+    if by is None or not timed:
+        return None, [None] * len(results)
+    clocks, targets = list(timed.values()), list[float]()
+    large = [change.index for change in find_changes(clocks) if abs(math.log(change.ratio)) > _CLOCK_CHANGE]
+    for start, end in pairwise([0, *large, len(clocks)]):
+        targets += [median(clocks[start:end])] * (end - start)
+    adjusted = list[float | None]([None] * len(results))
+    for (place, clock), target in zip(timed.items(), targets, strict=True):
+        adjusted[place] = (results[place].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+    return targets[-1], adjusted
 
 
 def _clock_hz(each: SeriesEntry) -> float | None:

@@ -25,7 +25,8 @@ class HistoryPoint(Stored):
     clock_hz: float | None = None
     adjusted_value: float | None = Field(
         None,
-        description="The value at the series' `clock_hz`, if all clocks are known. Changes are those of this value. "
+        description="The value at the series' `clock_hz`; null if the point's clock is unknown. Changes are those of "
+        "this value, and of `value` where it is null. "
         "Where the clock itself changed by more than 10 %, the value is at the clock of its stretch of time, so that a "
         "device that is slow because its clock is low remains slow",
     )

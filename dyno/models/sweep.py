@@ -227,7 +227,8 @@ class Sweep(SweepSummary):
 
     Ratios of a sweep with one round are of results that were measured one after the other, in a random order. They
     include changes of the machines in between, which their intervals don't cover. With rounds, a ratio is the mean of
-    the rounds' ratios, and its interval is over the rounds. No interval is corrected for multiple comparisons.
+    the rounds' ratios, and its interval is over the rounds. No interval is corrected for multiple comparisons: `notes`
+    says how many miss.
     """
 
     metric: MetricName | None = Field(
@@ -235,6 +236,7 @@ class Sweep(SweepSummary):
     )
     eta_s: float | None = Field(None, description="Estimated seconds until all jobs are done; null if unknown")
     batch_sizes: list[BatchSizes] = Field([], description='For the batch sizes "auto": the answer')
+    notes: list[str] = Field([], description="What else to know of the ratios")
     points: list[SweepPoint]
 
     def is_base(self, point: SweepPoint) -> bool:

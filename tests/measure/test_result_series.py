@@ -78,6 +78,20 @@ def test_a_series_that_begins_with_a_single_run_is_adjusted_too() -> None:
     assert [point.adjusted_value for point in series.points] == pytest.approx([92.5] * 4)
 
 
+def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted() -> None:
+    """Its clock is taken to be that of the series."""
+    clocks = [3.6e9, None, 3.8e9, 3.7e9]
+    found = []
+    for clock_hz, (job, figures) in zip(clocks, results([90.0, 92.0, 95.0, 92.5]), strict=True):
+        repeat = Repeat(low=1, high=1e9, based_on=BasedOn(runs=1, jobs=1), clock_hz=clock_hz, elasticity=1.0)
+        metric = figures.metrics[0].model_copy(update={"value": 25.0 * (clock_hz or 3.7e9) / 1e9, "repeat": repeat})
+        found.append((job, figures.model_copy(update={"metrics": [metric]})))
+    (series,) = history_of(found, None, {})
+    assert series.clock_hz == 3.7e9
+    assert [point.adjusted_value for point in series.points] == [pytest.approx(92.5), None, *[pytest.approx(92.5)] * 2]
+    assert [point.value for point in series.points] == pytest.approx([90.0, 92.5, 95.0, 92.5])
+
+
 def test_equal_devices_and_owners_have_series_of_their_own() -> None:
     mine = results([1.0, 1.0])
     theirs = [(job.model_copy(update={"owner": "key_1"}), figures) for job, figures in results([1.0])]

@@ -139,12 +139,12 @@ def test_a_device_that_is_slow_because_its_clock_fell_is_slow(http: httpx.Client
     assert len(found["alarms"]) == 1
 
 
-def test_without_all_clocks_no_value_is_adjusted(http: httpx.Client, finished: Finished) -> None:
+def test_a_value_without_a_clock_stays_as_it_is(http: httpx.Client, finished: Finished) -> None:
     finished(spec={"labels": {"test": "half"}}, **at_clock(90.0, 3.6e9))
     finished(spec={"labels": {"test": "half"}})
     (one,) = history(http, "half")["series"]
-    assert one["clock_hz"] is None
-    assert [point["adjusted_value"] for point in one["points"]] == [None, None]
+    assert one["clock_hz"] == 3.6e9
+    assert [point["adjusted_value"] for point in one["points"]] == [90.0, None]
 
 
 def test_pages_lead_to_older_results(http: httpx.Client, series: Callable[..., list[str]]) -> None:

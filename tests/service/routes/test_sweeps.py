@@ -33,6 +33,7 @@ from service import sweep_results
 from service.app import create_app
 from service.state import State
 from tests.comparisons import a_metric, of_metrics, times
+from tests.pages import text_of
 from tests.waiting import eventually
 
 SPEC = {"workload": "matmul", "params": {"repeats": 10}, "device": "cpu", "expires_in_s": 3600}
@@ -641,6 +642,19 @@ def test_an_inconclusive_ratio_says_what_would_decide(
     ratio = http.get(found["urls"]["self"]).json()["points"][1]["ratio"]
     assert ratio["verdict"] == "INCONCLUSIVE"
     assert f"n 128: about {ratio['more_runs']} more {what} would decide" in followed(http, found)[1]
+
+
+def test_several_ratios_have_a_note_on_multiple_comparisons(
+    http: httpx.Client, begun: Callable[..., dict[str, Any]], work: Work
+) -> None:
+    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128, 256]})
+    assert http.get(found["urls"]["self"]).json()["notes"] == []
+    work()
+    [note] = http.get(found["urls"]["self"]).json()["notes"]
+    several = "The intervals of these 2 ratios aren't corrected for multiple comparisons"
+    assert note == f"{several}: at 95 %, one of 20 misses on average."
+    assert note in followed(http, found)[1]
+    assert note in text_of(http.get(f"/sweeps/{found['id']}"))
 
 
 def test_results_of_some_rounds_alone_are_told_apart_from_none(

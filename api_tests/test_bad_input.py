@@ -59,6 +59,16 @@ def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], poin
     assert not PYTHON.search(answer.text), "a caller sent JSON, and is answered in its words"
 
 
+def test_a_param_out_of_bounds_is_named_with_its_value_and_its_range(api: Any) -> None:
+    params = {"batch_size": 0, "learning_rate": 11, "epochs": -1}
+    errors = problem(api.http.post("/v1/jobs", json={"workload": "mnist_cnn", "params": params}))["errors"]
+    assert {error["detail"] for error in errors} == {
+        "batch_size should be from 1 to 60000, not 0",
+        "learning_rate should be above 0 and at most 10, not 11",
+        "epochs should be from 1 to 1000, not -1",
+    }
+
+
 def all_wrong(body: dict[str, Any]) -> set[str]:
     """Pointers to every leaf but the workload, for bodies in which all others are wrong."""
 

@@ -1,7 +1,8 @@
 """Pydantic's validation errors in JSON's terms: pointers and messages. Pydantic's own messages name Python's types."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache, reduce
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -9,6 +10,8 @@ from pydantic_core import ErrorDetails
 
 from dyno.errors import FieldError
 from dyno.formatting import did_you_mean
+
+Path = tuple[int | str, ...]
 
 _MOST_GUESSES = 5  # of a document: a body may have 2,000 unknown fields, and each guess takes a fraction of a ms
 _OBJECT = "Input should be an object"
@@ -41,6 +44,13 @@ _MESSAGES: dict[str, str] = {
 }
 _LENGTHS = ("too_short", "too_long")
 _CHOICES = ("literal_error", "enum")
+# Pydantic's name of a bound -> JSON Schema's, and the words
+_BOUNDS = {
+    "ge": ("minimum", "at least"),
+    "gt": ("exclusiveMinimum", "above"),
+    "le": ("maximum", "at most"),
+    "lt": ("exclusiveMaximum", "below"),
+}
 _OF_VALIDATORS = re.compile(r"^(Value error|Assertion failed), ")
 _LITERAL = re.compile(r"""'(?P<text>[^']*)'|"[^"]*"|\b(?P<word>None|True|False)\b""")
 _PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON's own regular expressions, ECMAScript's, have plain groups
@@ -54,18 +64,23 @@ def pointer(parent: str, key: str | int) -> str:
 
 
 def field_errors(model: type[BaseModel], document: Any, invalid: ValidationError, at: str = "") -> list[FieldError]:
-    """The model's errors, with pointers into the document, which itself is at the pointer `at`."""
+    """The model's errors, with pointers into the document, which itself is at the pointer `at`.
+
+    The message about a number out of bounds names the field, the value and the whole range.
+    """
     errors, unknown = list[FieldError](), 0
     for found in invalid.errors(include_url=False):
-        message = validation_message(found)
+        message, violated = validation_message(found), found.get("ctx", {})
+        path = _path(document, found["loc"], missing=found["type"] == "missing")
+        if _BOUNDS.keys() & violated.keys():
+            message = _out_of_bounds(_called(path), _bounds(model, path, violated), found["input"])
         if found["type"] == "extra_forbidden" and (unknown := unknown + 1) <= _MOST_GUESSES:
             message += _similar_field(model, found["loc"])
-        pointer_to = _locate(document, found["loc"], at, missing=found["type"] == "missing")
-        errors.append(FieldError(pointer_to, found["type"].replace("_", "-"), message))
+        errors.append(FieldError(reduce(pointer, path, at), found["type"].replace("_", "-"), message))
     return errors
 
 
-def _similar_field(model: type[BaseModel], path: tuple[int | str, ...]) -> str:
+def _similar_field(model: type[BaseModel], path: Path) -> str:
     """` (did you mean …?)` for the unknown field that `path` leads to; empty if its model has no similar field."""
     *parents, name = path
     for step in parents:
@@ -77,20 +92,66 @@ def _similar_field(model: type[BaseModel], path: tuple[int | str, ...]) -> str:
     return did_you_mean(str(name)[:64], [field.alias or known for known, field in model.model_fields.items()])
 
 
-def _locate(value: Any, path: tuple[int | str, ...], at: str, *, missing: bool) -> str:
-    """The pointer for `path`, without the steps that Pydantic adds ("list", "[key]")."""
+def _path(value: Any, path: Path, *, missing: bool) -> Path:
+    """`path` without the steps that Pydantic adds ("list", "[key]")."""
+    steps: list[int | str] = []
     for step in path:
         inside = (isinstance(value, Mapping) and step in value) or (isinstance(value, list) and isinstance(step, int))
         if inside:
-            at, value = pointer(at, step), value[step]
+            steps, value = [*steps, step], value[step]
         elif missing and step == path[-1]:
-            return pointer(at, step)
-    return at
+            return (*steps, step)
+    return tuple(steps)
+
+
+def _called(path: Path) -> str:
+    """The last field of the path, such as `batch_size`, or `n[1]` for an item."""
+    name = next((step for step in reversed(path) if isinstance(step, str)), "Input")
+    return f"{name}[{path[-1]}]" if path and isinstance(path[-1], int) else name
+
+
+def _bounds(model: type[BaseModel], path: Path, violated: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All bounds of the number at `path` of which one is `violated`, by Pydantic's names."""
+    root = _schema(model)
+    for node in _nodes(root, root, path):
+        bounds = {name: node[known] for name, (known, _) in _BOUNDS.items() if known in node}
+        if bounds.items() >= violated.items():
+            return bounds
+    return violated
+
+
+@cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _nodes(root: dict[str, Any], node: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """The schemas of what is at `path` below `node`, one for each alternative."""
+    if "$ref" in node:
+        node = root["$defs"][node["$ref"].rpartition("/")[2]]
+    for branch in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        yield from _nodes(root, branch, path)
+    if not path:
+        yield node
+        return
+    named = node.get("items") if isinstance(path[0], int) else node.get("properties", {}).get(path[0])
+    inner = named or node.get("additionalProperties")
+    if isinstance(inner, dict):
+        yield from _nodes(root, inner, path[1:])
+
+
+def _out_of_bounds(name: str, bounds: Mapping[str, Any], value: Any) -> str:
+    words = " and ".join(f"{words} {bounds[each]}" for each, (_, words) in _BOUNDS.items() if each in bounds)
+    if {"ge", "le"} <= bounds.keys():
+        words = f"from {bounds['ge']} to {bounds['le']}"
+    return f"{name} should be {words}, not {value}"
 
 
 def validation_message(found: ErrorDetails) -> str:
     """The message for one entry of `ValidationError.errors()`. Messages of Dyno's own validators stay as they are."""
     kind, context = found["type"], found.get("ctx", {})
+    if _BOUNDS.keys() & context.keys():
+        return _out_of_bounds("Input", context, found["input"])
     if kind in _LENGTHS:
         return _of_length(context, found["msg"])
     if kind in _CHOICES:

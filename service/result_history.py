@@ -1,9 +1,9 @@
 """Read the history of results, and rerun the jobs of new alarms.
 
 Every `alarms_every_s`, one of all API processes looks at each spec and device with new results. For an alarm without a
-rerun, it submits the job again, on the same device and with low priority. Alarms of several metrics share a rerun, as
-that of any job on the new level has a result of each metric. The idempotency key of the submit is of the job, and the
-record of the rerun stays first, so an alarm has one rerun even if a process dies in between or several look at once.
+rerun, it submits the job again, on the same device and with low priority. The rerun counts against no limit of the
+job's key. The idempotency key of the submit is of the job, and the record of the rerun stays first, so an alarm has one
+rerun even if a process dies in between or several look at once.
 """
 
 import asyncio
@@ -187,34 +187,27 @@ class AlarmWatch:
 
     async def _look_at(self, jobs: Sequence[Job]) -> bool:
         """Returns False if a job can't be submitted now; a later look tries again."""
-        results = await _with_results(self._state, jobs)
-        metrics = dict.fromkeys(metric.name for _, summary in results for metric in summary.metrics)
-        found = [each for metric in metrics for each in await _searched(self._state, results, metric)]
-        reruns = {raised.job: raised.record.rerun for _, alarms in found for raised in alarms if raised.record.rerun}
         is_done = True
-        for series, alarms in found:
+        for series, alarms in await _searched(self._state, await _with_results(self._state, jobs), None):
             for raised in alarms:
                 if raised.is_last and raised.state == "new" and raised.record.rerun is None:
-                    is_done &= await self._confirm(series, raised, reruns)
+                    is_done &= await self._confirm(series.series_id, raised.job)
         return is_done
 
-    async def _confirm(self, series: ResultSeries, raised: RaisedAlarm, reruns: dict[str, str]) -> bool:
-        """Record a rerun for the alarm: one of a job on the new level in `reruns`, by job, or a new one."""
-        level = {point.job for point in series.points if point.time >= raised.change.time}
-        rerun = next((rerun for job, rerun in reruns.items() if job in level), None)
+    async def _confirm(self, series_id: str, job_id: str) -> bool:
+        """Rerun the job of the alarm, and record the rerun."""
         try:
-            rerun = rerun or await self._rerun(raised.job)
+            rerun = await self._rerun(job_id)
         except errors.StoreUnavailable:
             raise
         except (errors.InvalidSpec, errors.UnknownJob) as error:  # it never can
-            log.warning("can't rerun %s to confirm an alarm: %s", raised.job, error.detail)
+            log.warning("can't rerun %s to confirm an alarm: %s", job_id, error.detail)
             return True
         except errors.DynoError as error:
-            log.warning("can't rerun %s to confirm an alarm now: %s", raised.job, error.detail)
+            log.warning("can't rerun %s to confirm an alarm now: %s", job_id, error.detail)
             return False
         if rerun is not None:
-            reruns[raised.job] = rerun
-            await self._records.add_rerun(series.series_id, raised.job, rerun)
+            await self._records.add_rerun(series_id, job_id, rerun)
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
@@ -225,12 +218,12 @@ class AlarmWatch:
             return None
         state = self._state.seen_by(viewer)
         asked = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))
-        submitted = await submission.submit(state, asked, f"alarm_of_{job.id}", rerun_of=job.id)
+        submitted = await submission.submit(state, asked, f"alarm_of_{job.id}", rerun_of=job.id, uncharged=True)
         log.info("%s reruns %s to confirm an alarm", submitted.stored.id, job.id)
         return submitted.stored.id
 
     async def _viewer(self, owner: str | None) -> Viewer | None:
-        """The owner of the rerun, whose limits count; None for a revoked or expired key, which submits nothing."""
+        """The owner of the rerun; None for a revoked or expired key, which submits nothing."""
         if owner is None:
             return EVERYBODY
         key = await self._state.keys.valid(owner)

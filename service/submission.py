@@ -51,9 +51,16 @@ _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hang
 
 
 async def submit(
-    state: State, asked: JobRequest | ComparisonRequest, idempotency_key: str | None, rerun_of: str | None = None
+    state: State,
+    asked: JobRequest | ComparisonRequest,
+    idempotency_key: str | None,
+    rerun_of: str | None = None,
+    *,
+    uncharged: bool = False,
 ) -> jobs.Submitted:
     """Queue the job, or find the one that an earlier request with this idempotency key created.
+
+    `uncharged`: as for `Jobs.submit`.
 
     Raises as `within_rights` and `admit_request` do, but not for a repeated request. Raises StoreUnfit.
     """
@@ -75,6 +82,7 @@ async def submit(
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
         baseline=baseline,
+        uncharged=uncharged,
     )
     current_job_id.set(submitted.stored.id)
     if submitted.wake:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import ErrorDetails
 from pydantic_core._pydantic_core import list_all_errors
 
-from dyno.validation_messages import pointer, validation_message
+from dyno.validation_messages import field_errors, pointer, validation_message
 
 PYTHON = re.compile(
     r"dict|\blists?\b|tuple|\binstance\b|\bNone\b|\b(True|False)\b|\bset\b|valid bytes|, bytes|frozen|deque"
@@ -51,6 +51,8 @@ def message_for(kind: Any, value: object) -> str:
         (None, 1, "Input should be null"),
         (bool, "yes", "Input should be true or false"),
         (int, "5", "Input should be a valid integer"),
+        (Annotated[int, Field(ge=1)], 0, "Input should be at least 1, not 0"),
+        (Annotated[float, Field(lt=0.5)], 0.5, "Input should be below 0.5, not 0.5"),
         (Inner, {"even": 3}, "3 is odd"),
         (Inner, {"even": 2, "odd": 1}, "Unknown field"),
         (Annotated[str, Field(pattern="^(?P<kind>cpu|gpu):0$")], "x", "String should match ^(cpu|gpu):0$"),
@@ -68,12 +70,35 @@ def test_messages_use_the_terms_of_json(kind: Any, value: object, expected: str)
     assert message_for(kind, value) == expected
 
 
+class Bounded(BaseModel):
+    sizes: int | Annotated[list[Annotated[int, Field(ge=1, le=64)]], Field(max_length=3)] = 1
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    inner: dict[str, Annotated[int, Field(ge=2)]] = {}
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer_of_it", "expected"),
+    [
+        ({"sizes": [1, 65]}, "/sizes/1", "sizes[1] should be from 1 to 64, not 65"),
+        ({"share": 0.0}, "/share", "share should be above 0 and at most 1, not 0.0"),
+        ({"inner": {"a": 1}}, "/inner/a", "a should be at least 2, not 1"),
+    ],
+)
+def test_a_number_out_of_bounds_is_named_with_its_range(
+    document: dict[str, Any], pointer_of_it: str, expected: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Bounded.model_validate(document, strict=True)
+    named = {each.pointer: each.detail for each in field_errors(Bounded, document, caught.value)}
+    assert named[pointer_of_it] == expected
+
+
 @pytest.mark.parametrize(
     "known", [each for each in list_all_errors() if not NOT_OF_JSON.search(each["type"])], ids=lambda each: each["type"]
 )
 def test_no_message_names_python_types(known: dict[str, Any]) -> None:
     context = (known["example_context"] or {}) | {"field_type": "List"}
-    found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=None, ctx=context)
+    found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=0, ctx=context)
     assert not PYTHON.search(validation_message(found)), validation_message(found)
 
 

@@ -35,7 +35,7 @@ from dyno.models.job import Job
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.workloads.contract import Workload
 
-ALARM_Z = 5.0
+ALARM_Z = 6.0  # about 0.1 false alarms a year in results as recorded: docs/results/history.md
 ALARM_RATIO = 0.05
 LEVEL_POINTS = 10  # of the present level, and on each side of a new context
 MOST_DIFFERENCES = 20
@@ -115,6 +115,7 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
         owner=owner,
         emulated=bool(last.summary.device.get("emulated")),
         metric=metric,
+        headline=last.metric is _metric(last.summary, None),
         unit=last.metric.unit,
         better=better,
         clock_hz=clock_hz,
@@ -300,11 +301,16 @@ def with_changes(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> Re
     return series.model_copy(update={"points": points, "changes": changes})
 
 
+def is_alarm(change: Change | HistoryChange) -> bool:
+    """Whether a change is large and significant enough for an alarm."""
+    return change.z > ALARM_Z and not 1 / (1 + ALARM_RATIO) <= change.ratio <= 1 + ALARM_RATIO
+
+
 def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
-    """The alarms of a series that `with_changes` returned for these records."""
+    """The alarms of a series that `with_changes` returned for these records. Only a headline metric raises alarms."""
     found = []
     for change in series.changes:
-        if change.z > ALARM_Z and not 1 / (1 + ALARM_RATIO) <= change.ratio <= 1 + ALARM_RATIO:
+        if series.headline and is_alarm(change):
             counted = _of_context(series.points, change.context_id)
             job = _recorded_job(change, counted, records) or change.job
             record = records.get(job, AlarmRecord())

@@ -111,6 +111,10 @@ class ResultSeries(Stored):
     owner: str | None
     emulated: bool
     metric: str
+    headline: bool = Field(
+        True,
+        description="Whether it is the headline metric, the first with a figure of each run. No other raises alarms",
+    )
     unit: Unit
     better: Literal["higher", "lower"]
     clock_hz: float | None = Field(description="The clock of the adjusted values; null if values aren't adjusted")
@@ -132,7 +136,9 @@ AlarmState = Literal["new", "confirmed", "not_confirmed", "acknowledged"]
 
 
 class Alarm(HistoryChange):
-    """A change of more than 5 % with a `z` above 5.
+    """A change of the headline metric by more than 5 %, with a `z` above 6.
+
+    Where each result resembles the one before as recorded, each series raises about 0.1 false alarms a year.
 
     `state`: `new` until the rerun of its job has a result; then `confirmed` if that is nearer to the level after the
     change than to the one before, else `not_confirmed`; `acknowledged` once a client has acknowledged it.

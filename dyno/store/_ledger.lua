@@ -335,17 +335,17 @@ local function change(id, event, before, fields, detail, more)
     flat[#flat + 1] = value
   end
   redis.call('HSET', key('job', id), unpack(flat))
-  local version, record = fields.version, { fields.created_ms, fields.owner }
+  local version, record = fields.version, { fields.created_ms, fields.owner, nil, nil, fields.uncharged }
   if before then
     version = redis.call('HINCRBY', key('job', id), 'version', 1)
-    record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook')
+    record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook', 'uncharged')
   end
   if before ~= after then
     update('ZADD', key('jobs', 'status', after), record[1], id)
     if before then
       update('ZREM', key('jobs', 'status', before), id)
     end
-    if record[2] then
+    if record[2] and not record[5] then
       note_for_owner(record[2], id, before, after, record[3])
     end
   end

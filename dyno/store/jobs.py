@@ -224,11 +224,13 @@ class Jobs:
         rerun_of: str | None = None,
         traceparent: str | None = None,
         baseline: Baseline | None = None,
+        uncharged: bool = False,
     ) -> Submitted:
         """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
         `fits`: whether it fits a device, by profile; a worker of another profile decides when it claims.
         `traceparent`: the trace that its attempts continue. `baseline`: the one that the spec names; the job keeps it.
+        `uncharged`: a job that the service chose, which counts against no limit of the viewer's key.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -237,7 +239,13 @@ class Jobs:
         if idempotency_key is not None:
             keys.append(self._keys.idempotency(owner, idempotency_key))
         kept = None if baseline is None else baseline.model_dump_json(by_alias=True)
-        record = self.new_record(spec, warnings, fits or {}, rerun_of=rerun_of, traceparent=traceparent, baseline=kept)
+        more = {
+            "rerun_of": rerun_of,
+            "traceparent": traceparent,
+            "baseline": kept,
+            "uncharged": "1" if uncharged else None,
+        }
+        record = self.new_record(spec, warnings, fits or {}, **more)
         queue = placement.queue_for(spec.device, spec.framework)
         args = self.submit_args(job_id, spec, queue, record, body_sha256)
         reply = await self._run(Script.SUBMIT, keys, args)

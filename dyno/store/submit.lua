@@ -10,7 +10,8 @@
 -- ARGV[6]  limit on queued jobs of all owners
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
 -- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
--- ARGV[10]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua)
+-- ARGV[10]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua); an `uncharged`
+--          job counts against no limit of its owner
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
@@ -34,8 +35,8 @@ end
 local function running_ms(owner)
   local total_s = 0
   for _, id in ipairs(redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)) do
-    local record = redis.call('HMGET', key('job', id), 'owner', 'started_at')
-    if record[1] == owner then
+    local record = redis.call('HMGET', key('job', id), 'owner', 'started_at', 'uncharged')
+    if record[1] == owner and not record[3] then
       total_s = total_s + (since(record[2]) or 0)
     end
   end
@@ -89,7 +90,7 @@ local fields = {}
 for index = 10, #ARGV, 2 do
   fields[ARGV[index]] = ARGV[index + 1]
 end
-local refused = fields.owner and over_limit(fields.owner)
+local refused = fields.owner and not fields.uncharged and over_limit(fields.owner)
 if refused then
   return refused
 end

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, with_changes
+from benchmarks.synthetic import autoregressive
+from dyno.measure.change_points import find_changes
+from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, is_alarm, with_changes
 from dyno.models.history import AlarmRecord, ResultSeries
 from dyno.models.job import Job, WorkerRef
 from dyno.models.result import BasedOn, Repeat, ResultSummary, RunClock
@@ -126,6 +129,34 @@ def test_a_small_or_insignificant_change_raises_no_alarm() -> None:
     assert alarms_of(small, {}) == []
     large = the_series([100.0] * 30 + [94.0] * 30)
     assert len(alarms_of(large, {})) == 1
+
+
+def test_only_the_headline_metric_raises_an_alarm() -> None:
+    """With every metric searched, each would add its false alarms."""
+    found = []
+    for level, (job, figures) in zip([100.0] * 10 + [80.0] * 10, results([1.0] * 20), strict=True):
+        metrics = [a_metric(name, [level * 0.999, level * 1.001]) for name in ("throughput", "memory_rate")]
+        found.append((job, figures.model_copy(update={"metrics": metrics})))
+    raised = {}
+    for metric in (None, "throughput", "memory_rate"):
+        (series,) = history_of(found, metric, {})
+        series = with_changes(series, {})
+        assert len(series.changes) == 1
+        raised[metric] = len(alarms_of(series, {}))
+    assert raised == {None: 1, "throughput": 1, "memory_rate": 0}
+
+
+def test_results_that_resemble_each_other_as_recorded_raise_few_alarms() -> None:
+    """At most 0.1 a year, and a step of 10 % is found all the same."""
+    false = found = 0
+    for number, deviation in itertools.product(range(8), (0.02, 0.03, 0.04)):
+        rng = np.random.default_rng([1, number, round(100 * deviation)])
+        year = np.exp(deviation * autoregressive(0.44)(rng, (365,)))
+        false += sum(map(is_alarm, find_changes(year.tolist())))
+        stepped = find_changes((year * np.repeat([1.0, 0.9], [200, 165])).tolist())
+        found += any(is_alarm(change) and abs(change.index - 200) < 8 for change in stepped)
+    assert false <= 2
+    assert found == 24
 
 
 @pytest.mark.parametrize(("moved_by", "is_same"), [(0, True), (1, True), (2, True), (3, False)])

@@ -12,7 +12,7 @@ import pytest
 from dyno.artifact_store import service_store
 from dyno.devices.device import Device
 from dyno.logging import Tracer
-from dyno.models.api_key import NewKey, Scope
+from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.models.job import Job, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
@@ -113,19 +113,31 @@ async def test_the_alarm_of_a_key_that_is_no_longer_valid_submits_nothing(
     assert reruns(http, n) == []
 
 
-async def test_alarms_of_several_metrics_share_a_rerun(
+async def test_a_change_of_another_metric_is_shown_and_not_rerun(
     http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]]
 ) -> None:
-    slower = ("cold_throughput", "memory_rate")
-    results(120, STEP, slower)
+    results(120, STEP, ("cold_throughput", "memory_rate"))
     await watch.look("matmul")
-    [rerun] = reruns(http, 120)
-    for metric in slower:
-        found = http.get("/v1/history", params={"metric": metric}).json()["alarms"]
-        assert [alarm["rerun"] for alarm in found] == [rerun], metric
-    results(120, [80.0], (*slower, "later_rate"))
-    await watch.look("matmul")
-    assert reruns(http, 120) == [rerun]
+    assert reruns(http, 120) == []
+    found = http.get("/v1/history", params={"metric": "memory_rate", "limit": len(STEP)}).json()
+    assert (found["alarms"], len(found["series"][0]["changes"])) == ([], 1)
+
+
+async def test_the_rerun_counts_against_no_limit_of_the_key(
+    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]]
+) -> None:
+    keys, ids = Keys(settings.namespace), results(121, STEP)
+    new = NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(device_s_per_day=1))
+    owner, _ = await watch._state.keys.create(new)
+    with sync_client(settings) as client:
+        for job_id in ids:
+            client.hset(keys.job(job_id), "owner", owner.id)
+        today = int(client.time()[0] // 86400)
+        for day in (today, today + 1):  # the day may end while this test runs
+            client.hset(keys.spent(owner.id, day), "device_ms", 5000)
+        await watch.look("matmul")
+        client.delete(keys.api_keys)  # so that the API, which has seen no key, needs none
+    assert len(reruns(http, 121)) == 1
 
 
 async def test_results_of_other_specs_push_no_series_out_of_sight(

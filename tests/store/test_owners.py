@@ -259,3 +259,27 @@ async def test_a_key_that_used_up_its_device_time_waits_for_the_next_day(
     assert min(apart_s, 86400 - apart_s) < 60
     assert (reached.value.policy, reached.value.window_s) == ("device-seconds", 86400)
     await others.submit(a_spec())
+
+
+async def test_an_uncharged_job_counts_against_no_limit_of_its_owner(
+    mine: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    client: redis.Redis,
+    keys: Keys,
+    leases: Leases,
+    limited: Callable,
+    spent_s: Callable,
+) -> None:
+    limited(queued_jobs=1, device_s_per_day=TOOK_S)
+    free = (await mine.submit(a_spec(), uncharged=True)).job
+    await mine.submit(a_spec())
+    await mine.submit(a_spec(), uncharged=True)
+    attempt = claim()
+    assert attempt.job_id == free.id
+    client.hset(keys.job(free.id), "started_at", f"{client.time()[0] - 2 * TOOK_S}")
+    client.zrem(keys.queued_of_owner(OWNER), *client.zrange(keys.queued_of_owner(OWNER), 0, -1))
+    await mine.submit(a_spec())  # the running attempt costs nothing
+    assert leases.finish(attempt, "succeed", result=a_result(free.id), samples=[])
+    assert spent_s() == 0
+    assert client.zcard(keys.queued_of_owner(OWNER)) == 1

@@ -318,6 +318,7 @@ class CommandExit(IntEnum):
     REFUSED = 3
     UNREACHABLE = 4
     SLOWER = 5  # slower than the base of `dyno compare` (with --fail-on: or may be), or than the baseline allows
+    NOT_JUDGED = 6  # a compared result is untrusted, or other work or hardware than the baseline's
 
 
 class WorkerExit(IntEnum):

@@ -107,6 +107,7 @@ _NOT_ADMITTED = {
     "priority",
     "expires_in_s",
     "baseline",
+    "baseline_allow",
 }  # fields that `admit` doesn't read
 
 

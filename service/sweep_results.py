@@ -267,6 +267,8 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
     pairs = [(of_base, own) for (_, of_base), (_, own) in rounds]
     one = len(base.jobs) == 1 or accuracy_metric.is_over_seeds(metric)
     found = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
+    if any(result.verdict is Verdict.UNTRUSTED for result in (*base.done, *other.done)):
+        found = compare_results.without_verdict(found, "a result is untrusted, so the ratio is wrong")
     return {"ratio": found, "same_work": same_work}
 
 

@@ -18,6 +18,7 @@ from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
 from dyno.measure import baseline_outcome
+from dyno.measure.compare_results import free_params
 from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
@@ -107,7 +108,8 @@ class BaselineCheck:
                 return "the worker couldn't read earlier results of this work from the store"
             self._peers[str(series)] = self._peers[str(series)] if peers is None else peers
         sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own, sampled, self._peers)
+        free = free_params(self._baseline.metric, of.workload)
+        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own, sampled, self._peers, free)
 
 
 def _failed(outcome: BaselineOutcome | None) -> bool:

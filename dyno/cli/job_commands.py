@@ -218,6 +218,7 @@ _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA 
 _QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
 _LOCAL = "Run it in a Dyno that is started for this job alone and keeps nothing; no service is needed."
 _BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
+_BASELINE_ALLOW = "What may differ from the baseline's job: params.n, precision, hardware … May be repeated."
 _FAIL_ON_RUN = "With --baseline: exit with 5 if the job is proven slower (always), or also if it is inconclusive."
 _MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
 _TIME = "ISO 8601 with a time zone: 2026-11-22T04:05:06Z."
@@ -238,6 +239,7 @@ RunCount = Annotated[int, typer.Option("--processes", help="Number of fresh proc
 Seed = Annotated[int, typer.Option("--seed", help="Seed of data and weights.")]
 Measures = Annotated[list[str] | None, typer.Option("--measure", help=f"name=value; one of {_MEASURED}.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="name=value, to find the job by; may be repeated.")]
+BaselineAllow = Annotated[list[str] | None, typer.Option("--baseline-allow", help=_BASELINE_ALLOW)]
 QueueIfAbsent = Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print all metrics, phases, warnings and notes.")]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
@@ -258,6 +260,7 @@ def run(
     label: Labels = None,
     queue_if_absent: QueueIfAbsent = False,
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
+    baseline_allow: BaselineAllow = None,
     fail_on: Annotated[list[FailOn] | None, typer.Option(help=_FAIL_ON_RUN)] = None,
     require: Require = None,
     verbose: Verbose = False,
@@ -269,8 +272,8 @@ def run(
 
     The workload's own params are options too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
     """
-    if fail_on and baseline is None:
-        raise typer.BadParameter("--fail-on needs --baseline")
+    if baseline is None and (fail_on or baseline_allow):
+        raise typer.BadParameter("--fail-on and --baseline-allow need --baseline")
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
     with (
@@ -278,6 +281,7 @@ def run(
         retrying_client(at) as client,
     ):
         spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
+        spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}  # which older versions refuse
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json, stack)
     _print_job_result(result, as_json, require, verbose or local, url)
@@ -304,15 +308,21 @@ def rerun(
 
 
 def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool, url: str) -> None:
-    """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline."""
+    """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline, 6 if it
+    can't be held against it.
+    """
     more = f"dyno result {found.job} --verbose{_at(url)}"
     show = partial(render.result, cli.console, found, None if verbose else more)
     cli.print_result(found.model_dump(mode="json"), as_json, show)
     if require is not None and found.verdict.rank < require.rank:
         why = render.reasons(found)
         raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {why}")
-    if found.baseline is not None and found.baseline.outcome == "fail":
+    if found.baseline is None:
+        return
+    if found.baseline.outcome == "fail":
         raise typer.Exit(CommandExit.SLOWER)
+    if found.verdict is Verdict.UNTRUSTED or found.baseline.other_work:
+        raise typer.Exit(CommandExit.NOT_JUDGED)
 
 
 def job_spec(
@@ -497,7 +507,7 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
 
 
 _BARS = "File to save a bar chart to, as SVG."
-_FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE or untrusted. May be repeated."
+_FAIL_ON = "Exit with 5 if a result is SLOWER (always), or also if one is INCONCLUSIVE. May be repeated."
 _JOB = re.compile("job_[0-9A-Z]{26}")
 
 
@@ -527,8 +537,8 @@ def compare(
 ) -> None:
     """Compare results that have the same metric, or run two specs in turns and compare them.
 
-    Exit code 5 if any is SLOWER than the base. A spec is the body of POST /v1/jobs, as a JSON file. Ctrl-C cancels the
-    job that runs them.
+    Exit code 5 if any is SLOWER than the base, 6 if any is untrusted. A spec is the body of POST /v1/jobs, as a JSON
+    file. Ctrl-C cancels the job that runs them.
     """
     names = [first, *others]
     job_ids = [name for name in names if _JOB.fullmatch(name)]
@@ -555,11 +565,12 @@ def compare(
     cli.print_result(
         found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
     )
-    failing, must_tell = {Comparative.SLOWER}, FailOn.INCONCLUSIVE in (fail_on or [])
-    if must_tell:
-        failing.add(Comparative.INCONCLUSIVE)
-    is_failing = any(each.ratio is not None and each.ratio.verdict in failing for each in found.results)
-    if is_failing or (must_tell and found.verdict is Verdict.UNTRUSTED):  # ratios of wrong figures tell nothing
+    verdicts = {each.ratio.verdict for each in found.results if each.ratio is not None}
+    if Comparative.SLOWER in verdicts:
+        raise typer.Exit(CommandExit.SLOWER)
+    if found.verdict is Verdict.UNTRUSTED:  # ratios of wrong figures tell nothing
+        raise typer.Exit(CommandExit.NOT_JUDGED)
+    if FailOn.INCONCLUSIVE in (fail_on or []) and Comparative.INCONCLUSIVE in verdicts:
         raise typer.Exit(CommandExit.SLOWER)
 
 

@@ -38,6 +38,7 @@ def save(
     label: job_commands.Labels = None,
     queue_if_absent: job_commands.QueueIfAbsent = False,
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
+    baseline_allow: job_commands.BaselineAllow = None,
     url: cli.Url = DEFAULT_URL,
     as_json: cli.AsJson = False,
 ) -> None:
@@ -51,6 +52,7 @@ def save(
         spec = job_commands.job_spec(
             client, workload, context.args, param, device, processes, measure, label, baseline, **plain
         )
+        spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}
         row = client.save_schedule(name, cron, spec, timezone=time_zone, enabled=not disabled)
     cli.print_result(row.model_dump(mode="json", by_alias=True), as_json, lambda: render.schedules(cli.console, [row]))
 

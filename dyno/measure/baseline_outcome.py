@@ -16,6 +16,9 @@ Results of one series on equal CPUs are compared at the clock of the baseline's 
 (`dyno.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval. If the
 clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED.
 
+The job must be of the same work on equal hardware as the baseline's, or its spec names what may differ
+(`baseline_allow`): another size, precision or device is no change of speed.
+
 A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
 result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
 again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
@@ -34,11 +37,12 @@ from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.measure import clock_adjustment, repeatability
-from dyno.measure.compare_results import clock_changed
+from dyno.measure.compare_results import changes_work, clock_changed
 from dyno.measure.differences import circumstances, differing, leaves
 from dyno.measure.statistics import student_t
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline, BaselineFigure
+from dyno.models.comparison import Difference
 from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
@@ -121,7 +125,10 @@ def figure_of(
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's."""
+    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's.
+
+    `free`: params that don't change the work, as the baseline's metric shows it.
+    """
 
     baseline: Baseline
     spec: Spec
@@ -129,6 +136,7 @@ class JudgedResult:
     headline: Headline | None
     sampled: Collection[str]
     peers: Mapping[str, Sequence[Peer]]
+    free: Collection[str] = ()
 
 
 def judge(judged: JudgedResult) -> BaselineOutcome:
@@ -141,13 +149,15 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
         margin=baseline.margin,
         job=baseline.job,
         differences=_differences(judged),
+        other_work=other_work(judged),
     )
     if reason := _no_ratio(judged, metric):
         return unjudged.model_copy(update={"reason": reason})
     assert metric is not None, "_no_ratio has a reason"
     sides = _sides(judged, metric)
-    ratio = sides.ratio
-    known = {"ratio": ratio, "ratio_as_measured": sides.as_measured}
+    known = {"ratio": sides.ratio, "ratio_as_measured": sides.as_measured}
+    if unjudged.other_work:
+        return unjudged.model_copy(update=known | {"reason": _why_other_work(unjudged.other_work)})
     if reason := _no_interval(metric, sides.scatters):
         return unjudged.model_copy(update=known | {"reason": reason})
     low, high = _bounds(sides)
@@ -182,7 +192,9 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
     The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
-    if metric is None or not metric.by_run or _no_ratio(judged, metric) or judge(judged).outcome != "inconclusive":
+    if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):
+        return runs
+    if judge(judged).outcome != "inconclusive":
         return runs
     for number in range(runs + 1, most + 1):
         sides = _sides(judged, metric, runs=number)
@@ -354,15 +366,58 @@ def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
 
 
 def _differences(judged: JudgedResult) -> list[BaselineDifference]:
+    return [
+        BaselineDifference(field=each.field, baseline=each.values[0], job=each.values[1])
+        for each in differing(_both(judged))
+    ]
+
+
+def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
+    """What the figures of the baseline and of the result depend on; empty for a limit."""
     figure, result = judged.baseline.figure, judged.result
     if figure is None:
         return []
     then = {**leaves("/params", figure.params), **figure.circumstances}
-    now = {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}
-    return [
-        BaselineDifference(field=each.field, baseline=each.values[0], job=each.values[1])
-        for each in differing([then, now])
-    ]
+    return [then, {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}]
+
+
+def other_work(judged: JudgedResult) -> list[str]:
+    """The fields that make the result other work than the baseline's, or of other hardware, and that the spec doesn't
+    allow. What one side lacks, such as a param of a newer version, proves nothing.
+    """
+    both = _both(judged)
+    known = [each for each in (differing(both) if both else []) if all(each.field in side for side in both)]
+    other = [each.field for each in known if changes_work(each, judged.free) or _is_other_hardware(each)]
+    return [field for field in other if _allowing(field) not in judged.spec.baseline_allow]
+
+
+_NAMES = {
+    "/workload": "workload",
+    "/precision/requested": "precision",
+    "/precision/observed": "precision",
+    "/params/dtype": "precision",
+    "/params/precision": "precision",
+    "/method_version": "method",
+    "/replicas": "replicas",
+    "/hardware_id": "hardware",
+}
+
+
+def _allowing(field: str) -> str:
+    """The name that allows a difference in the field."""
+    return _NAMES[field] if field in _NAMES else f"params.{field.split('/')[2]}"
+
+
+def _is_other_hardware(difference: Difference) -> bool:
+    return difference.field == "/replicas" or (difference.field == "/hardware_id" and None not in difference.values)
+
+
+def _why_other_work(fields: Sequence[str]) -> str:
+    names = dict.fromkeys(map(_allowing, fields))
+    return (
+        f"the job is of other work or other hardware than the baseline's: {', '.join(fields)}; to judge it all the "
+        f"same, allow by name {', '.join(names)} (baseline_allow)"
+    )
 
 
 def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:

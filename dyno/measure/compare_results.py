@@ -229,7 +229,7 @@ def compare(
             entry,
             metric,
             at_clock.metric,
-            None if place == base else _ratio(of_base, metric, at_clock, how, estimator),
+            None if place == base else _judged(entries[base], entry, _ratio(of_base, metric, at_clock, how, estimator)),
             how,
         )
         for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
@@ -358,6 +358,26 @@ def _ratio(
     return found.model_copy(update={"as_measured": as_measured})
 
 
+def _judged(base: ComparisonEntry, other: ComparisonEntry, found: comparison.Ratio) -> comparison.Ratio:
+    """The ratio; without a verdict if a result is untrusted."""
+    wrong = [entry for entry in (base, other) if entry.result.verdict is Verdict.UNTRUSTED]
+    if not wrong:
+        return found
+    names = _words(f"{entry.name} is untrusted ({_words(_grave(entry.result))})" for entry in wrong)
+    return without_verdict(found, f"{names}, so the ratio is wrong")
+
+
+def without_verdict(found: comparison.Ratio, reason: str) -> comparison.Ratio:
+    """The plain ratio, since its interval would say that it is known."""
+    return comparison.Ratio(
+        verdict=comparison.Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason
+    )
+
+
+def _grave(result: Result | ResultSummary) -> list[str]:
+    return [raised.code for raised in result.warnings if raised.severity == "A"]
+
+
 def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
     """A warning for the first result whose clock is far from that of the base."""
     to_hz = clock_adjustment.clock_hz(entries[base].result)
@@ -452,9 +472,8 @@ def _notes(results: Sequence[comparison.Compared], base: int, confidence: float)
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     """A note for each untrusted result."""
-    grave = {entry.name: [w.code for w in entry.result.warnings if w.severity == "A"] for entry in entries}
     return [
-        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure and all its ratios are wrong."
+        f"{entry.name} is untrusted ({_words(_grave(entry.result))}): its figure and all its ratios are wrong."
         for entry in entries
         if entry.result.verdict is Verdict.UNTRUSTED
     ]
@@ -494,7 +513,9 @@ def compare_variants(
     estimator = partial(ratios.paired_ratio, without=spoilt)
     found = compare(how, entries, workload, job.created_at, estimator)
     noise = _against_itself(result, control[0], how) if control else None
-    unsteady = noise is not None and noise.verdict in (comparison.Comparative.FASTER, comparison.Comparative.SLOWER)
+    departure = _departure(noise)
+    if departure > 1:
+        found = found.model_copy(update={"results": [_beyond(each, departure, how.margin) for each in found.results]})
     comparison_id = comparison.comparison_of(job.id)
     return found.model_copy(
         update={
@@ -505,12 +526,36 @@ def compare_variants(
             "notes": [
                 *found.notes,
                 *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
-                *([_unsteady_control(spec.confidence)] if unsteady else []),
+                *([_unsteady_control(spec.confidence)] if departure > 1 else []),
             ],
             "urls": comparison.urls_of(comparison_id),
             "owner": job.owner,
         }
     )
+
+
+def _departure(control: comparison.Ratio | None) -> float:
+    """By how many times the first spec differs from itself; 1 if that isn't proven."""
+    if control is None or not control.value or control.low is None or control.high is None:
+        return 1.0
+    return 1.0 if control.low <= 1 <= control.high else max(control.value, 1 / control.value)
+
+
+def _beyond(compared: comparison.Compared, departure: float, margin: float) -> comparison.Compared:
+    """With a ratio that counts only beyond what the first spec differs from itself."""
+    found = compared.ratio
+    if found is None or found.value is None or found.low is None or found.high is None:
+        return compared
+    interval = statistics.Interval(found.value, found.low / departure, found.high * departure)
+    effect = found.smallest_effect
+    changes = {
+        "verdict": ratios.comparative_verdict(interval, margin),
+        "low": interval.low,
+        "high": interval.high,
+        "smallest_effect": None if effect is None else (1 + effect) * departure - 1,
+        "more_runs": None,  # they don't change by how much the control departs
+    }
+    return compared.model_copy(update={"ratio": found.model_copy(update=changes)})
 
 
 def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio:
@@ -542,7 +587,8 @@ def _left_out(spoilt: int, pairs: int) -> str:
 def _unsteady_control(confidence: float) -> str:
     return (
         f"The control differs from the first spec, which it repeats; {chance_of_miss(confidence)} does by chance. "
-        "Otherwise something disturbs even interleaved runs: trust only ratios well beyond the control's."
+        "Otherwise something disturbs even interleaved runs. The interval is widened by the control's ratio, so only "
+        "a larger difference counts."
     )
 
 

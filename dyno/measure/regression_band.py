@@ -7,7 +7,7 @@ The band is a prediction interval around the median of the other results on devi
 so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
 a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
 Student's t, times a factor for the median's own error. The degrees of freedom are 37 % of the number of results, the
-deviation's efficiency (Rousseeuw & Croux 1993, "Alternatives to the Median Absolute Deviation"). A fixed multiple, such
+deviation's efficiency (`statistics.robust_half_width`). A fixed multiple, such
 as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight against five others.
 
 The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from dyno.measure.clock_adjustment import adjusted, clock_hz
 from dyno.measure.repeatability import headline_metric, log_deviation
-from dyno.measure.statistics import mad, median, student_t
+from dyno.measure.statistics import median, robust_half_width
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
 from dyno.models.result import Headline, Metric, Peer, Result, ResultSummary, ResultWarning, Verdict
@@ -36,9 +36,6 @@ _NOT_READ = "the worker couldn't read earlier results of this work from the stor
 MIN_PEERS = 5
 CONFIDENCE = 0.99
 FLOOR = 0.1
-_TO_DEVIATION = 1.4826  # standard deviation of a normal distribution / its median absolute deviation
-_EFFICIENCY = 0.37
-_SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
 _WIDEST = math.log(1e6)  # so wide that it raises nothing, but finite
 
 
@@ -104,9 +101,7 @@ def regression_band(values: Sequence[float]) -> RegressionBand:
     if count < MIN_PEERS:
         raise ValueError(f"a band needs {MIN_PEERS} values, not {count}")
     logs = [math.log(value) for value in values]
-    scatter = _TO_DEVIATION * mad(logs) * count / (count - _SMALL_SAMPLE)
-    of_next = math.sqrt(1 + math.pi / 2 / count)  # the new value's scatter and the median's error
-    half = student_t(_EFFICIENCY * count, CONFIDENCE) * scatter * of_next
+    half = robust_half_width(logs, CONFIDENCE)
     factor = math.exp(min(max(half, math.log1p(FLOOR)), _WIDEST))
     middle = math.exp(median(logs))
     return RegressionBand(middle / factor, middle * factor, middle, count)

@@ -15,20 +15,29 @@ and of the allowance above, which counts as `ALLOWANCE_JOBS` jobs. The degrees o
 interval is that of the difference between two results, 2 variances, around the own value (the reproducibility limit of
 ISO 5725-6, 4.1). Around the mean of all jobs it would be narrower, but jobs of one hour resemble each other.
 
+*Strays.* One wild job must not hide what all others show: with a single result 20 times away, the variance made an
+interval from 1 / 1e6 to 1e6 times the value. Jobs far from the median of all don't count (`without_strays`), and the
+runs of a wild job count with a bounded deviation.
+
 Where clocks are known, all values are adjusted to the clock of this result (`dyno.measure.clock_adjustment`).
 """
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median_low
 
 from dyno.measure import clock_adjustment
-from dyno.measure.statistics import student_t
+from dyno.measure.statistics import median, robust_half_width, student_t
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result
 
 # With two, the interval holds 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
+MANY_JOBS = 5
+STRAY = 0.25
+NEAR = 0.1  # never a stray: equal devices differ by 8 %
+STRAY_CONFIDENCE = 0.99
+WILD = 3.0
 _WIDEST = math.log(1e6)  # keeps every bound finite
 
 
@@ -128,8 +137,9 @@ def result_scatter(
     Leave `own` out of them if its work may differ from theirs: the difference is no scatter.
     """
     jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
+    shown_by = without_strays(own, shown_by, slope.value)
     runs = [job.runs or own.runs or 1 for job in shown_by]  # older versions didn't record it
-    logs = [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope.value)) for job in shown_by]
+    logs = _logs_at_clock_of(own, shown_by, slope.value)
     squares = math.fsum((log - fmean(logs)) ** 2 for log in logs) if logs else 0.0
     between_degrees = max(0.0, len(shown_by) - 1 - slope.lost_degrees)
     within, within_degrees = _repeatability(jobs)
@@ -143,14 +153,35 @@ def result_scatter(
     return ResultScatter(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
 
 
+def without_strays(own: Peer, jobs: Sequence[Peer], slope: float) -> list[Peer]:
+    """The jobs that show how much jobs differ, at the clock of `own`.
+
+    A job far from the median of all shows another condition. From MANY_JOBS on, the scatter of the others tells what is
+    far. Fewer jobs can't tell, so there it is STRAY. Of two jobs that are further apart, neither shows a scatter.
+    """
+    logs = _logs_at_clock_of(own, jobs, slope)
+    if len(jobs) < 2:
+        return list(jobs)
+    wide = len(jobs) >= MANY_JOBS
+    limit = max(math.log1p(NEAR), robust_half_width(logs, STRAY_CONFIDENCE)) if wide else math.log1p(STRAY)
+    return [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= limit]
+
+
+def _logs_at_clock_of(own: Peer, jobs: Sequence[Peer], slope: float) -> list[float]:
+    return [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope)) for job in jobs]
+
+
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:
     """The variance between the runs of one job, and its degrees of freedom; zero degrees if unknown.
 
-    Pooled over the jobs, but at least that of the first one: if its runs scatter more, its value is less certain.
+    Pooled over the jobs, but at least that of the first one: if its runs scatter more, its value is less certain. One
+    wild job counts with WILD times the deviation of a job in the middle.
     """
     known = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs and job.runs > 1]
     degrees = sum(count for count, _ in known)
-    pooled = math.fsum(count * variance for count, variance in known) / degrees if degrees else 0.0
+    middle = median_low([variance for _, variance in known]) if known else 0.0
+    most = WILD**2 * middle or math.inf  # equal figures of the runs tell nothing
+    pooled = math.fsum(count * min(variance, most) for count, variance in known) / degrees if degrees else 0.0
     return max(pooled, (jobs[0].scatter or 0.0) ** 2), degrees
 
 

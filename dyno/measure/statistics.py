@@ -56,6 +56,19 @@ def mad(values: Sequence[float]) -> float:
     return median([abs(value - centre) for value in values])
 
 
+_TO_DEVIATION = 1.4826  # standard deviation of a normal distribution / its median absolute deviation
+_EFFICIENCY = 0.37  # of that deviation: Rousseeuw & Croux (1993), "Alternatives to the Median Absolute Deviation"
+_SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
+
+
+def robust_half_width(values: Sequence[float], confidence: float) -> float:
+    """Half of the interval around the median that holds one more value; a few wild values don't widen it."""
+    count = len(values)
+    scatter = _TO_DEVIATION * mad(values) * count / (count - _SMALL_SAMPLE)
+    of_next = math.sqrt(1 + math.pi / 2 / count)  # the new value's scatter and the median's error
+    return student_t(_EFFICIENCY * count, confidence) * scatter * of_next
+
+
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """The median with its order-statistic interval, which assumes no distribution.
 

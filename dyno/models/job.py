@@ -232,6 +232,11 @@ class BaselineOutcome(Stored):
         None, description="Why the outcome is inconclusive, or that another clock may explain the ratio (CLOCK_CHANGED)"
     )
     differences: list[BaselineDifference] = []
+    other_work: list[str] = Field(
+        [],
+        description="The fields among `differences` that make it other work or other hardware, and that the spec's "
+        "`baseline_allow` doesn't name. With any of them, the outcome is inconclusive",
+    )
 
 
 class Imported(Stored, serialize_by_alias=True, validate_by_name=True):

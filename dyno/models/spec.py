@@ -28,6 +28,9 @@ Margin = Annotated[float, Field(gt=0, le=0.5)]
 Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
 Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
 LabelText = Annotated[str, Field(min_length=1, max_length=128)]
+AllowedDifference = Annotated[
+    str, Field(pattern=r"^(workload|precision|method|replicas|hardware|params\.[A-Za-z0-9_]{1,64})$")
+]
 BaselineName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*|[0-9]+:[0-9]+)(@(?P<host>[A-Za-z0-9._-]+))?$")
@@ -200,6 +203,12 @@ class Spec(Model):
     # Left out of the JSON if null: most jobs have none.
     baseline: BaselineName | None = Field(
         None, description="The baseline to hold the result against", exclude_if=lambda name: name is None
+    )
+    baseline_allow: Annotated[list[AllowedDifference], Field(max_length=32)] = Field(
+        [],
+        description="What may differ from the baseline's job: workload, params.<name>, precision, method, replicas, "
+        "hardware. With any other of these differences, the outcome is inconclusive",
+        exclude_if=lambda names: not names,
     )
 
     @property

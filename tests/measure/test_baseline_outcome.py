@@ -26,7 +26,7 @@ from dyno.measure.repeatability import log_deviation
 from dyno.measure.result_metrics import judged_metrics
 from dyno.models.baseline import Baseline
 from dyno.models.job import BaselineOutcome
-from dyno.models.result import Headline, Peer, Result, ResultWarning, RunSummary, Verdict
+from dyno.models.result import Headline, Peer, Precision, Result, ResultWarning, RunSummary, Verdict
 from dyno.models.spec import Spec
 from dyno.workloads import registry
 from tests.comparisons import a_metric, of_metrics, times
@@ -69,10 +69,13 @@ def held(
     clock_hz: float | None = None,
     series: str = SERIES,
     further: Mapping[str, Sequence[Peer]] | None = None,
+    allowed: Sequence[str] = (),
+    free: Sequence[str] = (),
 ) -> JudgedResult:
     headline = Headline(series, a_peer(result, clock_hz)) if result.metrics and result.metrics[0].by_run else None
     peers = {series: earlier, **(further or {})}
-    return JudgedResult(baseline, SPEC, result, headline, [each.name for each in result.metrics[:1]], peers)
+    spec = SPEC.model_copy(update={"baseline_allow": list(allowed)})
+    return JudgedResult(baseline, spec, result, headline, [each.name for each in result.metrics[:1]], peers, free)
 
 
 def rates(factor: float = 1.0, **result: Any) -> Result:
@@ -255,7 +258,61 @@ def test_what_else_differs_is_named() -> None:
     assert named["/hardware_id"] == ("hw_1", "hw_2")
     assert named["/environment/packages/jax"] == ("0.10.2", "0.11.0")
     assert "/environment/python" not in named
-    assert found.outcome == "pass"  # another device, as fast
+
+
+GPU = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "allowed", "field"),
+    [
+        ({"params": {"n": 64}}, {"params": {"n": 128}}, ["params.n"], "/params/n"),
+        ({}, {"hardware_id": "hw_2", "device": GPU}, ["hardware"], "/hardware_id"),
+        ({}, {"precision": Precision(requested="float32", observed="tf32")}, ["precision"], "/precision/observed"),
+        ({"params": {"dtype": "float32"}}, {"params": {"dtype": "bfloat16"}}, ["precision"], "/params/dtype"),
+        ({}, {"method_version": "2"}, ["method"], "/method_version"),
+        ({}, {"workload": "resnet50"}, ["workload"], "/workload"),
+    ],
+)
+def test_other_work_and_other_hardware_are_inconclusive_unless_named(
+    then: dict[str, Any], now: dict[str, Any], allowed: list[str], field: str
+) -> None:
+    """20 times as good, because it is something else."""
+    baseline, result = a_baseline(rates(**then)), rates(20, **now)
+    found = judge(held(baseline, result, series="other work"))
+    assert (found.outcome, found.ratio, found.low) == ("inconclusive", pytest.approx(20), None)
+    assert found.other_work == [field]
+    assert field in (found.reason or "")
+    assert allowed[0] in (found.reason or "")
+    assert runs_to_settle(held(baseline, with_runs(result), series="other work"), 15) == 5
+    named = judge(held(baseline, result, series="other work", allowed=allowed))
+    assert (named.outcome, named.other_work) == ("pass", [])
+    assert judge(held(baseline, result, series="other work", allowed=["replicas"])).outcome == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ({}, {"params": {"new": 1}}),  # a param that the baseline's version didn't have
+        ({"params": {"way": 1}}, {"params": {"way": 2}}),
+        ({}, {"context_id": "ctx_2", "environment": {}}),
+        ({}, {"precision": Precision(requested="float32", observed=None)}),
+        ({}, {"hardware_id": None}),
+    ],
+)
+def test_other_software_and_other_ways_are_judged(then: dict[str, Any], now: dict[str, Any]) -> None:
+    found = judge(held(a_baseline(rates(**then)), rates(0.8, **now), free=["way"]))
+    assert (found.outcome, found.other_work) == ("fail", [])
+    assert found.differences != []
+
+
+@pytest.mark.parametrize("earlier", [1, 2, 3, 8])
+@pytest.mark.parametrize("stray", [20.0, 0.05])
+def test_one_result_far_away_does_not_keep_a_gate_from_failing(earlier: int, stray: float) -> None:
+    calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002, 1.0, 0.9995)][: earlier - 1]
+    peers = [a_peer(rates(stray)), *calm]
+    slow, same = (judge(held(a_baseline(rates()), rates(factor), peers)) for factor in (0.85, 1.0))
+    assert (slow.outcome, same.outcome) == ("fail", "pass")
 
 
 @pytest.mark.parametrize(

@@ -363,11 +363,15 @@ def test_a_note_says_that_results_within_the_margin_differ(
     assert any(note.startswith(f"{other.job.id} is SAME by the margin of 5 %, but") for note in found.notes) is noted
 
 
-def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
+@pytest.mark.parametrize("base", [0, 1])
+def test_an_untrusted_result_has_a_ratio_and_no_verdict(base: int) -> None:
     wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("TARGET_MISSED")])
-    found = between(an_entry(verdict=Verdict.TRUSTED), wrong)
+    found = between(an_entry(verdict=Verdict.TRUSTED), wrong, base=base)
     assert found.verdict is Verdict.UNTRUSTED
-    assert ratio(found).verdict is Comparative.FASTER
+    told = ratio(found, 1 - base)
+    assert (told.verdict, told.low, told.high, told.more_runs) == (Comparative.INCONCLUSIVE, None, None, None)
+    assert told.value == told.as_measured == pytest.approx(2 if base == 0 else 0.5)
+    assert told.reason == f"{wrong.job.id} is untrusted (ABOVE_PEAK), so the ratio is wrong"
     assert found.results[1].warnings == ["ABOVE_PEAK", "TARGET_MISSED"]
     assert f"{wrong.job.id} is untrusted (ABOVE_PEAK)" in found.notes[0]
     assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
@@ -527,11 +531,30 @@ def test_the_control_shows_the_noise_without_a_note() -> None:
     assert made(a_result(rates(1.03))).control is None
 
 
+@pytest.mark.parametrize("departure", [1.1, 1 / 1.1])
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.03, "INCONCLUSIVE"), (1.09, "INCONCLUSIVE"), (1.2, "FASTER"), (0.95, "INCONCLUSIVE"), (0.8, "SLOWER")],
+)
+def test_only_ratios_beyond_the_control_count(departure: float, factor: float, verdict: str) -> None:
+    """The first spec differs from itself by 10 %, so less than 10 % tells nothing."""
+    found = made(a_result(rates(factor)), a_result(rates(departure)))
+    assert found.control is not None
+    assert found.control.verdict in (Comparative.FASTER, Comparative.SLOWER)
+    alone = made(a_result(rates(factor)), a_result(rates(1.0)))
+    told, plain = ratio(found), ratio(alone)
+    assert (told.verdict, told.value, told.more_runs) == (verdict, plain.value, None)
+    assert (told.low, told.high) == (
+        pytest.approx((plain.low or 0) / 1.1, 1e-2),
+        pytest.approx(1.1 * (plain.high or 0), 1e-2),
+    )
+
+
 def test_a_control_that_differs_from_itself_is_noted() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)))
     assert found.control is not None
     assert found.control.verdict is Comparative.FASTER
-    assert "trust only ratios well beyond" in found.notes[0]
+    assert "widened by the control's ratio" in found.notes[0]
     assert "at 95 %, one of 20 does by chance" in found.notes[0]
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.devices.device import Device
 from dyno.models.job import BaselineDifference, BaselineOutcome, WorkerRef
+from dyno.models.result import Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
@@ -74,6 +75,9 @@ def test_a_baseline_is_a_job_or_one_limit(asked: Callable[..., Result], words: l
         ("fail", (), 5),
         ("pass", (), 0),
         ("inconclusive", (), 0),
+        ("untrusted", (), 6),
+        ("untrusted", ("--fail-on", "inconclusive"), 6),
+        ("other work", (), 6),
         ("inconclusive", ("--fail-on", "slower"), 0),
         ("inconclusive", ("--fail-on", "inconclusive"), 5),
         ("pass", ("--fail-on", "slower", "--fail-on", "inconclusive"), 0),
@@ -100,20 +104,36 @@ def test_a_run_that_is_proven_slower_ends_with_5(
         assert copy is not None
         assert copy.name == "main"
         differing = [BaselineDifference(field="/params/n", baseline=32, job=64)]
-        judged = an_outcome(outcome=outcome, differences=differing, reason="why" if outcome == "inconclusive" else None)
-        result = of_metrics([a_metric()]).model_copy(update={"job": claim.job_id, "baseline": judged})
+        said = outcome if outcome in ("pass", "fail") else "inconclusive"
+        other_work = ["/params/n"] if outcome == "other work" else []
+        reason = "why" if said == "inconclusive" else None
+        judged = an_outcome(outcome=said, differences=differing, reason=reason, other_work=other_work)
+        verdict = Verdict.UNTRUSTED if outcome == "untrusted" else Verdict.TRUSTED
+        result = of_metrics([a_metric()], job=claim.job_id, baseline=judged, verdict=verdict)
         assert leases.finish(claim, "succeed", result=result)
         told = running.result()
     assert told.exit_code == exit_code, told.output
-    assert f"baseline main: {outcome}: 0.9 times as good (0.89 to 0.91)" in told.stdout
+    assert f"baseline main: {said}: 0.9 times as good (0.89 to 0.91)" in told.stdout
     assert "differs: /params/n: 32 | 64" in told.stdout
-    assert asked("result", claim.job_id).exit_code == (5 if outcome == "fail" else 0)
-    assert http.get(f"/v1/jobs/{claim.job_id}").json()["baseline"]["outcome"] == outcome
+    assert asked("result", claim.job_id).exit_code == {"fail": 5, "untrusted": 6, "other work": 6}.get(outcome, 0)
+    assert http.get(f"/v1/jobs/{claim.job_id}").json()["baseline"]["outcome"] == said
+
+
+def test_differences_are_allowed_by_name(asked: Callable[..., Result], offered: Device, settings: Settings) -> None:
+    asked("baseline", "save", "floor", "--metric", "throughput", "--at-least", "1")
+    for words, code in ((["params.n", "hardware"], 0), (["params"], 2)):
+        allowed = [word for name in words for word in ("--baseline-allow", name)]
+        nightly = ("schedule", "save", "nightly", "0 3 * * *", "matmul", "--device", "cpu", "--json")
+        told = asked(*nightly, "--baseline", "floor", *allowed)
+        assert told.exit_code == code, told.output
+        if code == 0:
+            assert json.loads(told.stdout)["spec"]["baseline_allow"] == words
+    assert asked("run", "matmul", "--baseline-allow", "params.n").exit_code == 2
 
 
 def test_fail_on_needs_a_baseline(asked: Callable[..., Result]) -> None:
     told = asked("run", "matmul", "--fail-on", "inconclusive")
-    assert (told.exit_code, "--fail-on needs --baseline" in told.output) == (2, True)
+    assert (told.exit_code, "need --baseline" in told.output) == (2, True)
 
 
 def test_a_run_with_an_unknown_baseline_is_refused(asked: Callable[..., Result], offered: Device) -> None:

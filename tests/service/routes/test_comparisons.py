@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,11 +220,16 @@ def test_the_command_fails_on_the_verdicts_that_it_is_told_to(
     assert done.exit_code == code, done.output
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 0), (["--fail-on", "inconclusive"], 5)])
-def test_an_untrusted_result_tells_nothing(
-    http: httpx.Client, finished: Finished, options: list[str], code: int
+@pytest.mark.parametrize(
+    ("factors", "options", "code"),
+    [((2,), [], 6), ((2,), ["--fail-on", "inconclusive"], 6), ((0.5,), [], 6), ((2, 0.5), [], 5)],
+)
+def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(
+    http: httpx.Client, finished: Finished, factors: Sequence[float], options: list[str], code: int
 ) -> None:
-    jobs = [finished(), finished(times(2), verdict=Verdict.UNTRUSTED)]
+    """With a third, trusted result that is proven slower, the code is that of a slower one."""
+    wrong, *others = factors
+    jobs = [finished(), finished(times(wrong), verdict=Verdict.UNTRUSTED), *(finished(times(each)) for each in others)]
     done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
     assert (done.exit_code, "untrusted" in done.output) == (code, True), done.output
 

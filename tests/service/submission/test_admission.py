@@ -227,6 +227,7 @@ OTHER_VALUES: dict[str, Any] = {
     "priority": "low",
     "expires_in_s": 3600,
     "baseline": "main",
+    "baseline_allow": ["hardware"],
 }
 
 

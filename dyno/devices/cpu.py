@@ -284,8 +284,17 @@ def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
 
 def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
     """The other hyperthreads on the physical cores of `cores`; empty if sysfs doesn't list them."""
-    lists = [read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
-    return {sibling for text in lists if text for sibling in parse_cpulist(text)} - set(cores)
+    return _listed(cores, "thread_siblings_list", topology) - set(cores)
+
+
+def package_cores(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
+    """The cores on the packages of `cores` that are neither these nor their hyperthreads; empty if sysfs lists none."""
+    return _listed(cores, "core_siblings_list", topology) - siblings(cores, topology) - set(cores)
+
+
+def _listed(cores: Collection[int], name: str, topology: Path) -> set[int]:
+    texts = [read_kernel_file(topology / f"cpu{core}" / "topology" / name) for core in cores]
+    return {core for text in texts if text for core in parse_cpulist(text)}
 
 
 def _selected_cores(index: str | None, settings: Settings) -> list[int]:

@@ -1,27 +1,31 @@
-"""NOISY_NEIGHBOUR: did other work use the device's cores while this process sampled?
+"""NOISY_NEIGHBOUR: could other work have slowed this process down while it sampled?
 
-Three shares count. Steal: time in which the hypervisor ran another virtual machine (/proc/stat). Siblings: time in
-which the other hyperthreads of these cores were busy; the run doesn't use them, but they share the cores' pipes and
-caches. Others: time that the cores spent on other processes. This last share counts only as far as threads of this
-process had to wait (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone
-isn't evidence: a framework with more threads than cores waits for itself.
+On the device's own cores: other processes, other virtual machines (steal), and work on the sibling hyperthreads, which
+share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are delayed at the same
+time wait together. So the bound is what the most disturbed core or thread lost, not the sum over all of them. Measured
+with a product on 8 of 16 cores: a process that used 5 % of one core took 0.6 % of its speed (± 1.9 %), and eight
+processes that used 5 % of a core each took 3.3 % (± 4.2 %). The sum was 5 and 39 % there, and the longest wait of a
+thread 5 % both times.
 
-What a quiet machine does anyway (the kernel, Dyno's own API, Redis and worker) is the same in every result and isn't a
-neighbour's work, so `BACKGROUND` of the others' time doesn't count.
+Other processes' time counts only as far as a thread of this process waited for a core (run_delay in
+/proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone isn't evidence: a framework with
+more threads than cores waits for itself. What a quiet machine does anyway (the kernel, Dyno's own API, Redis and
+worker) is the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. Interrupts on the device's
+cores count as other processes: the kernel charges them to the process that they interrupt, or to none.
 
-Beside a process that used one of two cores, a product ran at 81 instead of 181 GFLOP/s: the process took a third of the
-cores' time, and the product lost more than half of its speed.
+On the package's other cores: work there shares the last cache, memory bandwidth and turbo. Nothing shows how much of
+them it took, so each busy core counts with the most that was measured (docs/decisions/0037).
 """
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.devices.cpu import TOPOLOGY, siblings
+from dyno.devices.cpu import TOPOLOGY, package_cores, read_kernel_file, siblings
 from dyno.measure.sampling import Clock
 from dyno.measure.warnings import EFFECT, EXCUSED, least_effect, warning
 from dyno.models.result import CoreShares, Epoch, ResultWarning
@@ -29,6 +33,10 @@ from dyno.models.result import CoreShares, Epoch, ResultWarning
 PROC = Path("/proc")
 
 BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
+BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
+# The speed that each busy core elsewhere on the package may take, and all together. On 16 cores, 15 neighbours took
+# 41 % of an addition's speed and 25 % of a product's, 7 took 23 and 15 %; on two cores, one took 0 to 10 %.
+PER_PACKAGE_CORE, PACKAGE_MOST = 0.03, 0.4
 # Above what the ticks of /proc/stat can mean in a run of one second on two cores.
 SPOILING = 0.05
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
@@ -37,52 +45,87 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class CoreUsage:
-    """Seconds so far: busy and stolen on the watched cores, used and waited by this process, and busy on siblings."""
+    """Seconds so far. `steal_s` and `siblings_s` are by watched core, `waited_s` by thread of this process.
+
+    `busy_s`: on all watched cores. `own_s`: of this process and its children. `package_s`: on the other cores of the
+    package. `waited_s` is None if the kernel doesn't count waiting.
+    """
 
     now_s: float
     busy_s: float
-    steal_s: float
     own_s: float
-    waited_s: float | None
-    siblings_s: float = 0.0
+    steal_s: Mapping[int, float]
+    siblings_s: Mapping[int, float]
+    waited_s: Mapping[str, float] | None
+    package_s: float = 0.0
 
 
 class HostNoise:
-    """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is."""
+    """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is.
 
-    def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC, topology: Path = TOPOLOGY) -> None:
-        self._cores, self._clock, self._proc = frozenset(cores), clock, proc
-        self._siblings = frozenset(siblings(cores, topology))
-        self._before = self._look()
+    `package`: watch the package's other cores too, which matter to work on a CPU.
+    """
 
-    def shares(self) -> CoreShares | None:
-        """Shares since the creation; None if unknown (no cores, no /proc/stat)."""
-        before, after = self._before, self._look()
-        if before is None or after is None:
-            return None
-        return core_shares(before, after, len(self._cores))
+    def __init__(
+        self,
+        cores: Sequence[int],
+        clock: Clock,
+        proc: Path = PROC,
+        topology: Path = TOPOLOGY,
+        *,
+        package: bool = True,
+    ) -> None:
+        self._clock, self._proc = clock, proc
+        self._siblings = {core: siblings([core], topology) - set(cores) for core in cores}
+        self._package = package_cores(cores, topology) if package else set[int]()
+        self._looks = [self._look()]
+
+    def look(self) -> None:
+        """Call it before each sample, so that `shares` can tell warm-up from samples."""
+        self._looks.append(self._look())
+
+    def shares(self, first: int | None = None) -> CoreShares | None:
+        """Shares since the call of `look` with this number, from 0, or since the creation.
+
+        None if unknown (no cores, no /proc/stat).
+        """
+        before, after = self._looks[0 if first is None else 1 + first], self._look()
+        return None if before is None or after is None else core_shares(before, after)
 
     def _look(self) -> CoreUsage | None:
-        ticks = _ticks(self._proc / "stat", self._cores)
-        if not ticks:
+        ticks = _ticks(self._proc / "stat")
+        watched = {core: ticks[core] for core in self._siblings if core in ticks}
+        if not watched:
             return None
-        beside_s = _busy_s(_ticks(self._proc / "stat", self._siblings))
-        steal_s = sum(row[7] for row in ticks) * _TICK_S
-        own_s = sum(self._clock.cpu_s())
-        return CoreUsage(self._clock.now_s(), _busy_s(ticks), steal_s, own_s, _waited_s(self._proc), beside_s)
+        return CoreUsage(
+            now_s=self._clock.now_s(),
+            busy_s=_busy_s(watched.values()),
+            own_s=sum(self._clock.cpu_s()) + live_children_s(self._proc),
+            steal_s={core: row[_STEAL] * _TICK_S for core, row in watched.items()},
+            siblings_s={
+                core: _busy_s(ticks[other] for other in self._siblings[core] if other in ticks) for core in watched
+            },
+            waited_s=_waited_s(self._proc),
+            package_s=_busy_s(row for core, row in ticks.items() if core in self._package),
+        )
 
 
-def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares | None:
-    """Shares between two readings of `cores` cores; None if no time passed."""
-    capacity_s = (after.now_s - before.now_s) * cores
-    if capacity_s <= 0:
+def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
+    """Shares between two readings of the same cores; None if no time passed."""
+    window_s, cores = after.now_s - before.now_s, len(after.steal_s)
+    if window_s <= 0 or not cores:
         return None
-    waited_s = _difference(before.waited_s, after.waited_s)
+    stolen = [after.steal_s[core] - before.steal_s[core] for core in after.steal_s]
+    beside = [after.siblings_s[core] - before.siblings_s[core] for core in after.steal_s]
+    waited = _since(before.waited_s, after.waited_s)
     return CoreShares(
-        others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s,
-        stolen=(after.steal_s - before.steal_s) / capacity_s,
-        beside=(after.siblings_s - before.siblings_s) / capacity_s,
-        waited=None if waited_s is None else waited_s / capacity_s,
+        others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / window_s / cores,
+        stolen=math.fsum(stolen) / window_s / cores,
+        beside=math.fsum(beside) / window_s / cores,
+        waited=None if waited is None else math.fsum(waited) / window_s / cores,
+        most_taken=max(map(sum, zip(stolen, beside, strict=True))) / window_s,
+        most_waited=None if waited is None else max(waited, default=0.0) / window_s,
+        package_busy=(after.package_s - before.package_s) / window_s,
     )
 
 
@@ -94,11 +137,14 @@ def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None =
     return warning(
         "NOISY_NEIGHBOUR",
         f"Other processes used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
-        f"sibling hyperthreads {seen.beside:.1%}.",
+        f"sibling hyperthreads {seen.beside:.1%}; {seen.package_busy or 0.0:.2f} other cores of the package were busy.",
         others_share=seen.others,
         steal_share=seen.stolen,
         siblings_share=seen.beside,
         run_delay_share=seen.waited,
+        longest_run_delay_share=seen.most_waited,
+        most_taken_of_a_core=seen.most_taken,
+        package_cores_busy=seen.package_busy,
         moved=moved,
     )
 
@@ -109,13 +155,13 @@ def spoils(seen: CoreShares | None, cores: int) -> bool:
 
 
 def _moved(seen: CoreShares, cores: int) -> float:
-    """The share of the time that the work may have lost.
-
-    Parallel work waits for its slowest thread, so a core that others use for 1 % of the time can delay all by 1 %.
-    """
-    others = seen.others if seen.waited is None else min(seen.others, seen.waited)
-    by_others = max(0.0, cores * others - BACKGROUND)
-    return min(1.0, by_others + cores * (seen.stolen + seen.beside))
+    """The largest share of the speed that the work may have lost. Results of older versions have sums alone."""
+    waited = cores * seen.waited if seen.most_waited is None and seen.waited is not None else seen.most_waited
+    others = cores * seen.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
+    by_others = others if waited is None else min(others, waited - BACKGROUND)
+    taken = cores * (seen.stolen + seen.beside) if seen.most_taken is None else seen.most_taken
+    by_package = min(PER_PACKAGE_CORE * (seen.package_busy or 0.0), PACKAGE_MOST)
+    return min(1.0, max(0.0, by_others) + taken + by_package)
 
 
 def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width: float | None) -> ResultWarning | None:
@@ -157,31 +203,49 @@ def _pooled(seen: Sequence[tuple[float, CoreShares]]) -> CoreShares:
     return CoreShares.model_validate({name: share(name) for name in CoreShares.model_fields})
 
 
-def _difference(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+_STEAL = 7
+_BUSY = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq: columns of /proc/stat (man 5 proc_stat)
 
 
-def _ticks(stat: Path, cores: frozenset[int]) -> list[list[int]]:
+def _ticks(stat: Path) -> dict[int, list[int]]:
+    """The columns of /proc/stat by core."""
     try:
         lines = stat.read_text().splitlines()
     except OSError:
-        return []
-    names = {f"cpu{core}" for core in cores}
-    return [[int(word) for word in words[1:]] for line in lines if (words := line.split()) and words[0] in names]
+        return {}
+    rows = (line.split() for line in lines if line.startswith("cpu"))
+    return {int(row[0][3:]): [int(word) for word in row[1:]] for row in rows if row[0] != "cpu"}
 
 
-def _busy_s(ticks: list[list[int]]) -> float:
-    """Seconds in user, nice and system, columns 0 to 2; steal is column 7 (man 5 proc_stat)."""
-    return sum(sum(row[:3]) for row in ticks) * _TICK_S
+def _busy_s(rows: Iterable[Sequence[int]]) -> float:
+    return sum(row[column] for row in rows for column in _BUSY) * _TICK_S
 
 
-def _waited_s(proc: Path) -> float | None:
-    """Seconds in which threads of this process were ready but not running; None if the kernel doesn't count them."""
-    ran_ns = waited_ns = 0
+def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> list[float] | None:
+    """By thread that still lives; a new one waited from zero on."""
+    if before is None or after is None:
+        return None
+    return [waited_s - before.get(thread, 0.0) for thread, waited_s in after.items()]
+
+
+def _waited_s(proc: Path) -> dict[str, float] | None:
+    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count them."""
+    ran_ns, waited_s = 0, dict[str, float]()
     for file in proc.glob("self/task/*/schedstat"):
         try:
             ran, waited, _ = file.read_text().split()
         except (OSError, ValueError):  # the thread has ended
             continue
-        ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
-    return waited_ns / 1e9 if ran_ns else None
+        ran_ns, waited_s[file.parent.name] = ran_ns + int(ran), int(waited) / 1e9
+    return waited_s if ran_ns else None
+
+
+def live_children_s(proc: Path, process: str = "self") -> float:
+    """Processor seconds of the children that still live and of all below them. `Clock.cpu_s` has the ended ones."""
+    seconds = 0.0
+    for file in proc.glob(f"{process}/task/*/children"):
+        for child in read_kernel_file(file).split():
+            fields = read_kernel_file(proc / child / "stat").rpartition(")")[2].split()
+            # From the state on, which is field 3: utime, stime, and those of ended children are 14 to 17 (man 5 proc).
+            seconds += sum(int(field) for field in fields[11:15]) * _TICK_S + live_children_s(proc, child)
+    return seconds

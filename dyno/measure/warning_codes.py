@@ -243,20 +243,26 @@ _ROWS = (
     WarningCode(
         "NOISY_NEIGHBOUR",
         "B",
-        "Other processes or another machine used the device's cores.",
+        "Other work on the processor could have slowed this work down.",
         means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
-        cores during sampling, or during the training.""",
-        found="""Dyno adds three shares of the cores' time: what the hypervisor took, what siblings used, and
-        what other processes used, but at most the time that this one waited, if the kernel counts waiting. Parallel
-        work waits for its slowest thread, so the work may have lost this share times the number of cores
-        (`evidence.moved`). Of other processes, {measure.host_noise.BACKGROUND:%} of one core don't count: a quiet
-        machine does that much anyway, and so do Dyno's own API and Redis. Programs that the run started and that
-        have ended, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than
-        {measure.warnings.EFFECT:%} over the runs, and more than half of the figure's interval. A wide interval excuses
-        up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the first epoch of a
-        training, or for the further epochs together, if they last two seconds; `evidence.phase` then says which.""",
+        cores during sampling, or during the training; or the other cores of the processor were busy. Those share its
+        cache, its memory bandwidth and its turbo.""",
+        found="""Dyno adds up how much of its speed the work may have lost (`evidence.moved`). Other processes: their
+        time on the device's cores, interrupts included, but at most the time that the most delayed thread waited, if
+        the kernel counts waiting. Other machines and siblings: what they took of the most disturbed core. Other cores
+        of the package, for work on a CPU: {measure.host_noise.PER_PACKAGE_CORE:%} for each busy one, up to
+        {measure.host_noise.PACKAGE_MOST:%}, which is the most that was measured. Of other processes,
+        {measure.host_noise.BACKGROUND:%} of one core don't count, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each
+        core if that is more: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Programs that
+        the run started, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than
+        {measure.warnings.EFFECT:%} over the samples of all runs, and more than half of the figure's interval. A wide
+        interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the
+        first epoch of a training, or for the further epochs together, if they last two seconds; `evidence.phase` then
+        says which.""",
         do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
-        Dyno's own API and Redis count as other processes: keep a core free for them with `DYNO_RESERVED_CORES`.""",
+        Two workers on one processor disturb each other: give one worker all of its cores, or run their jobs one after
+        the other. Dyno's own API and Redis count as other processes: keep a core free for them with
+        `DYNO_RESERVED_CORES`.""",
     ),
     WarningCode(
         "DEVICE_SHARED",

@@ -97,18 +97,20 @@ def take_samples(
     clock, drain = HostClock(), framework.drain if framework else lambda: None
     drain()
     with without_gc():
-        neighbours, watch = HostNoise(device.cores, clock), SensorRecorder(source, clock.now_s)
+        neighbours = HostNoise(device.cores, clock, package=device.driven_as == "cpu")
+        watch = SensorRecorder(source, clock.now_s)
         traces = TraceCounter(framework.traced if framework else lambda: None)
 
         def before_each() -> None:
             traces.look()
             watch.look()
+            neighbours.look()
 
         samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report, before_each)
         stopped_s = clock.now_s()
         drain()
         drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
-        sensors, shares = watch.over(warmup), neighbours.shares()
+        sensors, shares = watch.over(warmup), neighbours.shares(warmup)
         found = (clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
     return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
 

@@ -178,7 +178,8 @@ def test_figures_are_stored_with_six_digits_and_params_as_they_are() -> None:
         assert each["params"] == exact
         assert each["details"] == {"rates": [463815000000.0, None], "bytes": 12345678901, "rel_error": 1.23457e-9}
         assert (each["runs"][0]["median"], each["runs"][0]["started_at_s"]) == (0.0123457, 1795447490.5994)
-        assert each["runs"][0]["core_shares"] == {"others": 0.01159, "stolen": 0.0, "beside": 1e-7, "waited": None}
+        shares = {"others": 0.01159, "stolen": 0.0, "beside": 1e-7, "waited": None}
+        assert each["runs"][0]["core_shares"].items() >= shares.items()
 
 
 STORED = encode_result(a_result("job"))

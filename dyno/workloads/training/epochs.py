@@ -179,7 +179,10 @@ class Epochs:
 
 def watch_cores(context: BuildContext) -> HostNoise:
     """A watch over the device's cores, from now on."""
-    return HostNoise(context.device.cores if context.device else (), HostClock())
+    device = context.device
+    if device is None:
+        return HostNoise((), HostClock())
+    return HostNoise(device.cores, HostClock(), package=device.driven_as == "cpu")
 
 
 def finite(loss: float, place: str) -> float:

@@ -29,7 +29,7 @@ from itertools import pairwise
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure import clock_adjustment, statistics, stopping_rule
+from dyno.measure import clock_adjustment, level_shift, statistics, stopping_rule
 from dyno.measure.warnings import EFFECT, least_effect, warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
@@ -77,19 +77,31 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
     """Raised if runs without a steady state could have moved the figure, whose interval is `rel_half_width`.
 
     Runs that drift each in their own way scatter, so the interval covers them however wide it is. If all drift alike,
-    it doesn't.
+    it doesn't. Also raised if the runs' medians step or slide, by more than the interval would be without this.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
-    if moved <= max(EFFECT, rel_half_width or 0.0):
+    if moved > max(EFFECT, rel_half_width or 0.0):
+        first = records[unsteady[0]]
+        return warning(
+            "NO_STEADY_STATE",
+            samples=len(first.samples),
+            warmup_samples=len(first.warmup),
+            moved=moved,
+            runs=[*unsteady],
+        )
+    medians = [statistics.median(record.samples) for record in records]
+    shift = level_shift.largest_shift(medians, level_shift.ONE_IN_100)
+    if shift is None or shift.moved <= least_effect(shift.rel_half_width):
         return None
-    first = records[unsteady[0]]
+    how = "slid over all runs" if shift.at is None else f"stepped before run {shift.at}"
     return warning(
         "NO_STEADY_STATE",
-        samples=len(first.samples),
-        warmup_samples=len(first.warmup),
-        moved=moved,
-        runs=[*unsteady],
+        f"The times {how}, which moved the figure by {shift.moved:.1%}.",
+        moved=shift.moved,
+        rel_half_width_without=shift.rel_half_width,
+        step_before_run=shift.at,
+        medians_s=medians,
     )
 
 
@@ -228,7 +240,7 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
 
 # Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
-# A change from one run to the next is a step above this. Clocks of quiet virtual machines wander by up to 4.3 %.
+# A change from one run to the next is a step above this, whatever the other runs' clocks do.
 STEP_LIMIT = 0.05
 # The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
 EXPLAINED_SHARE = 0.5
@@ -236,29 +248,32 @@ MIN_EXPLAINED_RUNS = 3  # a slope fits any two
 
 
 def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
-    """Raised if the known clocks of the runs lie more than 3 % apart and could have moved the figure.
+    """Raised if the known clocks of the runs step or slide and could have moved the figure.
 
-    `times_s`: the runs' medians. A clock that wanders is no warning: where it explains how the runs differ, their
-    figures can be adjusted, and where it doesn't, it isn't the reason. A step is one: a throttled device, or a host
-    that gave others more. Of only two runs, any difference above 3 % is one, because they can't show its effect.
+    `times_s`: the runs' medians. A step or slide of any size counts that stands out of the clocks' own scatter: a
+    throttled device, or a host that gave others more. A clock that only wanders is no warning: where it explains how
+    the runs differ, their figures can be adjusted, and where it doesn't, it isn't the reason. Of fewer than three runs,
+    any difference above 3 % is one, because they can't show its effect.
     """
     known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:
         return None
     clocks = [clock for clock, _ in known]
     spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
-    if spread <= DRIFT_LIMIT:
+    stepped = _stepped(clocks) or level_shift.largest_shift(clocks, level_shift.ONE_IN_20) is not None
+    has_enough_runs = len(known) >= MIN_EXPLAINED_RUNS
+    if not stepped and (has_enough_runs or spread <= DRIFT_LIMIT):
         return None
-    fit, stepped = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known]), _stepped(clocks)
+    fit = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known])
     runs, moved = len(known), fit.clock_moved
     half_width = _half_width(fit.as_is, runs, degrees=runs - 1)
-    has_enough_runs = runs >= MIN_EXPLAINED_RUNS
     if has_enough_runs:
         at_one_clock = _half_width(fit.left, runs, degrees=runs - 2)
         if fit.left <= EXPLAINED_SHARE * fit.as_is or at_one_clock <= EFFECT:
             moved, half_width = fit.moved, at_one_clock
-    wanders = not stepped and has_enough_runs
-    if wanders or moved <= least_effect(half_width):
+        elif not _stepped(clocks):
+            return None
+    if moved <= least_effect(half_width):
         return None
     return warning(
         "CLOCK_DRIFT",

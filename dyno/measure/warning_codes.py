@@ -228,16 +228,17 @@ _ROWS = (
         "B",
         "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
         means="""The device's clock changed between two runs, so in effect they measured different devices.""",
-        found="""The clocks of the runs differ by more than {measure.stability.DRIFT_LIMIT:%} of their median. Dyno
-        measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is the median of
-        NVML's readings between samples. From {measure.stability.MIN_EXPLAINED_RUNS} runs on, only a step is raised: a
-        change from one run to the next of more than {measure.stability.STEP_LIMIT:%}. A clock that wanders by less
-        either explains how the runs differ, and their figures can be adjusted to one clock, or isn't the reason. The
-        clock must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
-        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the
-        interval at one clock counts. It explains them if adjusting the runs to one clock removes at least
-        {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
-        {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        found="""Dyno measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is
+        the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
+        one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change of any size
+        that one in twenty wandering clocks shows (least squares over all steps and a line,
+        {measure.level_shift.ONE_IN_20[5]} times what it leaves for five runs). Of two runs, any difference above
+        {measure.stability.DRIFT_LIMIT:%} counts. A clock that wanders either explains how the runs differ, and their
+        figures can be adjusted to one clock, or isn't the reason. The clock must have been able to move a run's figure
+        away from the mean (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more than half of the
+        interval. If the clock explains the runs, the interval at one clock counts. It explains them if adjusting the
+        runs to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval
+        of at most {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -331,7 +332,9 @@ _ROWS = (
         Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.
         Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart, divided
         by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more than half
-        of the figure's interval, which is wide if each run drifts in its own way.""",
+        of the figure's interval, which is wide if each run drifts in its own way. Also raised from five runs on if
+        their medians step or slide, as one in a hundred sets of runs does by chance, and if this moved the figure by
+        more than {measure.warnings.EFFECT:%}, and by more than half of the interval without the step.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
         slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),

@@ -18,7 +18,7 @@ import pytest
 
 from dyno.devices.cpu_speed import measure_clock_hz
 from dyno.devices.device import Device
-from dyno.measure import stability
+from dyno.measure import level_shift, stability
 from dyno.measure.stability import (
     MULTIMODAL_LIMITS,
     clock_drift,
@@ -346,8 +346,10 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
     [
         (CLEAN, False),
         ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.82e9], True),  # 6 % lower in one run
-        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9], False),  # quiet machines wander by as much
-        ([3.0e9, 3.0e9, 3.0e9, 2.94e9, 2.94e9], False),
+        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9], True),
+        ([3.0e9, 3.001e9, 2.999e9, 2.94e9, 2.941e9], True),  # 2 % that stand out
+        ([3.0e9, 3.001e9, 2.999e9, 2.98e9, 2.981e9], False),  # moves the figure by less than 1 %
+        ([3.0e9, 3.05e9, 2.96e9, 3.04e9, 2.98e9], False),  # quiet machines wander by as much
         ([3.0e9, None, 2.7e9], True),
         ([3.0e9], False),
         ([None, None], False),
@@ -386,7 +388,8 @@ def test_a_clock_that_moves_less_than_the_interval_covers_is_no_drift() -> None:
     assert clock_drift(clocks, [1.0] * 5) is None  # nothing depends on this clock
 
 
-WANDERING = [3.56e9, 3.7e9, 3.82e9, 3.95e9, 4.02e9]
+WANDERING = [3.80e9, 3.92e9, 3.76e9, 3.90e9, 3.84e9]
+SLIDING = [3.56e9, 3.7e9, 3.82e9, 3.95e9, 4.02e9]
 
 
 @pytest.mark.parametrize(
@@ -403,6 +406,62 @@ def test_a_clock_that_wanders_is_no_drift(elasticity: float, noise: float) -> No
     apart = zip(WANDERING, (-1, 1, 0, 1, -1), strict=True)
     times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
     assert clock_drift(WANDERING, times) is None
+
+
+@pytest.mark.provokes("CLOCK_DRIFT", how="recorded")
+@pytest.mark.parametrize(
+    ("elasticity", "noise", "drifts"),
+    [
+        (-1.0, 0.0, True),
+        (-0.42, 0.001, True),
+        (0.0, 0.001, False),  # the figure didn't follow
+        (0.0, 0.02, False),  # the runs scatter without it
+    ],
+)
+def test_a_clock_that_slides_is_drift_if_the_figure_follows_it(elasticity: float, noise: float, drifts: bool) -> None:
+    apart = zip(SLIDING, (-1, 1, 0, 1, -1), strict=True)
+    times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
+    assert (clock_drift(SLIDING, times) is not None) is drifts
+
+
+QUIET_TIMES = (1.0, 1.004, 0.998, 1.002, 0.997)  # recorded scatter of five runs on a quiet machine
+QUIET_CLOCKS = (4.46e9, 4.47e9, 4.46e9, 4.43e9, 4.47e9)
+
+
+@pytest.mark.parametrize("step", [0.03, 0.04, 0.05, 0.06])
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_step_of_the_clock_in_the_middle_is_drift_at_any_size(step: float, at: int) -> None:
+    factors = [1 - step if run >= at else 1.0 for run in range(5)]
+    clocks = [clock * factor for clock, factor in zip(QUIET_CLOCKS, factors, strict=True)]
+    assert clock_drift(clocks, [time / factor for time, factor in zip(QUIET_TIMES, factors, strict=True)]) is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "runs", "raised"),
+    [
+        ([1.0, 1.0, 1.05, 1.05, 1.05], 5, True),
+        ([1.0, 1.0, 1.0, 0.96, 0.96], 5, True),
+        ([1.0, 1.02, 1.04, 1.06, 1.08], 5, True),
+        ([1.0, 1.0, 1.01, 1.01, 1.01], 5, False),  # moves the figure by less than 1 %
+        ([1.0, 1.05, 1.0, 1.05, 1.0], 5, False),
+        ([1.0] * 5, 5, False),
+        ([1.0, 1.0, 1.05, 1.05, 1.05], 4, False),  # too few to tell
+    ],
+)
+def test_steady_runs_that_step_or_slide_are_no_steady_state(
+    record: MakeRecord, shape: list[float], runs: int, raised: bool
+) -> None:
+    medians = [level * time for level, time in zip(shape, QUIET_TIMES, strict=True)][:runs]
+    found = stability.no_steady_state([record([each] * 20) for each in medians], 0.04)
+    assert code(found) == ("NO_STEADY_STATE" if raised else None)
+
+
+def test_one_series_in_a_hundred_without_a_change_looks_like_one() -> None:
+    random = np.random.default_rng(0)
+    for runs in (5, 10):
+        series = np.exp(0.01 * random.standard_t(3, (3000, runs))).tolist()
+        found = [level_shift.largest_shift(values, level_shift.ONE_IN_100) is not None for values in series]
+        assert sum(found) == pytest.approx(30, abs=20)
 
 
 @pytest.mark.silent("CLOCK_DRIFT")

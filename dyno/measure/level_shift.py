@@ -1,7 +1,7 @@
 """Did a series of runs change its level, at once or evenly from run to run?
 
-Each step between two neighbours, and the straight line, is fitted by least squares; the best fit is judged by its sum of
-squares over what it leaves. This is the likelihood ratio of a change at an unknown place (Worsley 1979, "On the
+Each step between two neighbours, and the straight line, is fitted by least squares; the best fit is judged by its sum
+of squares over what it leaves. This is the likelihood ratio of a change at an unknown place (Worsley 1979, "On the
 Likelihood Ratio Test for a Shift in Location of Normal Populations", JASA 74). The limits were simulated, 60,000 to
 200,000 trials, for Student's t with 3 degrees of freedom, because runs have such tails.
 
@@ -25,8 +25,8 @@ LEAST_RUNS = min(ONE_IN_100)
 class Shift(NamedTuple):
     """The best fit of a change: `at` is the run that begins the new level, or None for a slide over all runs.
 
-    `moved`: how far the mean lies from the level that is farther away, a share of the mean. `rel_half_width`: of the mean's
-    95 % interval if the level hadn't changed. `ratio`: sum of squares of the fit over what it leaves.
+    `moved`: how far the mean lies from the level that is farther away, a share of the mean. `rel_half_width`: of the
+    mean's 95 % interval if the level hadn't changed. `ratio`: sum of squares of the fit over what it leaves.
     """
 
     at: int | None

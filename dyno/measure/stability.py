@@ -101,7 +101,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
         moved=shift.moved,
         rel_half_width_without=shift.rel_half_width,
         step_before_run=shift.at,
-        medians_s=medians,
+        medians_s=[*medians],
     )
 
 

@@ -40,7 +40,7 @@ def requested(known: Iterable[str], default: Sequence[str] = ()) -> list[str]:
 def machine() -> str:
     """Its processor, cores and memory."""
     device = discover("cpu", Settings())
-    return f"{device.model}, {len(device.cores)} cores, {device.memory_bytes / 2**30:.0f} GiB"
+    return f"{device.called}, {device.memory_bytes / 2**30:.0f} GiB"
 
 
 def write(name: str, title: str, lines: Sequence[str], environment_of: str = "Environment") -> None:

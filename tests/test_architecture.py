@@ -19,7 +19,7 @@ SHARED = {
 }
 # part of dyno -> the parts that it may import besides itself
 ALLOWED = {
-    "models": SHARED | {"devices.device"},
+    "models": SHARED | {"devices.device", "devices.processor_names"},
     "artifact_store": SHARED | {"atomic_files"},
     "measure": SHARED | {"devices", "workloads.contract"},
     "devices": SHARED,

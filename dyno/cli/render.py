@@ -22,6 +22,7 @@ from rich.text import Text
 
 from dyno import sweep_tables
 from dyno.devices.device import PeakFigure
+from dyno.devices.processor_names import device_name, model_name, model_names
 from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import MIN_PROCESSES
@@ -140,8 +141,9 @@ def result(console: Console, answer: Result, more: str | None = None) -> None:
     if more is None:
         return _whole_result(console, answer)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})")
+    say(f"{answer.workload} on {device_name(answer.device)} ({answer.device.get('id')})")
     say(_headline(answer))
+    _listing(console, answer)
     if answer.training and answer.training.accuracy is not None:
         say(_accuracy_line(answer.training))
     if answer.baseline:
@@ -152,6 +154,13 @@ def result(console: Console, answer: Result, more: str | None = None) -> None:
         say(f"  {warning.message}")
         _what_to_do(console, warning)
     say(f"job: {answer.job}" + (f", with all figures: {more}" if more else ""))
+
+
+def _listing(console: Console, answer: Result) -> None:
+    """Print what a workload found out in words, such as the facts of `device_info`."""
+    lines = answer.details.get("listing")
+    for line in lines if isinstance(lines, list) else []:
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def reasons(answer: Result) -> str:
@@ -199,10 +208,11 @@ def _verdict(console: Console, answer: Result, reasons: str = "") -> None:
 
 def _whole_result(console: Console, answer: Result) -> None:
     """Metrics with their intervals, peak, phases, training, verdict and its reasons."""
-    title = f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})"
+    title = f"{answer.workload} on {device_name(answer.device)} ({answer.device.get('id')})"
     print_table(
         console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title
     )
+    _listing(console, answer)
     console.print(f"job: {answer.job}", highlight=False)
     if (next_result := _repeat_line(answer)) is not None:
         console.print(next_result, markup=False, highlight=False)
@@ -232,7 +242,7 @@ def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
     reason = f"; {found.reason}" if found.reason else ""
     console.print(f"baseline {found.name}: {found.outcome}{ratio}{reason}", markup=False, highlight=False)
     for each in found.differences:
-        values = f"{_plain(each.baseline)} | {_plain(each.job)}"
+        values = " | ".join(map(_plain, model_names([each.baseline, each.job])))
         console.print(f"  differs: {each.field}: {values}", markup=False, highlight=False)
 
 
@@ -247,7 +257,7 @@ def _baseline_cells(row: Baseline) -> tuple[str, ...]:
         return row.name, row.metric, limit, "–", "–", "–"
     model = row.figure.circumstances.get("/device/model") or row.figure.circumstances.get("/device/id")
     value = format_quantity(row.figure.value, row.unit or "")
-    return row.name, row.metric, value, f"{100 * row.margin:g} %", row.job or "–", str(model)
+    return row.name, row.metric, value, f"{100 * row.margin:g} %", row.job or "–", model_name(str(model))
 
 
 def comparison(console: Console, answer: Comparison) -> None:
@@ -263,7 +273,7 @@ def comparison(console: Console, answer: Comparison) -> None:
     if answer.control is not None:
         console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
     for difference in answer.differences:
-        values = " | ".join(map(_plain, difference.values))
+        values = " | ".join(map(_plain, model_names(difference.values)))
         console.print(f"differs: {difference.field}: {values}", markup=False, highlight=False)
     for warning in answer.warnings:
         console.print(f"{warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
@@ -289,7 +299,11 @@ def _speed_ups(answer: Comparison) -> Iterator[str]:
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
-    known = row.arm or row.job, f"{row.device_model or row.device}, {row.framework}", format_quantity(row.value, unit)
+    known = (
+        row.arm or row.job,
+        f"{model_name(row.device_model or row.device)}, {row.framework}",
+        format_quantity(row.value, unit),
+    )
     ratio = row.ratio
     if ratio is None:
         return *known, "1", "–", "baseline", "–", row.verdict
@@ -516,7 +530,7 @@ def devices(console: Console, rows: Iterable[inventory.DeviceStatus | inventory.
             return row.full_id, None, state, None, None, None
         state += f", held by process {row.held_by.pid or 'unknown'}" if row.held_by else ""
         frameworks = ", ".join(f"{name} {version}" for name, version in row.frameworks.items())
-        return row.id, row.model, state, _known_peak(row.peak), frameworks, row.started_with
+        return row.id, row.called, state, _known_peak(row.peak), frameworks, row.started_with
 
     print_table(console, ("device", "model", "state", "peak", "frameworks", "started with"), map(cells, rows))
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyno.devices.device import Device
+from dyno.devices.processor_names import processor_name
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
@@ -153,9 +154,12 @@ ISA_OF_INTEREST = (
 
 @dataclass(frozen=True)
 class Processor:
-    """`model` is for display and routing. `family` and `number` (the model number) are None except on x86."""
+    """`model` is the identity, for routing and series; `name` is for people. `family` and `number` (the model number)
+    are None except on x86.
+    """
 
     model: str
+    name: str
     vendor: str
     family: int | None
     number: int | None
@@ -172,7 +176,7 @@ def processor(cpuinfo: Path = CPUINFO) -> Processor:
     if "cpu implementer" in fields:
         return _arm_processor(fields, isa)
     name = fields.get("cpu") or fields.get("uarch") or fields.get("model name") or platform.machine() or "unknown"
-    return Processor(name, fields.get("vendor_id", ""), None, None, isa)
+    return Processor(name, name, fields.get("vendor_id", ""), None, None, isa)
 
 
 def _first_block(cpuinfo: Path) -> dict[str, str]:
@@ -187,14 +191,16 @@ def _first_block(cpuinfo: Path) -> dict[str, str]:
 def _x86_processor(fields: dict[str, str], isa: tuple[str, ...]) -> Processor:
     vendor, family, number = fields["vendor_id"], fields["cpu family"], fields.get("model", "")
     model = f"{vendor} family {family} model {number} stepping {fields.get('stepping', 'unknown')}"
-    return Processor(model, vendor, _int_or_none(family), _int_or_none(number), isa)
+    name = processor_name(model, fields.get("model name"))
+    return Processor(model, name, vendor, _int_or_none(family), _int_or_none(number), isa)
 
 
 def _arm_processor(fields: dict[str, str], isa: tuple[str, ...]) -> Processor:
     vendor = fields["cpu implementer"]
     words = [f"Arm implementer {vendor}"]
     words += [f"{key} {fields[f'cpu {key}']}" for key in ("part", "variant", "revision") if f"cpu {key}" in fields]
-    return Processor(" ".join(words), vendor, None, None, isa)
+    model = " ".join(words)
+    return Processor(model, processor_name(model, fields.get("model name")), vendor, None, None, isa)
 
 
 def _int_or_none(text: str) -> int | None:
@@ -220,6 +226,7 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
         id=f"cpu:{format_cpulist(cores)}",
         kind="cpu",
         model=facts.model,
+        name=f"{facts.name}, {len(cores)} core{'s' if len(cores) > 1 else ''}",
         host=host,
         cores=cores,
         memory_bytes=memory_bytes(),
@@ -363,6 +370,7 @@ class Topology:
 
     architecture: str
     model: str
+    name: str
     marketing_name: str | None
     isa: tuple[str, ...]
     virtual: bool
@@ -391,6 +399,7 @@ def read_topology(architecture: str, root: Path = ROOT) -> Topology:
     return Topology(
         architecture=architecture,
         model=facts.model,
+        name=facts.name,
         marketing_name=_cpuinfo_field(cpuinfo, "model name"),
         isa=facts.isa,
         virtual="hypervisor" in (_cpuinfo_field(cpuinfo, "flags") or "").split(),

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from dyno.devices.processor_names import model_name
 from dyno.models.job import Stored
 from dyno.models.spec import DeviceKind
 
@@ -22,6 +23,7 @@ class Device(Stored):
     id: str
     kind: DeviceKind
     model: str
+    name: str | None = None  # for people, if `model` is the identity of a processor
     host: str
     cores: list[int] = []  # host cores a runner is pinned to
     memory_bytes: int
@@ -40,6 +42,11 @@ class Device(Stored):
     def full_id(self) -> str:
         """The id with its host, unique in a fleet: "cpu:0-1@host"."""
         return f"{self.id}@{self.host}"
+
+    @property
+    def called(self) -> str:
+        """What people call it. Workers of older versions publish no name."""
+        return self.name or model_name(self.model)
 
     @property
     def driven_as(self) -> DeviceKind:

@@ -22,6 +22,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dyno.devices.processor_names import model_name
 from dyno.measure.clock_adjustment import adjusted, clock_hz
 from dyno.measure.repeatability import headline_metric, log_deviation
 from dyno.measure.statistics import median, robust_half_width
@@ -118,11 +119,11 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     if found.low <= own.value <= found.high:
         return None
     model = result.device.get("model")
-    share = own.value / found.median - 1
+    share, name = own.value / found.median - 1, model_name(str(model))
     away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
     return warning(
         "METRIC_OUT_OF_BAND",
-        f"The figure is {away} the median of {found.count} results of the same work on devices of model {model}.",
+        f"The figure is {away} the median of {found.count} results of the same work on devices of model {name}.",
         metric=metric.name if metric else None,
         value=own.value,
         median=found.median,

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, ValidationInfo, field_validator
 
+from dyno.devices.processor_names import model_name
 from dyno.models.job import SCHEMA, Failure, Progress, Stored, new_ulid
 from dyno.models.result import ResultWarning, Unit, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Confidence, Margin, MetricName, Model, Pairs
@@ -218,7 +219,7 @@ def result_names(answer: Comparison) -> list[str]:
         if is_param or difference.field in _NAMING:
             label = difference.field.rpartition("/")[2] + " " if is_param or difference.field == "/replicas" else ""
             for part, value in zip(parts, difference.values, strict=True):
-                part.extend([] if value is None else [f"{label}{value}"])
+                part.extend([] if value is None else [f"{label}{model_name(str(value))}"])
     names = [", ".join(part) for part in parts]
     are_apart = all(names) and len({*names}) == len(names)
     return names if are_apart else [row.arm or row.job for row in answer.results]

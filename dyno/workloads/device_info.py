@@ -75,6 +75,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Architecture", cpu["architecture"]
+    yield "Name", cpu["name"]
     yield "Model", cpu["model"]
     if cpu["marketing_name"]:
         yield "Calls itself", cpu["marketing_name"]

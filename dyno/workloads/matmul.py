@@ -627,7 +627,7 @@ def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
     old = capability is not None and int(capability.removeprefix("sm_")) < _TF32_FROM
     if params.dtype != "tf32" or (device.kind == "gpu" and not old):
         return []
-    detail = f"{device.model} has no tf32; it needs an NVIDIA GPU with compute capability 8.0 or higher"
+    detail = f"{device.called} has no tf32; it needs an NVIDIA GPU with compute capability 8.0 or higher"
     return [FieldError("/dtype", "dtype_unsupported", detail)]
 
 

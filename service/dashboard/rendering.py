@@ -19,6 +19,7 @@ from fastapi.routing import APIRoute
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from dyno.devices.processor_names import device_name, model_name, model_names
 from dyno.errors import DynoError, KeyExpired
 from dyno.formatting import format_duration, format_quantity, ratio_in_words
 from dyno.measure.warning_codes import CODES
@@ -55,7 +56,7 @@ def as_text(value: object) -> str:
 
 def selector_text(device: DeviceSelector) -> str:
     """The id, else the model, else the kind; `any` for all devices."""
-    return device.id or device.model or device.kind or "any"
+    return device.id or model_name(device.model or "") or device.kind or "any"
 
 
 _CODE = re.compile(r"`([^`]*)`")
@@ -95,6 +96,7 @@ def _environment() -> jinja2.Environment:
         "ratio_in_words": ratio_in_words,
     }
     templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
+    templates.filters |= {"device_name": device_name, "model_name": model_name, "model_names": model_names}
     templates.filters["percent"] = percent
     templates.globals |= {"signs": SIGNS, "codes": CODES, "style_sheet": saved_files.style_sheet}
     templates.globals |= {"table_formats": page_tables.FORMATS}

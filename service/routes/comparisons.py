@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
+from dyno.devices.processor_names import model_name
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity, ratio_in_words
 from dyno.measure.accuracy_metric import with_accuracy
@@ -172,7 +173,7 @@ def _of(each: Compared) -> str:
 
 
 def _name(each: Compared) -> str:
-    name = each.device_model or each.device
+    name = model_name(each.device_model or each.device)
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
 
 

@@ -226,6 +226,18 @@ def test_a_result_is_its_headline_verdict_and_what_to_do_about_the_gravest_warni
     assert "CACHE_RESIDENT" in in_terminal(240, lambda console: result(console, read))
 
 
+def test_what_a_workload_found_out_is_printed() -> None:
+    read = Result.model_validate(an_entry().result.model_dump(mode="json") | {"details": {"listing": ["Cores: [2]"]}})
+    for more in ("dyno result X", None):
+        assert "  Cores: [2]\n" in in_terminal(240, lambda console, more=more: result(console, read, more))  # type: ignore[misc]
+
+
+def test_a_processor_is_called_by_its_name() -> None:
+    identity = "GenuineIntel family 6 model 167 stepping 1"
+    read = Result.model_validate(an_entry().result.model_dump(mode="json") | {"device": {"model": identity, "id": "x"}})
+    assert " on Intel Rocket Lake (x)" in in_terminal(240, lambda console: result(console, read, "dyno result X"))
+
+
 def in_terminal(width: int, show: Callable[[Console], None]) -> str:
     file = io.StringIO()
     show(Console(width=width, file=file, force_terminal=True, color_system=None))

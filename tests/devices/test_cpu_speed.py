@@ -63,7 +63,7 @@ avx2 = pytest.mark.skipif(not {"avx2", "fma"} <= set(FACTS.isa), reason="no AVX2
 
 
 def core(vendor: str, family: int, number: int, *isa: str) -> Processor:
-    return Processor("x", vendor, family, number, isa)
+    return Processor("x", "x", vendor, family, number, isa)
 
 
 @x86_64

@@ -26,6 +26,10 @@ from tests.cores import CORE
 from tests.guides import SHOWN, shape
 from tests.identities import MAKERS, PROCESSORS, Identity, wrapper
 
+NAMES = {
+    **{"amd": "AMD EPYC 9554", "intel": "Intel Xeon Platinum 8481C", "arm": "Arm Neoverse V2"},
+    "unknown": "ExampleMaker (family 999, model 999)",
+}
 EVERY = [Identity(maker, processors) for maker in MAKERS for processors in PROCESSORS]
 
 
@@ -51,6 +55,8 @@ def test_the_device_has_an_id_a_class_and_its_cores(identity: Identity) -> None:
     assert device.cores == list(range(identity.processors))
     assert len(cpu.siblings(device.cores)) == 0
     assert device.last_cache_bytes == 2**25
+    cores = f"{identity.processors} core{'s' if identity.processors > 1 else ''}"
+    assert device.called == f"{NAMES[identity.maker]}, {cores}"
     assert hardware_id(device)
     assert placement.fits(DeviceSelector(kind="cpu", model=device.model), device)
     assert len(up.reserve(Settings(), ["cpu"], range(identity.processors))) == (identity.processors == 64)

@@ -236,7 +236,7 @@ def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(
     http.delete("/v1/baselines/main")
     for commit in ("abc", "def"):
         install, *steps = [step["run"] for step in jobs["benchmark"]["steps"]]
-        assert install == "pip install tensordyno"
+        assert install == "pip install ${{ vars.DYNO_WHEEL }}"
         for step in steps:
             assert "dyno run" not in step or "mnist_cnn --device gpu" in step
             script = step.replace("mnist_cnn --device gpu", short).replace("${{ github.sha }}", commit)

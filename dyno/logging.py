@@ -158,6 +158,6 @@ def tracer_for(settings: Settings, service: str, *, sends_by_itself: bool) -> Tr
     try:
         from dyno.otel import OtelTracer
     except ImportError as error:
-        message = f'DYNO_TRACES is set, but {error.name} is missing; run pip install "tensordyno[otel]"'
+        message = f'DYNO_TRACES is set, but {error.name} is missing; run pip install ".[otel]" in a checkout'
         raise TracingMissing(message) from error
     return OtelTracer(service, sends_by_itself=sends_by_itself)

@@ -155,7 +155,7 @@ def _parquet_writer() -> Any:
     try:
         import_module("pyarrow.parquet")
     except ImportError as error:
-        raise DynoError("Parquet files need PyArrow: pip install 'tensordyno[parquet]', or export CSV") from error
+        raise DynoError("Parquet files need PyArrow: pip install '.[parquet]' in a checkout, or export CSV") from error
     return _write_parquet_file
 
 

@@ -187,7 +187,7 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
     extra = _EXTRAS[framework]
     return (
         f"no live worker with a fitting device has {framework} installed; available: {there}. "
-        f'Install the extra "{extra}" for a worker (pip install "tensordyno[{extra}]"), choose another framework, '
+        f'Install the extra "{extra}" for a worker (pip install ".[{extra}]" in a checkout), choose another framework, '
         f"or {_WAITS}"
     )
 

@@ -63,8 +63,8 @@ def needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
     [
         (["--help"], 0, "Usage: dyno"),
         (["run", "matmul", "--n", "64", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
-        (["up"], 2, "pip install 'tensordyno[cpu]'"),
-        (["worker"], 2, "pip install 'tensordyno[cpu]'"),
+        (["up"], 2, "pip install '.[cpu]'"),
+        (["worker"], 2, "pip install '.[cpu]'"),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )

@@ -30,7 +30,7 @@ from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
-from dyno.models.job import BaselineOutcome, Job
+from dyno.models.job import BaselineOutcome, Holder, Job
 from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Metric, Result, ResultWarning, Training, Verdict
 from dyno.models.sweep import PARAM, Sweep, SweepSummary
@@ -89,9 +89,7 @@ def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
                 if job.id not in named:
                     named.add(job.id)
                     bars.console.print(job.id, highlight=False)
-                if (held_by := str(job.queue.held_by or "")) not in named | {""}:
-                    named.add(held_by)
-                    bars.console.print(held_by, markup=False, highlight=False)
+                _name_once(bars.console, job.queue.held_by, named)
                 bars.update(bar, description=_where(job), completed=_fraction(job))
 
             yield follow
@@ -429,26 +427,37 @@ def jobs(console: Console, rows: Iterable[Job]) -> None:
 
 
 @contextmanager
-def sweep_progress(console: Console) -> Iterator[Callable[[Sweep], None]]:
-    """A callback for `Client.wait_for_sweep`: in a terminal a live bar, else a line each time that a job ends."""
+def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None], None]]:
+    """A callback for each state of a sweep and for the process that holds its device: in a terminal a live bar, else a
+    line each time that a job ends. Each holder is named once.
+    """
+    named = set[str]()
     if not console.is_terminal:
-        yield _sweep_lines(console)
+        yield _sweep_lines(console, named)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("", total=1.0)
 
-        def follow(now: Sweep) -> None:
+        def follow(now: Sweep, held_by: Holder | None) -> None:
+            _name_once(bars.console, held_by, named)
             total = now.counts["total"]
             bars.update(bar, description=_sweep_state(now), completed=_ended(now) / total)
 
         yield follow
 
 
-def _sweep_lines(console: Console) -> Callable[[Sweep], None]:
+def _name_once(console: Console, held_by: Holder | None, named: set[str]) -> None:
+    if held_by is not None and (text := str(held_by)) not in named:
+        named.add(text)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _sweep_lines(console: Console, named: set[str]) -> Callable[[Sweep, Holder | None], None]:
     ended: list[int] = [-1]
 
-    def say(now: Sweep) -> None:
+    def say(now: Sweep, held_by: Holder | None) -> None:
+        _name_once(console, held_by, named)
         if _ended(now) != ended[0]:
             ended[0] = _ended(now)
             console.print(_sweep_state(now), markup=False, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from dyno.cli import app as cli
 from dyno.cli import completion, job_commands, render
 from dyno.client import DEFAULT_URL, Client, ServerUnreachable
 from dyno.errors import DynoError
-from dyno.models.job import Status
+from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep
 
 _AXES = ("framework", "device", "precision", "replicas")
@@ -205,12 +205,18 @@ def _request(
 def _follow(client: Client, sweep_id: str, metric: str | None, as_json: bool) -> Sweep:
     try:
         with render.sweep_progress(cli.error_console if as_json else cli.console) as follow:
-            return client.wait_for_sweep(sweep_id, follow, metric=metric)
+            return client.wait_for_sweep(sweep_id, lambda now: follow(now, _held_by(client, now)), metric=metric)
     except KeyboardInterrupt:
         cli.print_line(cli.error_console, _how_to_go_on(client, sweep_id))
         raise
     except ServerUnreachable as error:
         raise ServerUnreachable(f"{error.detail}\n{sweep_id} goes on; follow it: dyno sweep {sweep_id}") from error
+
+
+def _held_by(client: Client, now: Sweep) -> Holder | None:
+    """The process of another Dyno that uses the device of the first point that waits for it."""
+    waiting = [point for point in now.points if point.status == Status.QUEUED and point.status_reason == DEVICE_BUSY]
+    return client.job(waiting[0].job).queue.held_by if waiting else None
 
 
 def _how_to_go_on(client: Client, sweep_id: str) -> str:

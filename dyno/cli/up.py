@@ -86,7 +86,7 @@ def run_stack(
 
 def _check_installed() -> None:
     if find_spec("fastapi") is None:
-        raise WrongSettings("only the client is installed; pip install 'tensordyno[cpu]' adds the service and a worker")
+        raise WrongSettings("only the client is installed; pip install '.[cpu]' in a checkout adds the rest")
 
 
 def _check(settings: Settings, port: int, data_dir: Path | None) -> None:

@@ -43,7 +43,7 @@ def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
 
 def missing_frameworks(kind: DeviceKind) -> str:
     """Why no framework can use a device of `kind`, and what to install."""
-    extras = " or ".join(f'pip install "tensordyno[{extra}]"' for extra in _EXTRAS[kind])
+    extras = " or ".join(f'pip install ".[{extra}]"' for extra in _EXTRAS[kind]) + " in a checkout"
     if installed := [f"{name} {version}" for name, version in installed_frameworks().items()]:
         needs = {"gpu": "is built for CUDA", "tpu": "runs on a TPU"}.get(kind, "runs here")
         return f"no installed framework {needs} ({', '.join(installed)}); install one with: {extras}"

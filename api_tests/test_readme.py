@@ -103,7 +103,7 @@ PRINTED = {
         '"name": "wrong.png"',
         '"name": "model.weights.h5"',
     ],
-    "cli.md": ["takes no more jobs", "takes jobs again", "of peak"],
+    "cli.md": ["takes no more jobs", "takes jobs again", "FLOP/s"],
 }
 # The same engine as the command jq, from the package of that name, for machines without the command.
 JQ = """#!{python}

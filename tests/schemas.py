@@ -14,3 +14,11 @@ def validator(schema: Mapping[str, Any]) -> Draft202012Validator:
 
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
+
+
+def conforms(document: object, builtin: str) -> None:
+    """Raises jsonschema.ValidationError unless `document` fits a schema that check-jsonschema ships."""
+    import jsonschema
+    from check_jsonschema.builtin_schemas import get_builtin_schema
+
+    jsonschema.validate(document, get_builtin_schema(builtin))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -81,20 +80,26 @@ def selected(kind: str, labels: dict[str, str]) -> set[str]:
     return {name for name, own in found.items() if labels.items() <= own.items()}
 
 
+def validate(document: Document) -> None:
+    import kubernetes_validate  # here, since its import takes a second
+
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_document_is_valid_and_in_the_namespace(kind: str) -> None:
     documents = DOCUMENTS[kind]
     identities = [(each["kind"], each["metadata"]["name"]) for each in documents]
     assert len(identities) == len(set(identities))
     for document in documents:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+        validate(document)
         assert document["kind"] in CLUSTER_WIDE or document["metadata"]["namespace"] == "dyno"
 
 
 def test_a_document_with_an_unknown_field_is_not_valid() -> None:
     wrong = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}, "spec": {"finalizer": []}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
+    with pytest.raises(Exception, match="finalizer"):
+        validate(wrong)
 
 
 @pods

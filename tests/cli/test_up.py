@@ -27,20 +27,18 @@ from tests.guides import SHOWN, shape
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
-WORDS = ("FLOP/s", "accuracy", "verdict: ")
-
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
-    for spec in (cli_up.MATMUL, cli_up.MNIST):
-        monkeypatch.setitem(spec, "measure", measure)
-    monkeypatch.setitem(cli_up.MNIST, "params", {**cli_up.MNIST["params"], "epochs": 1, "train_samples": 512})  # type: ignore[dict-item]
+    monkeypatch.setitem(cli_up.MATMUL, "measure", measure)
+    monkeypatch.setattr(cli_up, "MNIST", cli_up.MATMUL)  # NumPy trains nothing
+    for name, value in ON_NUMPY.items():
+        monkeypatch.setenv(name, value)
     printed = io.StringIO()
     cli_up.run_demo(Console(file=printed, width=120), device=HERE)
-    for words in WORDS:
-        assert words in printed.getvalue(), printed.getvalue()
     # One run has no interval and no prediction, and not every processor has a known peak.
     assert {"matmul on DEVICE", "throughput #FLOP/s"} <= shape(printed.getvalue()) & shape(SHOWN)
+    assert printed.getvalue().count("verdict: ") == 2
 
 
 @pytest.mark.verify
@@ -49,8 +47,9 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
     running = command("demo", "--device", HERE)
     assert running.process.wait(350) == 0, running.text()
     text = running.text()
-    for words in (*WORDS, "indicative"):
+    for words in ("FLOP/s", "accuracy", "verdict: indicative"):
         assert words in text, text
+    assert {"matmul on DEVICE", "throughput #FLOP/s"} <= shape(text) & shape(SHOWN)
     running.assert_nothing_left()
 
 
@@ -136,27 +135,21 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
     again.assert_nothing_left()
 
 
-def test_a_process_that_dies_is_restarted_and_reported(up: Callable[[], tuple[Command, Client]]) -> None:
-    running, client = up()
+def test_a_process_that_dies_is_restarted_and_the_server_with_its_jobs_and_its_durability(
+    up: Callable[..., tuple[Command, Client]],
+) -> None:
+    running, client = up(DYNO_DURABILITY="always")
+    job = client.submit(TINY)
+    assert client.wait(job.id).status == "succeeded"
+    os.kill(running.pid_of("-server "), signal.SIGKILL)
+    running.says("server died; restarted it with its data")
     for words, name in (("-m service", "API"), ("-m workers ", f"worker {HERE}")):
         os.kill(running.pid_of(words), signal.SIGKILL)
         running.says(f"{name} died (signal SIGKILL)")
         running.says(f"{name} restarted")
     eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
-    assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
-
-
-def test_the_embedded_server_is_restarted_with_its_jobs_and_its_durability(
-    up: Callable[..., tuple[Command, Client]],
-) -> None:
-    running, client = up(DYNO_DURABILITY="always")
-    assert client.not_ready_because() is None
-    job = client.submit(TINY)
-    assert client.wait(job.id).status == "succeeded"
-    os.kill(running.pid_of("-server "), signal.SIGKILL)
-    running.says("server died")
-    eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
     assert client.result(job.id).job == job.id
+    assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
 
 @pytest.mark.verify

@@ -13,8 +13,9 @@ from benchmarks.report import requested
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "dashboard", "eta")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
+VERDICT = ("trusted", "neighbours")  # an hour of an idle machine
 
-for word in requested((*SPEED, *METHOD, "method"), SPEED):
+for word in requested((*SPEED, *METHOD, *VERDICT, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):
         print(f"== {name}", flush=True)
         import_module(f"benchmarks.{name}").main()

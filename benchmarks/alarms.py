@@ -79,18 +79,18 @@ def verdict_lines(taken: Taken) -> list[str]:
         with a warning of class A or B. Intervals are Wilson's, 95 %. Aim: at least {TRUSTED_AIM:.0%} of the first jobs
         `trusted`, none of the others."""
     rows = [
-        _row(condition, workload, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
+        row(condition, workload, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
         for condition in conditions.CONDITIONS
         for workload in repeat.WORKLOADS
         if (of := taken.get(f"{workload}, {condition}"))
     ]
     rows += [
-        _row(condition, ALL, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
+        row(condition, ALL, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
         for condition in conditions.CONDITIONS
         if (of := [each for workload in repeat.WORKLOADS for each in taken.get(f"{workload}, {condition}", ())])
     ]
     rows += [
-        _row(f"clock step to {factor:.0%}, replayed", workload, list(_stepped(of, factor)))
+        row(f"clock step to {factor:.0%}, replayed", workload, list(_stepped(of, factor)))
         for factor in STEPS
         for workload in repeat.WORKLOADS
         if (of := taken.get(f"{workload}, {repeat.DEFAULT}"))
@@ -98,7 +98,7 @@ def verdict_lines(taken: Taken) -> list[str]:
     return [*prose(text), *table(("condition", "workload", "jobs", "`trusted`", "warned", "codes of A and B"), rows)]
 
 
-def _row(condition: str, workload: str, jobs: Sequence[tuple[bool, set[str]]]) -> list[object]:
+def row(condition: str, workload: str, jobs: Sequence[tuple[bool, set[str]]]) -> list[object]:
     """`jobs`: whether each is trusted, and its codes of class A and B."""
     counted = Counter(code for _, codes in jobs for code in codes)
     said = ", ".join(f"{code} {count}" for code, count in counted.most_common()) or "–"

@@ -20,6 +20,7 @@ from dyno.measure import stability
 from dyno.models.result import Result, ResultWarning
 
 BURN = "print('on', flush=True)\nwhile True: pass"
+BURN_ON = "import os; os.sched_setaffinity(0, {{{core}}})\n" + BURN
 SECOND_TENSORFLOW = """
 import tensorflow as tf
 a = tf.random.normal((1024, 1024))

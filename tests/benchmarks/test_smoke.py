@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from benchmarks import (
     history,
     house,
     matmul,
+    neighbours,
     recorded,
     repeat,
     reproduce,
@@ -24,6 +26,7 @@ from benchmarks import (
     scatter,
     start,
     trainings,
+    trusted,
     workloads,
 )
 from benchmarks.files import Files, Spec
@@ -86,3 +89,23 @@ def test_the_house_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["product: lines of Python"] > 20_000
     assert figures["import circles"] == 0
     assert 20 < figures["files that a job crosses"] < figures["product: files"]
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(600)
+def test_neighbours_are_measured_beside_work_on_one_core_and_beside_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("a neighbour needs a second core")
+    monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
+    monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))
+    neighbours.main(2, 2)
+    text = (tmp_path / "neighbours.md").read_text()
+    assert re.search(r"\| addition \| product, NumPy \| 2 \| \d\.\d+ \[", text), text
+    assert re.search(r"jobs of the other worker \| 2 \| .* alone \d of 2, beside \d of 2", text), text
+
+
+def test_a_step_is_replayed_on_recorded_runs() -> None:
+    text = "\n".join(trusted.lines({}))
+    assert re.search(r"\| `matmul-2048` \| 5 \| \d+ of 56 \| \d+ of 56 \|", text), text

@@ -10,6 +10,7 @@ import argparse
 import secrets
 import sys
 import tempfile
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def summary(seed: int, runs: dict[bool, Told]) -> str:
     lines = [
         "# Asked at random",
         "",
-        f"`make fuzz SEED={seed}`, Schemathesis {version('schemathesis')}, all of its checks. The service and Redis "
+        f"{datetime.now(UTC):%Y-%m-%d}: `make fuzz SEED={seed}`, Schemathesis {version('schemathesis')}, all of its "
+        "checks. The service and Redis "
         "are real; jobs are ended without being run. "
         f"Never succeeded: {', '.join(f'`{each}`' for each in unreached(runs)) or 'none of the operations'}.",
     ]

@@ -40,6 +40,8 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.webhooks import DeliveryQueue, LeasedDelivery
 from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, reject_reason
 
+log = logging.getLogger(__name__)
+
 _PURPOSE = "dyno webhooks of "
 
 
@@ -126,6 +128,7 @@ def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Excepti
 
 MAX_ADDRESSES = 4  # of one name, tried in turn until one accepts the connection
 CONNECT_WITHIN_S = 5.0
+LOOKUP_S = 0.5  # until a name counts as unusable, whatever the reason; longer than most lookups
 _DETAIL = 200
 
 Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a port, for an owner
@@ -153,9 +156,7 @@ class WebhookSender:
             return Outcome.BLOCKED, None, refused
         try:
             async with asyncio.timeout(self._within_s):
-                addresses = await self._resolve(receiver.host, receiver.port, owner)
-                if not receiver.is_allowed(self._allowed) and not all(map(is_public_address, addresses)):
-                    return Outcome.BLOCKED, None, f"{receiver.host} resolves to an address that is not public"
+                addresses = await self._addresses(receiver, owner)
                 status_code = await self._first_answer(receiver, addresses, body, headers)
         except (TimeoutError, httpx.TimeoutException):
             return Outcome.TIMEOUT, None, f"no response within {self._within_s:g} s"
@@ -164,6 +165,25 @@ class WebhookSender:
         if not httpx.codes.is_success(status_code):
             return Outcome.REFUSED, status_code, f"the receiver answered {status_code}"
         return Outcome.DELIVERED, status_code, None
+
+    async def _addresses(self, receiver: WebhookUrl, owner: str) -> Sequence[str]:
+        """The receiver's addresses. Raises OSError unless all may be called.
+
+        A caller must not learn from the error, or from its time, which names exist inside the operator's network.
+        """
+        if receiver.is_allowed(self._allowed):
+            return await self._resolve(receiver.host, receiver.port, owner)
+        began_s = time.monotonic()
+        try:
+            addresses = await self._resolve(receiver.host, receiver.port, owner)
+            if all(map(is_public_address, addresses)):
+                return addresses
+            reason = "an address isn't public"
+        except (OSError, UnicodeError) as error:
+            reason = str(error)
+        log.info("the webhook receiver %s can't be called: %s", receiver.host, reason)
+        await asyncio.sleep(began_s + LOOKUP_S - time.monotonic())
+        raise OSError(f"{receiver.host} doesn't resolve to public addresses only")
 
     async def _first_answer(
         self, receiver: WebhookUrl, addresses: Sequence[str], body: bytes, headers: Mapping[str, str]
@@ -203,8 +223,6 @@ MAX_ATTEMPTS_PER_RECEIVER = 4  # so that a slow receiver leaves places for other
 JITTER = 0.1  # so that deliveries that failed together aren't retried together
 GONE = 410
 _OWN_FAULT = "Dyno could not make this attempt; see its log"
-
-log = logging.getLogger(__name__)
 
 
 class WebhookDeliverer:

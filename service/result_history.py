@@ -158,6 +158,8 @@ class AlarmWatch:
                         await self._try_to_look(workload)
             except errors.StoreUnavailable as error:
                 log.warning("can't look for alarms now: %s", error.detail)
+            except Exception:  # such as a damaged key, until maintenance has repaired it
+                log.exception("looking for alarms failed")
             await asyncio.sleep(every_s)
 
     async def _try_to_look(self, workload: str) -> None:

@@ -26,6 +26,7 @@ from dyno.settings import Settings
 from dyno.store import eta, events, sweeps
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
+from dyno.store.damage import repair_damage
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
 from dyno.store.maintenance import Maintenance, drop_oldest, index_labels, index_queues
@@ -220,6 +221,7 @@ def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
     of artifacts.
     """
     chores: dict[str, Callable[[redis.Redis], object]] = {
+        "repairing damaged keys": partial(repair_damage, settings=settings),
         "dropping the oldest jobs": partial(_drop_oldest, settings),
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
         "indexing labels": partial(index_labels, settings=settings),

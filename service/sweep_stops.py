@@ -56,6 +56,8 @@ class SweepWatch:
                 if not self._is_away:
                     log.warning("can't look at sweeps now: %s", error.detail)
                 self._is_away = True
+            except Exception:  # such as a damaged key, until maintenance has repaired it
+                log.exception("looking at sweeps failed")
             await asyncio.sleep(EVERY_S)
 
     async def _look_at_all(self) -> None:

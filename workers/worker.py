@@ -128,6 +128,8 @@ class Registration:
             action()
         except errors.StoreUnavailable as error:
             log.event("presence-not-written", logging.WARNING, why=error.detail)
+        except redis.ResponseError as error:  # a damaged key, until maintenance repairs it; this thread must go on
+            log.event("presence-not-written", logging.WARNING, why=str(error))
 
 
 class Worker:

@@ -25,8 +25,8 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     REFUSED = "refused"  # the receiver answered with another status than 2xx, such as a redirect
     TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"  # unknown name, failed connection, or untrusted certificate
-    BLOCKED = "blocked"  # the name resolves to an address that isn't public
+    UNREACHABLE = "unreachable"  # no public address of the name, failed connection, or untrusted certificate
+    BLOCKED = "blocked"  # the URL itself is forbidden, for example by an older entry of the allowed hosts
     ERROR = "error"  # an error in Dyno, for example a job that it can't read
 
 

@@ -25,7 +25,69 @@ local function integer(number)
   return string.format('%.0f', number)
 end
 
-local TIME = redis.call('TIME')
+-- Keys that can be made again from the records, by the first part of their names or by the whole name, and parts of a job.
+-- What `cordoned`, a stream, a log or a count held is lost.
+local MADE_AGAIN = {
+  jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
+  resting = true, lease = true, leases = true, cordoned = true, labeled = true, expiring = true, events = true,
+  counts = true, spent = true, artifacts = true, sweeps = true, sequence = true, schedules = true,
+}
+local PARTS_MADE_AGAIN = { events = true, webhook = true, log = true, partial = true }
+local IS_READ = {
+  GET = true, HGET = true, HMGET = true, HGETALL = true, HEXISTS = true, HKEYS = true, HVALS = true, HLEN = true,
+  ZRANGE = true, ZRANK = true, ZSCORE = true, ZCARD = true, SISMEMBER = true, XRANGE = true,
+}
+
+-- "made again", "record" of a job, or nil
+local function kind_of_key(name)
+  local family, rest = string.match(string.sub(name, #NAMESPACE + 2), '^([^:]*):?(.*)$')
+  if family == 'job' then
+    local part = string.match(rest, ':(.*)$')
+    return part == nil and 'record' or PARTS_MADE_AGAIN[part] and 'made again' or nil
+  end
+  if family == 'schedules' and rest ~= '' and rest ~= 'due' then
+    return nil -- an owner's schedules
+  end
+  return MADE_AGAIN[family] and 'made again' or nil
+end
+
+local server = redis
+
+-- Deletes a value of a wrong type, and tells maintenance to make the key again (`repair_damage`). Returns whether this
+-- script and this user may do so.
+local function make_way(name, command)
+  if type(server.pcall('DEL', name)) == 'table' then
+    return false
+  end
+  if name == key('sequence') then
+    server.call('SET', name, integer(tonumber(server.call('TIME')[1]) * 1000)) -- above the numbers of all jobs
+  end
+  server.pcall('SADD', key('jobs', 'damaged'), name)
+  server.pcall('HINCRBY', key('counts'), 'repaired ' .. (command == 'XADD' and 'stream' or 'index'), 1)
+  return true
+end
+
+-- As redis.call, except that a value of a wrong type keeps no script from going on: after its first write, the error would
+-- leave a job between two states, and before it, the error would strand a queue, a device or all submits. What can be made
+-- again is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here.
+local function call(command, name, ...)
+  local reply = server.pcall(command, name, ...)
+  if type(reply) ~= 'table' or not reply.err then
+    return reply
+  end
+  local kind = string.find(reply.err, 'WRONGTYPE', 1, true) and kind_of_key(name)
+  if kind == 'made again' and make_way(name, command) then
+    return server.call(command, name, ...)
+  end
+  if kind and IS_READ[command] then
+    return server.call(command, key('jobs', 'none'), ...)
+  end
+  error(reply)
+end
+
+local redis = { call = call, pcall = server.pcall, sha1hex = server.sha1hex, acl_check_cmd = server.acl_check_cmd }
+
+local TIME = server.call('TIME')
 local NOW_MS = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 local NOW_S = string.format('%d.%06d', tonumber(TIME[1]), tonumber(TIME[2]))
 
@@ -87,20 +149,7 @@ local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- Calls a command that writes to an index, a stream or another key of many writes. A value of another type in its place
--- is replaced: the error would leave a job between two states.
-local function update(command, name, ...)
-  local reply = redis.pcall(command, name, ...)
-  if type(reply) ~= 'table' or not reply.err then
-    return reply
-  end
-  if not string.find(reply.err, 'WRONGTYPE', 1, true) then
-    error(reply)
-  end
-  redis.call('DEL', name)
-  count(1, 'repaired', command == 'XADD' and 'stream' or 'index')
-  return redis.call(command, name, ...)
-end
+local update = redis.call
 
 -- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
 local function append_event(id, event, status, version, owner, detail, more)

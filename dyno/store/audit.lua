@@ -10,6 +10,7 @@
 -- ARGV[2]  least time between two calls, ms; an earlier call does nothing
 -- ARGV[3]  most jobs of each of the three   ARGV[4]  lease, ms
 -- ARGV[5]  most attempts                ARGV[6]  failure of the last one, JSON
+-- ARGV[7]… jobs to put back into all indexes, after one was damaged; then nothing else is done
 --
 -- Returns {kind of the repair, job id, …}. An error at one job has the kind "failed: <message>", and the others go on
 
@@ -82,9 +83,53 @@ local function audit_any(id)
   end
 end
 
-local function audit(name, index, from, check)
-  local most = tonumber(ARGV[3])
-  local ids = redis.call('ZRANGE', index, from, from + most - 1)
+local function restore_done(id, status, record)
+  local ttl_ms, digests = redis.call('PTTL', key('job', id)), label_digests(record.spec)
+  if ttl_ms > 0 then
+    local member = expiring_member(id, status, record.workload, record.owner, digests)
+    redis.call('ZADD', key('expiring'), 'NX', integer(NOW_MS + ttl_ms), member)
+  end
+  local delivery = redis.call('HGET', key('job', id, 'webhook'), 'status')
+  if delivery then
+    local ended_ms = integer((tonumber(record.finished_at) or 0) * 1000)
+    redis.call('ZADD', key('jobs', 'webhooks'), 'NX', ended_ms, id)
+    if record.owner then
+      redis.call('ZADD', key('jobs', 'webhooks', 'owner', record.owner), 'NX', ended_ms, id)
+    end
+  end
+  if delivery == 'pending' then
+    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- leaves its lane, if it is in one
+  end
+end
+
+-- Puts a job into all indexes. Entries that are there stay as they are.
+local function restore(id)
+  local record = fields_of({ id, redis.call('HGETALL', key('job', id)) })
+  local status, created_ms = record.status, record.created_ms
+  if not status or not created_ms then
+    return
+  end
+  local indexes = { key('jobs'), key('jobs', 'status', status), key('jobs', 'workload', record.workload or '') }
+  if record.owner then
+    indexes[#indexes + 1] = key('jobs', 'owner', record.owner)
+    indexes[#indexes + 1] = status == 'queued' and key('jobs', 'queued', record.owner) or nil
+  end
+  for _, digest in ipairs(label_digests(record.spec)) do
+    indexes[#indexes + 1] = key('jobs', 'label', digest)
+  end
+  for _, index in ipairs(indexes) do
+    redis.call('ZADD', index, 'NX', created_ms, id)
+  end
+  if is_done(status) then
+    restore_done(id, status, record)
+  elseif status == 'queued' then
+    audit_queued(id)
+  else
+    audit_running(id)
+  end
+end
+
+local function check_all(ids, check)
   for _, id in ipairs(ids) do
     local passed, failure = pcall(check, id)
     if not passed then
@@ -93,9 +138,20 @@ local function audit(name, index, from, check)
       found[#found - 1] = 'failed: ' .. message
     end
   end
+end
+
+local function audit(name, index, from, check)
+  local most = tonumber(ARGV[3])
+  local ids = redis.call('ZRANGE', index, from, from + most - 1)
+  check_all(ids, check)
   redis.call('HSET', KEYS[1], name, #ids < most and 0 or from + most)
 end
 
+if #ARGV > 6 then
+  require_rights(END_COMMANDS)
+  check_all({ unpack(ARGV, 7) }, restore)
+  return found
+end
 local state = redis.call('HMGET', KEYS[1], 'at_ms', 'running', 'queued', 'any')
 local passed_ms = NOW_MS - (tonumber(state[1]) or 0)
 if passed_ms >= 0 and passed_ms < tonumber(ARGV[2]) then -- negative: the clock stepped back

@@ -11,7 +11,7 @@
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return { 'unknown' }
 end
-local live = false
+local is_canceled, live = redis.call('HEXISTS', KEYS[1], 'cancel_requested_at') == 1, false
 for index = 2, #ARGV do
   local id = ARGV[index]
   local status = redis.call('HGET', key('job', id), 'status')
@@ -20,7 +20,7 @@ for index = 2, #ARGV do
     cancel({ key('job', id) }, { NAMESPACE, id })
   end
 end
-if redis.call('HEXISTS', KEYS[1], 'cancel_requested_at') == 1 then
+if is_canceled then
   return { 'already' }
 end
 if not live then

@@ -86,6 +86,7 @@ def extend(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> boo
         extended = bool(client.pexpire(keys.worker(worker.id), ttl_ms))
         if extended:
             client.set(keys.worker_heartbeat(worker.id), f"{seconds}.{micros:06}", px=ttl_ms)
+            client.sadd(keys.workers, worker.id)  # the list may have been damaged or deleted
     return extended
 
 

@@ -174,9 +174,10 @@ local function look(rows)
   return true
 end
 
+-- server.call: a damaged index must not look like an empty one.
 local offset, at_once = 0, math.min(by_record and MOST_AT_ONCE or most + 1, MOST_AT_ONCE)
 while true do
-  local entries = redis.call('ZRANGE', index, newest, oldest, 'BYSCORE', 'REV', 'LIMIT', offset, at_once, 'WITHSCORES')
+  local entries = server.call('ZRANGE', index, newest, oldest, 'BYSCORE', 'REV', 'LIMIT', offset, at_once, 'WITHSCORES')
   local rows = {}
   for place = 1, #entries, 2 do
     if ARGV[4] == '' or tonumber(entries[place + 1]) < tonumber(ARGV[4]) or entries[place] < ARGV[5] then

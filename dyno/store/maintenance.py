@@ -113,16 +113,18 @@ REPAIRS = (
 _AUDITED_AT_ONCE = 200  # running jobs, queued jobs, and jobs of any status: about 1 ms of Redis
 
 
-def audit_indexes(client: redis.Redis, settings: Settings) -> list[Repair]:
+def audit_indexes(client: redis.Redis, settings: Settings, job_ids: Sequence[str] = ()) -> list[Repair]:
     """Compare 200 running and 200 queued jobs with leases and queues, and 200 of all jobs with the index of a status.
 
-    Repairs what differs. One process does this every `reap_every_s`, for the next jobs. Raises StoreUnavailable.
+    Repairs what differs. One process does this every `reap_every_s`, for the next jobs. With `job_ids`, puts those jobs
+    into all indexes instead. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     audit = client.register_script(SCRIPT_SOURCES[Script.AUDIT])
     pause_ms, lease_ms = round(settings.reap_every_s * 1000), round(settings.lease_s * 1000)
     given: list[str | int] = [keys.namespace, pause_ms, _AUDITED_AT_ONCE, lease_ms]
     given += [MAX_ATTEMPTS, WORKER_LOST.model_dump_json()]
+    given += job_ids
     with store_errors():
         reply: list[str] = audit(keys=[keys.audit], args=given)
     return [Repair(kind, job_id) for kind, job_id in zip(reply[::2], reply[1::2], strict=True)]
@@ -234,6 +236,7 @@ def index_labels(client: redis.Redis, settings: Settings) -> bool:
 
 
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 100  # candidates of each status of DONE
+_WEBHOOK_ENDED = (None, "delivered", "failed")
 _PAGES = 20  # of candidates: behind 2000 jobs with pending webhooks, no job is deleted until some of them are delivered
 _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
 
@@ -294,14 +297,17 @@ def _delete_first(client: redis.Redis, keys: Keys, candidates: Sequence[str], nu
         for job_id in candidates:
             pipeline.hget(keys.job(job_id), "finished_at")
             pipeline.hget(keys.webhook(job_id), "status")
-        facts: list[Any] = pipeline.execute()
+        facts: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged record keeps no other from going
         ended = zip(facts[::2], candidates, facts[1::2], strict=True)
-        oldest = sorted((float(end), job_id) for end, job_id, told in ended if end and told != "pending")[:number]
+        oldest = sorted(
+            (float(end), job_id) for end, job_id, told in ended if isinstance(end, str) and told in _WEBHOOK_ENDED
+        )[:number]
         delete = client.register_script(SCRIPT_SOURCES[Script.DELETE])
         for _, job_id in oldest:
             args: list[str | int] = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping]
             delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
-        return sum(reply[0] == "deleted" for reply in pipeline.execute())
+        replies: list[Any] = pipeline.execute()
+        return sum(reply[0] == "deleted" for reply in replies)
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:

@@ -454,6 +454,10 @@ class Keys:
     def audit(self) -> str:
         return self._key("jobs", "audit")  # HASH: how far the audit of the indexes has come; see audit.lua
 
+    @property
+    def damaged(self) -> str:
+        return self._key("jobs", "damaged")  # SET: keys that had values of wrong types, until they are made again
+
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short TTL: JSON
 

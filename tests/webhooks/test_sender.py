@@ -15,7 +15,7 @@ import pytest
 from dyno.models.webhook import Outcome
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.webhook_delivery import Resolve, WebhookSender
+from dyno.webhook_delivery import LOOKUP_S, Resolve, WebhookSender
 from tests.certificates import certificate_for
 from tests.inbox import Inbox
 
@@ -91,8 +91,12 @@ async def test_a_name_that_resolves_to_a_private_address_is_not_called() -> None
         url = f"https://{NAME}:{inbox.port}/"
         for addresses in (["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]):
             ended = await sender(resolve=leading_to(addresses)).send(url, "{}", HEADERS)
-            assert (ended.outcome, ended.status_code) == (Outcome.BLOCKED, None)
-            assert not any(each in (ended.detail or "") for each in addresses), "the detail reveals the private address"
+            unknown = await sender(resolve=leading_to()).send(url, "{}", HEADERS)
+            assert (ended.outcome, ended.status_code) == (Outcome.UNREACHABLE, None)
+            assert ended == unknown.model_copy(update={"duration_s": ended.duration_s}), (
+                "a caller learns which names exist"
+            )
+            assert min(ended.duration_s, unknown.duration_s) >= LOOKUP_S
         assert (await sender().send("https://localhost/", "{}", HEADERS)).outcome is Outcome.BLOCKED
         assert (await sender().send(inbox.url, "{}", HEADERS)).outcome is Outcome.BLOCKED
         nowhere = sender(resolve=leading_to())

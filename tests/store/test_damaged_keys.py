@@ -1,0 +1,244 @@
+"""Values of a wrong type in any key: no answer with an error has stored a job, and after the repair all jobs run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from chaos.checks import ViolationKind, state_violations
+from chaos.snapshot import read
+from dyno.devices.device import Device
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Progress
+from dyno.models.spec import Spec
+from dyno.models.sweep import new_sweep_id
+from dyno.settings import Settings
+from dyno.store import fleet, maintenance
+from dyno.store.damage import repair_damage
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.redis import Keys
+from dyno.store.schedules import Schedules
+from dyno.store.sweeps import Sweeps
+from dyno.store.webhooks import DeliveryQueue
+from tests.deliveries import OWNER, URL
+from tests.results import a_result
+from tests.store.test_schedules import a_job, daily, fired, saved
+from tests.store.test_sweeps import planned
+
+pytestmark = pytest.mark.anyio
+
+# The parts that vary are those of the jobs below: {done}, {running}, {queued}, {day}, {label}, {class}.
+MADE_AGAIN = [
+    *("jobs", "jobs:status:queued", "jobs:status:running", "jobs:status:succeeded", "jobs:workload:matmul"),
+    *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged", "labeled"),
+    *(
+        "jobs:webhooks",
+        "jobs:webhooks:due",
+        "jobs:webhooks:ready",
+        f"jobs:webhooks:owner:{OWNER}",
+        "jobs:webhooks:clock",
+    ),
+    *("queue:cpu", "queues", "classes:cpu", "class:cpu:{class}", "passed:cpu", "resting", "woken:cpu", "indexed:cpu"),
+    *("lease:cpu:0@alpha", "lease:cpu:1@alpha", "leases", "cordoned", "workers", "expiring", "events", "counts"),
+    *("sequence", "artifacts", f"spent:{OWNER}:{{day}}", "job:{done}:webhook"),
+    *("job:{running}:events", "job:{running}:log", "job:{running}:partial"),
+]
+
+
+@pytest.fixture
+def mine(jobs: Jobs) -> Jobs:
+    return jobs.seen_by(Viewer(OWNER, sees_all=False))
+
+
+@pytest.fixture
+def spec(a_spec: Callable[..., Spec]) -> Spec:
+    return a_spec(webhook={"url": URL}, labels={"a": "b"})
+
+
+Lives = Callable[[], Awaitable[tuple[dict[str, str], Claim]]]
+
+
+@pytest.fixture
+def lives(mine: Jobs, spec: Spec, claim: Callable[..., Any], leases: Leases) -> Lives:
+    """A done job, a running one and a queued one, by status, and the attempt of the running one."""
+
+    async def one() -> tuple[dict[str, str], Claim]:
+        ids = [(await mine.submit(spec)).job.id for _ in range(3)]
+        leases.finish(claim("cpu:1@alpha"), "succeed", result=a_result(ids[0]), samples=[])
+        running = claim("cpu:0@alpha")
+        assert not leases.heartbeat(running, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "one")).superseded
+        return dict(zip(("done", "running", "queued"), ids, strict=True)), running
+
+    return one
+
+
+def damage(client: redis.Redis, name: str) -> None:
+    is_string = client.type(name) == "string" or name.split(":")[1] in ("sequence", "woken", "indexed")
+    client.delete(name)
+    if is_string:
+        client.lpush(name, "a list")
+    else:
+        client.set(name, "a string")
+
+
+def records(client: redis.Redis, keys: Keys) -> set[str]:
+    return {str(name) for name in client.scan_iter(f"{keys.job('job_')}*") if str(name).count(":") == 2}
+
+
+def wrong_indexes(client: redis.Redis, keys: Keys) -> list[str]:
+    found = [each.what for each in state_violations(read(client, keys)) if each.kind is ViolationKind.INDEX]
+    return [what for what in found if not what.startswith("the audit had to repair")]
+
+
+@pytest.mark.parametrize("name", MADE_AGAIN)
+async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
+    lives: Lives,
+    mine: Jobs,
+    jobs: Jobs,
+    spec: Spec,
+    claim: Callable[..., Any],
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    settings: Settings,
+    outbox: DeliveryQueue,
+    name: str,
+) -> None:
+    ids, running = await lives()
+    label = next(iter(client.scan_iter(f"{keys.namespace}:jobs:label:*"))).rpartition(":")[2]
+    [of_class] = client.hkeys(keys.classes("cpu"))
+    parts = {"day": client.time()[0] // 86400, "label": label, "class": of_class}
+    damaged = f"{keys.namespace}:{name.format(**ids, **parts)}"
+    damage(client, damaged)
+
+    new = [(await mine.submit(spec, idempotency_key="one", body_sha256="b")).job.id]
+    assert (await mine.submit(spec, idempotency_key="one", body_sha256="b")).job.id == new[0]
+    claimed = [claim("cpu:1@alpha").job_id]
+    assert not leases.heartbeat(running, Progress(phase="sampling", run=1, runs=1), LogPiece(1, "two")).superseded
+    assert leases.finish(running, "succeed", result=a_result(ids["running"]), samples=[])
+    assert (await outbox.take()) is not None or name == "job:{done}:webhook"
+    canceled = (await mine.submit(spec)).job.id
+    await mine.cancel(canceled)
+
+    repair_damage(client, settings)
+    soon = settings.model_copy(update={"reap_every_s": 0.0})
+    for _ in range(3):
+        failed = [repair for repair in maintenance.audit_indexes(client, soon) if repair.kind.startswith("failed")]
+        assert failed == []
+    maintenance.queues_to_wake(client, settings)
+    maintenance.drop_expired(client, settings)
+    maintenance.expire_leases(client, settings)
+    assert client.type(damaged) in ("none", expected_type(name))
+    assert repair_damage(client, settings) == []
+    assert wrong_indexes(client, keys) == []
+    assert {job.id for job in (await mine.list(label="a=b")).data} == {*ids.values(), *new, canceled}
+    new.append((await mine.submit(spec)).job.id)
+    claimed += [claim(f"cpu:{device}@beta").job_id for device in range(2)]
+    assert sorted(claimed) == sorted([ids["queued"], *new])
+
+
+@pytest.mark.parametrize("damaged", ["the record", "the idempotency key", "the API key"])
+async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
+    lives: Lives,
+    mine: Jobs,
+    spec: Spec,
+    claim: Callable[..., Any],
+    client: redis.Redis,
+    keys: Keys,
+    settings: Settings,
+    damaged: str,
+) -> None:
+    ids, _ = await lives()
+    names = {"the record": keys.job(ids["queued"]), "the idempotency key": keys.idempotency(OWNER, "one")}
+    damage(client, names.get(damaged, keys.api_key(OWNER)))
+    before = records(client, keys)
+    with nullcontext() if damaged == "the record" else pytest.raises(redis.ResponseError):
+        new = (await mine.submit(spec, idempotency_key="one", body_sha256="b")).job.id
+    if damaged == "the record":
+        assert claim("cpu:1@alpha").job_id == new, "the damaged job doesn't strand its queue"
+        assert ids["queued"] not in client.zrange(keys.queue("cpu"), 0, -1)
+    else:
+        assert records(client, keys) == before
+
+
+async def test_retention_goes_on_behind_a_damaged_record(
+    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    damaged, other = [(await mine.submit(a_spec())).job.id for _ in range(2)]
+    for job_id in (damaged, other):
+        await mine.cancel(job_id)
+    damage(client, keys.job(damaged))
+    assert maintenance.drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 1}
+
+
+@pytest.mark.parametrize("name", ["sweeps", "sweeps:due", "sweeps:watched", f"sweeps:owner:{OWNER}"])
+async def test_a_sweep_is_submitted_once_and_listed_whatever_index_is_damaged(
+    async_redis: redis.asyncio.Redis, mine: Jobs, spec: Spec, client: redis.Redis, settings: Settings, name: str
+) -> None:
+    sweeps = Sweeps(async_redis, settings, mine)  # type: ignore[arg-type]
+    record, new = planned(spec)
+    first = new_sweep_id()
+    await sweeps.submit(first, record, new)
+    damage(client, f"{settings.namespace}:{name}")
+    record, new = planned(spec)
+    second = new_sweep_id()
+    for _ in range(2):
+        assert await sweeps.submit(second, record.model_copy(update={"stop_hopeless": True}), new) == (second, False)
+    repair_damage(client, settings)
+    assert {each.id for each in (await sweeps.page(None, 10)).data} == {first, second}
+    assert len((await mine.list()).data) == 6
+    assert second in {each.id for each in await sweeps.watched()}
+
+
+@pytest.mark.parametrize("name", ["schedules", "schedules:due"])
+async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(
+    async_redis: redis.asyncio.Redis, jobs: Jobs, client: redis.Redis, settings: Settings, name: str
+) -> None:
+    schedules = Schedules(async_redis, settings, EVERYBODY)  # type: ignore[arg-type]
+    await schedules.put(daily("other"))
+    before = await saved(schedules, daily())
+    damage(client, f"{settings.namespace}:{name}")
+    job = a_job()
+    for _ in range(2):
+        await schedules.fire(before, fired(daily(), job.id), job, jobs)
+    assert [each.id for each in (await jobs.list()).data] == [job.id]
+    repair_damage(client, settings)
+    assert [each.name for each in await schedules.list()] == ["nightly", "other"]
+    assert {each.name for each in (await schedules.due())[1]} == {"nightly", "other"}
+
+
+async def test_a_live_worker_is_listed_again_after_a_heartbeat(
+    async_redis: redis.asyncio.Redis, client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    device = Device(id="cpu:0", kind="cpu", model="a", host="alpha", memory_bytes=1, peak={}, frameworks={})
+    now = datetime.now(UTC)
+    worker = WorkerRecord(id="w", host="alpha", pid=1, device=device.full_id, state="idle", version="0", started_at=now)
+    fleet.publish(client, settings, device, worker)
+    damage(client, keys.workers)
+    with pytest.raises(redis.ResponseError):
+        fleet.extend(client, settings, worker)
+    repair_damage(client, settings)
+    assert fleet.extend(client, settings, worker)
+    assert [each.id for each in await fleet.workers(async_redis, settings)] == ["w"]
+
+
+def expected_type(name: str) -> str:
+    """The type of the key's value, from a store without damage."""
+    family = name.partition(":")[0]
+    if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged"):
+        return "set"
+    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock"):
+        return "string"
+    if name == "events" or name.endswith(":events"):
+        return "stream"
+    if family in ("classes", "passed", "lease", "labeled", "counts", "spent", "job") or name == "jobs:audit":
+        return "hash"
+    return "zset"

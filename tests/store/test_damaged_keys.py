@@ -47,6 +47,7 @@ MADE_AGAIN = [
         "jobs:webhooks:clock",
     ),
     *("queue:cpu", "queues", "classes:cpu", "class:cpu:{class}", "passed:cpu", "resting", "woken:cpu", "indexed:cpu"),
+    "jobs:turns:cpu",
     *("lease:cpu:0@alpha", "lease:cpu:1@alpha", "leases", "cordoned", "workers", "expiring", "events", "counts"),
     *("sequence", "artifacts", f"spent:{OWNER}:{{day}}", "job:{done}:webhook"),
     *("job:{running}:events", "job:{running}:log", "job:{running}:partial"),
@@ -239,6 +240,9 @@ def expected_type(name: str) -> str:
         return "string"
     if name == "events" or name.endswith(":events"):
         return "stream"
-    if family in ("classes", "passed", "lease", "labeled", "counts", "spent", "job") or name == "jobs:audit":
+    if family in ("classes", "passed", "lease", "labeled", "counts", "spent", "job") or name in (
+        "jobs:audit",
+        "jobs:turns:cpu",
+    ):
         return "hash"
     return "zset"

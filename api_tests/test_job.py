@@ -80,10 +80,10 @@ RESULT_FIELDS = {
     "arms",
 }
 METRIC_FIELDS = {
-    *("name", "unit", "value", "low", "high", "confidence", "repeat", "per_cycle", "better"),
+    *("name", "unit", "value", "low", "high", "confidence", "repeat", "repeat_reason", "per_cycle", "better"),
     *("runs", "samples", "reason", "by_run"),
 }
-REPEAT_FIELDS = {"low", "high", "based_on", "clock_hz", "elasticity"}
+REPEAT_FIELDS = {"low", "high", "based_on", "clock_hz", "elasticity", "elasticity_error"}
 PHASES = {
     *("import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"),
     *("training_s", "cases_s", "overhead_s"),

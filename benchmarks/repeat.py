@@ -5,24 +5,25 @@ Each is other work between the others' jobs. Writes repeat.md. Finished jobs are
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, made_here
 from benchmarks.pairs import share
-from benchmarks.report import prose, table, write
+from benchmarks.report import RESULTS, prose, table, write
 from dyno.formatting import format_quantity
 from dyno.measure import regression_band
-from dyno.measure.clock_adjustment import factor
-from dyno.measure.repeatability import headline_metric, with_earlier_results
+from dyno.measure.clock_adjustment import ASSUMED, ASSUMED_ELSEWHERE, elasticity, factor
+from dyno.measure.repeatability import USEFUL, half_width, headline_metric, with_earlier_results
 from dyno.measure.statistics import median
 from dyno.models.result import Metric, Peer, Repeat, Result
 from dyno.workloads import bundled
@@ -47,20 +48,15 @@ Taken = Mapping[str, Sequence[Result]]  # by case, in the order in which they ra
 
 
 class Step(NamedTuple):
-    """A result, and whether its intervals hold the next result of its case."""
+    """A result, and whether its intervals hold the next result of its case as it was measured."""
 
     result: Result
     metric: Metric
     repeat: Repeat
     next_value: float
-    next_at_clock: float  # the next value at the clock of `repeat`
 
     @property
     def held(self) -> bool:
-        return self.repeat.low <= self.next_at_clock <= self.repeat.high
-
-    @property
-    def held_as_measured(self) -> bool:
         return self.repeat.low <= self.next_value <= self.repeat.high
 
     @property
@@ -99,10 +95,7 @@ def steps(results: Sequence[Result]) -> list[Step]:
         metric, after = headline_metric(result), headline_metric(following)
         if metric is None or metric.repeat is None or after is None or after.value is None:
             continue
-        at = metric.repeat
-        clock_hz = after.repeat.clock_hz if after.repeat else None
-        adjusted = after.value * factor(clock_hz, at.clock_hz, at.elasticity)
-        found.append(Step(result, metric, at, after.value, adjusted))
+        found.append(Step(result, metric, metric.repeat, after.value))
     return found
 
 
@@ -114,24 +107,59 @@ def predicted(results: Sequence[Result]) -> list[Result]:
             continue
         own = regression_band.peer(result, metric, metric.value)
         found.append(with_earlier_results(result, own, peers, {metric.name}))
-        peers.insert(0, own)  # newest first
+        if regression_band.shows_level(result):
+            peers.insert(0, own)  # newest first
     return found
+
+
+RECORDED = RESULTS / "recorded" / "repeat.json"
+
+
+def replayed(path: Path = RECORDED) -> dict[str, list[bool | None]]:
+    """Whether the prediction of each recorded job holds the next one as measured, by case; None if not known yet.
+
+    The file has values and clocks as they were printed, with three digits of the clock. The scatter of the runs follows
+    from the intervals that were printed beside them.
+    """
+    return {case: _replay(case, jobs) for case, jobs in json.loads(path.read_text()).items()}
+
+
+def _replay(case: str, jobs: Sequence[Mapping[str, Any]]) -> list[bool | None]:
+    found, peers = list[bool | None](), list[Peer]()
+    for job, following in pairwise(jobs):
+        own = Peer(job="", **{name: job[name] for name in ("value", "clock_hz", "runs", "scatter")})
+        of_clock = elasticity([own, *peers], ASSUMED if case.startswith("matmul") else -ASSUMED_ELSEWHERE)
+        half = half_width(own, peers, of_clock) or 0.0
+        held = abs(math.log(following["value"] / job["value"])) <= half
+        found.append(held if half <= math.log1p(USEFUL) else None)
+        if not regression_band.DISTURBED.intersection(job["warnings"]):
+            peers.insert(0, own)
+    return found
+
+
+def replay_rows(found: Mapping[str, Sequence[bool | None]]) -> list[list[object]]:
+    """A row for each case, for those of `matmul`, and for all."""
+    groups = {f"`{case}`": held for case, held in found.items()}
+    groups["all of `matmul`"] = [held for case, of in found.items() if case.startswith("matmul") for held in of]
+    groups["all"] = [held for of in found.values() for held in of]
+    known = {name: [held for held in of if held is not None] for name, of in groups.items()}
+    return [[name, len(of), _share(known[name]), len(of) - len(known[name])] for name, of in groups.items()]
 
 
 def lines(taken: Taken) -> list[str]:
     text = f"""The same jobs again and again, in turns with those of the other cases, spread over hours. *Held*: results
-        whose `repeat` holds the value of the next one of the case at the same clock; {AIM:.0%} is the aim. *As
-        measured*: the next value without an adjustment. *Own interval*: `low` to `high` holds it, which describes one
+        whose `repeat` holds the value of the next one of the case as it was measured; {AIM:.0%} is the aim. Results
+        whose next one isn't known yet are left out. *Own interval*: `low` to `high` holds it, which describes one
         stretch of time only. *Between jobs*: the standard deviation of the jobs' values, as measured and at one clock,
         by the last result's elasticity. A share's interval is Wilson's, 95 %."""
     head = ("case", "jobs", "clock", "between jobs", "at one clock", "elasticity", "half-width")
     return [
         *prose(text),
-        *table((*head, "held", "as measured", "own interval"), [_row(case, of) for case, of in taken.items()]),
+        *table((*head, "held", "own interval"), [_row(case, of) for case, of in taken.items()]),
         *_in_all(taken),
         *("## Each result", ""),
         *table(
-            ("case", "job", "clock", "value", "repeat", "based on", "next, at this clock", "held", "warnings"),
+            ("case", "job", "clock", "value", "repeat", "based on", "next", "held", "warnings"),
             [row for case, of in taken.items() for row in _each(case, of)],
         ),
     ]
@@ -158,7 +186,6 @@ def _row(case: str, results: Sequence[Result]) -> list[object]:
         "–" if elasticity is None else f"{elasticity:.2f}",
         f"±{median(half_widths):.2%}" if half_widths else "–",
         f"**{_share([step.held for step in found])}**",
-        _share([step.held_as_measured for step in found]),
         _share([step.in_own_interval for step in found]),
     ]
 
@@ -187,7 +214,7 @@ def _each(case: str, results: Sequence[Result]) -> list[list[object]]:
                 *(f"`{case}`", number, _clocks([step.result]), format_quantity(step.metric.value, unit)),
                 f"{format_quantity(repeat.low, unit)} to {format_quantity(repeat.high, unit)}",
                 f"{repeat.based_on.runs} runs, {repeat.based_on.jobs} jobs",
-                format_quantity(step.next_at_clock, unit),
+                format_quantity(step.next_value, unit),
                 *("yes" if step.held else "**no**", codes or "–"),
             ]
         )

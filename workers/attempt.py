@@ -19,12 +19,12 @@ from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, Unknown
 from dyno.logging import Tracer
 from dyno.measure import baseline_outcome
 from dyno.measure.compare_results import free_params
-from dyno.measure.regression_band import headline, with_band_check
+from dyno.measure.regression_band import headline, shows_level, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline
 from dyno.models.job import DEVICE_BUSY, BaselineOutcome, Failure, FailureClass
-from dyno.models.result import Headline, Peer, Result, Verdict
+from dyno.models.result import Headline, Peer, Result
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration, duration_series, work_digest
@@ -54,7 +54,7 @@ def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Res
     sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
     predicted = with_earlier_results(result, own.own, peers or [], sampled)
     found = with_band_check(predicted, own.own, peers)
-    return found, own if found.verdict is not Verdict.UNTRUSTED else None
+    return found, own if shows_level(found) else None
 
 
 def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None:

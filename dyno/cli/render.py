@@ -194,6 +194,8 @@ def _headline(answer: Result) -> str:
     if metric.repeat:
         low, high = (format_quantity(bound, metric.unit) for bound in (metric.repeat.low, metric.repeat.high))
         parts.append(f"next one {low} to {high}")
+    elif metric.repeat_reason:
+        parts.append("next one not known yet")
     if answer.peak.fraction is not None:
         parts.append(f"{answer.peak.fraction:.1%} of peak")
     return ", ".join(parts)
@@ -342,14 +344,13 @@ def _half_width(metric: Metric) -> str | None:
 
 def _repeat_line(answer: Result) -> str | None:
     """The prediction of the headline metric; the others are in the JSON."""
-    metric = next((each for each in answer.metrics if each.repeat), None)
+    metric = next((each for each in answer.metrics if each.repeat or each.repeat_reason), None)
     if metric is None or metric.repeat is None:
-        return None
+        return None if metric is None else f"next {metric.name}: {metric.repeat_reason}"
     repeat = metric.repeat
     low, high = format_quantity(repeat.low, metric.unit), format_quantity(repeat.high, metric.unit)
-    clock = f" at {repeat.clock_hz / 1e9:.2f} GHz" if repeat.clock_hz else ""
     jobs = f" and {repeat.based_on.jobs} earlier results" if repeat.based_on.jobs else ""
-    return f"next {metric.name} (95 %): {low} to {high}{clock}, from {repeat.based_on.runs} runs{jobs}"
+    return f"next {metric.name} (95 %): {low} to {high}, from {repeat.based_on.runs} runs{jobs}"
 
 
 def _peak_line(answer: Result) -> str:

@@ -13,6 +13,8 @@ as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight 
 The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
 All GPUs Are Created Equal", five clusters).
 
+Untrusted and disturbed results, and those of too few samples, are nobody's peers (`shows_level`).
+
 With fewer than five other results there is no band. All work begins that way, so the check doesn't count as missed.
 """
 
@@ -83,6 +85,16 @@ def work_of(
     timed = {name: value for name, value in {**requested, **result.params}.items() if name not in untimed}
     precision = [result.precision.requested, result.precision.observed] if result.precision else [None, None]
     return [spec.workload, timed, spec.framework, spec.replicas, precision, result.method_version]
+
+
+# Of a condition that later results don't have, or of too little work to tell.
+DISTURBED = frozenset({"NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES"})
+
+
+def shows_level(result: Result) -> bool:
+    """Whether the figure counts among the peers of later results: not if it is wrong, disturbed or of few samples."""
+    codes = {raised.code for raised in result.warnings}
+    return result.verdict is not Verdict.UNTRUSTED and not codes & DISTURBED
 
 
 def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:

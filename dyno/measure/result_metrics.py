@@ -140,7 +140,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
         value=interval.value,
         low=low,
         high=interval.high,
-        repeat=repeatability.from_runs(interval.value, figures),
+        **repeatability.usable(repeatability.from_runs(interval.value, figures)),
         better=spec.better,
         runs=len(figures),
         samples=samples,

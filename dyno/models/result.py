@@ -128,9 +128,9 @@ class BasedOn(Stored):
 class Repeat(Stored):
     """Where the next result of the same spec on this device will fall, with a probability of 95 %.
 
-    It is for the clock `clock_hz`, that of this result. A value at another clock, times (`clock_hz` / its
-    clock)^`elasticity`, is the value at this one. Both are null if the device's clock is unknown, and for figures that
-    aren't adjusted; then `repeat` is for any clock.
+    It holds at the clocks that the device has from job to job. `clock_hz` is the clock of this result. A value at
+    another clock, times (`clock_hz` / its clock)^`elasticity`, is the value at this one. Both are null if the device's
+    clock is unknown, and for figures that aren't adjusted.
     """
 
     low: float
@@ -168,6 +168,7 @@ class Metric(Stored):
     high: float | None = None
     confidence: float = 0.95
     repeat: Repeat | None = None
+    repeat_reason: str | None = Field(None, description="Why the next result isn't known yet, where it could be known")
     per_cycle: PerCycle | None = Field(None, description="Null for times, and if a run's clock is unknown")
     better: Literal["higher", "lower"]
     runs: int

@@ -200,12 +200,12 @@ def sizes(wanted: Iterable[tuple[int, int]]) -> Iterator[list[Size]]:
 
 def _open(stack: ExitStack, folder: Path, queued: int, finished: int) -> Size:
     folder.mkdir()
-    server = stack.enter_context(EmbeddedServer())
+    server = stack.enter_context(EmbeddedServer(appendfsync="none"))  # these figures are without the disk
     own = {"REDIS_URL": server.url, "PORT": "0", "DEVICE_TTL_S": "86400", "MAX_QUEUED": "10000000"}
+    own["DURABILITY"] = "none"
     own["ARTIFACT_DIR"] = str(folder)
     settings = Settings.model_validate({name.lower(): value for name, value in own.items()})
     client, raw = stack.enter_context(sync_client(settings)), stack.enter_context(redis.Redis.from_url(server.url))
-    raw.config_set("appendonly", "no")
     raw.config_set("maxmemory", 0)
     service = stack.enter_context(loadgen.serving(["service"], own, folder / "log"))
     job_id = finish_job(client, settings, Client("dyno", service.port, ""), EXAMPLE, _samples())["job"]

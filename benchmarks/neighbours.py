@@ -25,6 +25,7 @@ from benchmarks.report import prose, table, write
 from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client
 from dyno.devices.cpu import format_cpulist
+from dyno.models.job import Job
 
 ROUNDS, JOB_ROUNDS = 30, 20
 WINDOW_S, SETTLING_S = 0.4, 0.1
@@ -144,7 +145,7 @@ def jobs(cores: list[int], rounds: int) -> list[object]:
         def beside() -> float:
             other = client.submit({**LONG, "device": devices[1]})
             try:
-                while (progress := client.job(other.id).progress) is None or progress.phase != "sampling":
+                while not _at_work(client.job(other.id)):
                     time.sleep(0.1)
                 return timed(BESIDE)
             finally:
@@ -161,6 +162,13 @@ def jobs(cores: list[int], rounds: int) -> list[object]:
         _speed(found[BESIDE], found[ALONE]),
         counted,
     ]
+
+
+def _at_work(job: Job) -> bool:
+    """Raises RuntimeError for a job that is done."""
+    if job.done:
+        raise RuntimeError(f"the neighbour's job {job.id} is {job.status}")
+    return job.progress is not None and job.progress.phase in ("warmup", "sampling")
 
 
 def serve(work: str, core: int) -> None:

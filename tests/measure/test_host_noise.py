@@ -244,10 +244,11 @@ def test_warm_up_does_not_dilute_a_burner_that_comes_late(tmp_path: Path) -> Non
 
 def test_a_thread_that_ends_takes_no_waiting_away(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 2, 2)
+    machine.clock.time_s = 1.0
     machine.show(waited_s={0: 5.0, 1: 0.0})
     machine.watch.look()
     shutil.rmtree(tmp_path / "self" / "task" / "0")
-    machine.clock.time_s, machine.clock.used_s = 10.0, 18.0
+    machine.clock.time_s, machine.clock.used_s = 11.0, 18.0
     (tmp_path / "self" / "task" / "1" / "schedstat").write_text("5000000000 1000000000 12\n")
     (tmp_path / "stat").write_text("".join(f"cpu{core} {10 * TICKS} 0 0 0 0 0 0 0 0 0\n" for core in range(2)))
     shares = machine.watch.shares(0)

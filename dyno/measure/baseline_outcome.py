@@ -9,7 +9,9 @@ an allowance stands for the jobs. The logarithm of the ratio has the sum of both
 Satterthwaite's degrees of freedom. A limit has no variance.
 
 The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
-slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
+slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`),
+unless at least five others scatter as far: each failure by chance cuts one side of the scatter, and the next one is
+likelier (tests). If
 a job that was proven to differ was accepted as the baseline, only results after it are (`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
@@ -39,7 +41,7 @@ from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.measure import clock_adjustment, repeatability
 from dyno.measure.compare_results import changes_work, clock_changed
 from dyno.measure.differences import circumstances, differing, leaves
-from dyno.measure.statistics import student_t
+from dyno.measure.statistics import median, robust_half_width, student_t
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline, BaselineFigure
 from dyno.models.comparison import Difference
@@ -319,9 +321,12 @@ def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
 
 
 def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
-    """The other results of equal conditions that didn't fail their baselines."""
-    others = [peer for peer in peers if peer.job != own.job and not peer.failed]
-    return [peer for peer in others if repeatability.same_conditions(own, peer)]
+    """The other results of equal conditions; those that failed their baselines only if the others scatter as far."""
+    others = [peer for peer in peers if peer.job != own.job and repeatability.same_conditions(own, peer)]
+    passed = [math.log(peer.value) for peer in others if not peer.failed]
+    many = len(passed) >= repeatability.MANY_JOBS
+    half = robust_half_width(passed, repeatability.STRAY_CONFIDENCE) if many else -1.0
+    return [peer for peer in others if not peer.failed or abs(math.log(peer.value) - median(passed or [0.0])) <= half]
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:

@@ -148,6 +148,24 @@ def test_a_slow_result_does_not_hide_behind_its_own_slowness() -> None:
     assert _width(again.low, again.high) == pytest.approx(_width(slow.low, slow.high))
 
 
+@pytest.mark.verify
+def test_failures_by_chance_make_further_ones_little_likelier() -> None:
+    """Unchanged jobs whose levels deviate by 3 %, at a margin of nothing: 3 % fail if all count, 9.1 % if none that
+    failed does, and 7.1 % as it is.
+    """
+    failed, trials = 0, 0
+    for seed in (5, 6, 7):
+        machine = Machine(seed, 0.01, 0.03)
+        for _ in range(40):
+            baseline, peers = a_baseline(of_metrics([a_metric(by_run=machine.job())]), 1e-9), list[Peer]()
+            for _ in range(30):
+                result = of_metrics([a_metric(by_run=machine.job())])
+                fails = judge(held(baseline, result, peers)).outcome == "fail"
+                peers.insert(0, a_peer(result).model_copy(update={"failed": fails}))
+                failed, trials = failed + fails, trials + 1
+    assert failed / trials < 0.08
+
+
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_an_accepted_change_does_not_widen_the_interval(factor: float) -> None:
     """Results of the level before it show no scatter, neither for its own job as baseline nor for a later one."""

@@ -3,6 +3,7 @@
 import signal
 from dataclasses import dataclass
 
+from dyno.measure.warnings import warning
 from dyno.models.job import NO_SUCH_DEVICE, Failure, FailureClass
 from dyno.models.result import Headline, Result, RunSamples
 from dyno.store.eta import ExpectedDuration
@@ -18,8 +19,15 @@ class Succeeded:
     pace: ExpectedDuration | None = None
 
     def write(self, leases: Leases, claim: Claim) -> bool:
+        warnings = [*self.result.warnings, warning("SAMPLES_NOT_STORED")]
         return leases.finish(
-            claim, "succeed", result=self.result, samples=self.samples, headline=self.headline, pace=self.pace
+            claim,
+            "succeed",
+            result=self.result,
+            samples=self.samples,
+            unsampled=self.result.model_copy(update={"warnings": warnings}),
+            headline=self.headline,
+            pace=self.pace,
         )
 
 

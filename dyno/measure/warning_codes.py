@@ -498,6 +498,14 @@ _ROWS = (
         do="`evidence.files` has names and reasons. If you need the files, repair the store and run the job again.",
     ),
     WarningCode(
+        "SAMPLES_NOT_STORED",
+        "C",
+        "Redis was full, so the raw samples were not stored.",
+        means="The figures are complete. Redis was full when the job ended, so its raw samples are lost.",
+        found="Redis used more memory than its `maxmemory` when the worker wrote the result.",
+        do="Raise `maxmemory` or set `DYNO_MAX_STORE_BYTES`. If you need the samples, run the job again.",
+    ),
+    WarningCode(
         "BATCH_UNEVEN",
         "C",
         "A replica's batch is not a multiple of 8, so units for 8 values stay partly empty.",

@@ -11,9 +11,11 @@ local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress eve
 local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
 local EVENTS_REWRITTEN = 100 -- when a job ends; 0.5 ms
 local LOG_BYTES_KEPT = 256 * 1024 -- of the end of the runners' output, per job
+local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
 local PRIORITY_STEP = 2 ^ 50 -- apart are the scores of priority classes; sums are exact in a double
 local ROUND_STEP = 2 ^ 16 -- apart are the scores of rounds
+local RESERVED_BYTES = 10000 -- for a job until it is done: a done one takes 6 to 11 kB, a queued one 2.4 kB
 local FIRST_ROUND = 2 ^ 16 -- above the scores of versions without rounds, which were numbers of jobs
 
 local function key(...)
@@ -135,6 +137,30 @@ local function require_rights(commands, ...)
     at .. 'class:', at .. 'classes:', at .. 'passed:', at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
   })
   has_rights = true
+end
+
+-- The bytes left below `maxmemory`, negative above it; math.huge without a limit, or if this user may not read it
+local function bytes_left()
+  local info = redis.pcall('INFO', 'memory')
+  local function figure(name)
+    return tonumber(type(info) == 'string' and string.match(info, name .. ':(%d+)') or 0)
+  end
+  local most = figure('\nmaxmemory')
+  return most == 0 and math.huge or most - figure('\nused_memory') + figure('\nmem_not_counted_for_evict')
+end
+
+-- Fails, as a full Redis does, unless there is room for this many further jobs when all live ones are done: the scripts
+-- that end jobs are run by a full Redis, too. Only the first call of a script looks.
+local has_room_for_jobs = false
+local function require_room(jobs)
+  if has_room_for_jobs then
+    return
+  end
+  local live = redis.call('ZCARD', key('jobs', 'status', 'queued')) + redis.call('ZCARD', key('jobs', 'status', 'running'))
+  if bytes_left() < (live + jobs) * RESERVED_BYTES then
+    error({ err = 'OOM the memory below maxmemory is reserved for the results of ' .. live .. ' queued and running jobs' })
+  end
+  has_room_for_jobs = true
 end
 
 -- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
@@ -314,12 +340,22 @@ local function expire_record(id, status)
 end
 
 -- Stores a piece of log under the next number, and returns the number; nil if `name` is the name of the last piece.
--- Drops the oldest pieces beyond LOG_BYTES_KEPT.
+-- Drops the oldest pieces beyond LOG_BYTES_KEPT. While Redis is full, a line that says so takes the place of the pieces.
 local function keep_log(id, name, text)
   local log = key('job', id, 'log')
-  local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last')
+  local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last', 'full')
   if kept[4] == name then
     return nil -- a retry of a call whose reply was lost
+  end
+  local is_full = bytes_left() < 0
+  if is_full and kept[5] then
+    return nil
+  end
+  if is_full then
+    text = FULL
+    redis.call('HSET', log, 'full', 1)
+  elseif kept[5] then
+    redis.call('HDEL', log, 'full')
   end
   local first, number = tonumber(kept[1]) or 0, tonumber(kept[2]) or 0
   local bytes = (tonumber(kept[3]) or 0) + #text

@@ -34,6 +34,7 @@ local function write(id, result, samples, fields)
   change(id, 'import', nil, fields)
 end
 
+require_room(tonumber(ARGV[4]))
 require_rights(
   { 'HSET', 'XADD', 'ZADD', 'HMGET', 'PEXPIRE' },
   key('jobs'), key('jobs', 'workload', ''), key('jobs', 'owner', ''), key('jobs', 'label', '')

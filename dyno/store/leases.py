@@ -185,26 +185,25 @@ class Leases:
         failure: Failure | None = None,
         result: Result | None = None,
         samples: Sequence[Any] | None = None,
+        unsampled: Result | None = None,
         headline: Headline | None = None,
         pace: eta.ExpectedDuration | None = None,
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
 
-        `samples`: models or JSON values, stored under a separate key. `headline`: the figure that later results are
-        compared with. `pace`: the series that forecasts of durations use.
+        `samples`: models or JSON values, stored under a separate key. `unsampled`: the result to store without samples
+        if Redis is full; by default `result`. `headline`: the figure that later results are compared with. `pace`: the
+        series that forecasts of durations use.
         """
-        return self._finish(
-            claim.job_id,
-            claim.token,
-            claim.device,
-            [
-                *(outcome, status_reason or "", _json(failure), encode_result(result) if result else ""),
-                "" if samples is None else encode_samples(samples),
-            ],
-            pace,
-            headline,
-            encode_outcome(result.baseline) if result and result.baseline else "",
-        )
+        stored = "" if samples is None else encode_samples(samples)
+        judged = encode_outcome(result.baseline) if result and result.baseline else ""
+        for kept, readings in ((result, stored), (unsampled or result, "")):
+            text = encode_result(kept) if kept else ""
+            ending = [outcome, status_reason or "", _json(failure), text, readings]
+            reply = self._finish(claim.job_id, claim.token, claim.device, ending, pace, headline, judged)
+            if reply != "full":
+                break
+        return reply != "superseded"
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
         """Hand the job back to the front of its queue. False: the token was superseded.
@@ -311,13 +310,13 @@ class Leases:
         pace: eta.ExpectedDuration | None = None,
         headline: Headline | None = None,
         judged: str = "",
-    ) -> bool:
+    ) -> str:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
         known = headline_arguments(headline) if headline else []
         expected = [pace.series, pace.reading] if pace else ["", ""]
         reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, judged, *known])
-        return bool(reply[0] != "superseded")
+        return str(reply[0])
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:
         call = partial(self._scripts[script], keys=keys, args=[self._keys.namespace, *args])

@@ -1,6 +1,7 @@
 #!lua
 -- Writes a new job's record, its idempotency key, its place in the queue and its first event, in one step.
--- A full Redis refuses this script entirely. All other scripts have the allow-oom flag, so that accepted jobs can end.
+-- A full Redis refuses this script entirely. All other scripts have the allow-oom flag, so that accepted jobs can end. The
+-- script itself refuses jobs whose results would fill Redis (`require_room` in _ledger.lua).
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  idempotency, HASH {job, body_sha256}; optional
@@ -86,6 +87,7 @@ if queued >= tonumber(ARGV[6]) then
   return { 'full', queued }
 end
 
+require_room(1)
 local fields = {}
 for index = 10, #ARGV, 2 do
   fields[ARGV[index]] = ARGV[index + 1]

@@ -45,6 +45,7 @@ if owner ~= '' then
   end
 end
 
+require_room(jobs)
 check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- before `submit` writes; it checks its own
   KEYS[1], key('sweeps'), key('sweeps', 'due'), key('sweeps', 'watched'), key('sweeps', 'owner', ''),
   key('idempotency', ''),

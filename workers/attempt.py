@@ -23,7 +23,7 @@ from dyno.measure.regression_band import headline, shows_level, with_band_check
 from dyno.measure.repeatability import with_earlier_results
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline
-from dyno.models.job import DEVICE_BUSY, BaselineOutcome, Failure, FailureClass
+from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, BaselineOutcome, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
@@ -257,14 +257,14 @@ class JobAttempt:
         if ended.record is not None:
             return None
         if ended.stopped_for is StopReason.SHUTDOWN:
-            return HandedBack("worker_shutdown")
+            return HandedBack(WORKER_SHUTDOWN)
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
         if failure.reason == DEVICE_BUSY:  # another worker's runner still uses it, so the attempt doesn't count
             event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
-            return HandedBack("worker_shutdown")  # the signal that ends this worker also ended its runner or zygote
+            return HandedBack(WORKER_SHUTDOWN)  # the signal that ends this worker also ended its runner or zygote
         if gone := background_call(lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from typing import NamedTuple, TypeVar
 
 from dyno.errors import StoreUnavailable
-from dyno.models.job import Progress
+from dyno.models.job import WORKER_SHUTDOWN, Progress
 from dyno.models.result import PartialMetrics, Phases
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
@@ -298,7 +298,7 @@ def background_call(
             if heartbeat.clock() >= heartbeat.due_s:
                 _beat(phase, run, heartbeat)
             if not outcome.done() and heartbeat.clock() >= heartbeat.stop.deadline_s:
-                raise AttemptEnded(HandedBack("worker_shutdown"))
+                raise AttemptEnded(HandedBack(WORKER_SHUTDOWN))
             if not outcome.done() and heartbeat.clock() >= deadline_s:
                 raise CallTimedOut(f"timed out after {within_s:.0f} s")
         return outcome.result()

@@ -13,7 +13,7 @@ from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
-from dyno.models.job import DEVICE_BUSY, Holder, WorkerRef
+from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
 from dyno.workloads import contract, resolve
@@ -245,7 +245,7 @@ class Supervisor:
         if not isinstance(ending, outcome.HandedBack):
             self._rest_s = 0.0
             return True
-        if ending.reason == "worker_shutdown":
+        if ending.reason == WORKER_SHUTDOWN:
             self._wake_next(claim.queue)
         elif ending.reason == DEVICE_BUSY:
             self._rest_s = min(2 * self._rest_s, _MOST_REST_S) or _LEAST_REST_S

@@ -37,6 +37,7 @@ def new_ulid(now_s: float | None = None) -> str:
 
 SCHEMA = 1  # a new schema needs a new version, whose devices have their own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
+MAX_HAND_BACKS = 10  # of a job by workers that shut down, before they count as attempts
 
 
 class Status(StrEnum):
@@ -97,6 +98,7 @@ class FailureClass(StrEnum):
 
 
 NO_SUCH_DEVICE = "no_such_device"  # a `Failure.reason` that a worker acts on
+WORKER_SHUTDOWN = "worker_shutdown"  # a `status_reason`: the worker ended before the job
 DEVICE_BUSY = "device_busy"  # a `status_reason`: another process uses the device
 
 

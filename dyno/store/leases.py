@@ -18,7 +18,9 @@ from dyno.devices.device import Device
 from dyno.models.baseline import Baseline
 from dyno.models.job import (
     MAX_ATTEMPTS,
+    MAX_HAND_BACKS,
     SCHEMA,
+    WORKER_SHUTDOWN,
     Failure,
     FailureClass,
     FinishEvent,
@@ -209,17 +211,19 @@ class Leases:
         """Hand the job back to the front of its queue. False: the token was superseded.
 
         If the attempt counts and was the last, the job fails instead, with `failure` or one made from `reason`. If a
-        cancel was requested, the job is canceled.
+        cancel was requested, the job is canceled. After MAX_HAND_BACKS by workers that shut down, further ones count.
         """
+        most = MAX_HAND_BACKS if reason == WORKER_SHUTDOWN and not counts_attempt else ""
+        before = f"Workers that shut down handed the job back {MAX_HAND_BACKS} times, and then " if most else ""
         failure = failure or Failure(
             failure_class=FailureClass.INFRASTRUCTURE,
             reason=reason,
-            message=f"{MAX_ATTEMPTS} attempts ended without a result. Reason of the last one: {reason}.",
+            message=f"{before}{MAX_ATTEMPTS} attempts ended without a result. Reason of the last one: {reason}.",
         )
         reply = self._run(
             Script.REQUEUE,
             [self._keys.job(claim.job_id)],
-            [claim.job_id, claim.token, claim.device, reason, int(counts_attempt), MAX_ATTEMPTS, _json(failure)],
+            [claim.job_id, claim.token, claim.device, reason, int(counts_attempt), MAX_ATTEMPTS, _json(failure), most],
         )
         return bool(reply[0] != "superseded")
 

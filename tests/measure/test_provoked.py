@@ -21,7 +21,7 @@ MARKS = [
     for source in SOURCES
     if "@pytest.mark.provokes(" in source or "@pytest.mark.silent(" in source
     for test in ast.parse(source).body
-    if isinstance(test, ast.FunctionDef)
+    if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef)
     for mark in map(ast.unparse, test.decorator_list)
     if mark.startswith(("pytest.mark.provokes(", "pytest.mark.silent("))
 ]

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from dyno.errors import NoResult, ResultNotReady
-from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
+from dyno.models.job import MAX_ATTEMPTS, MAX_HAND_BACKS, WORKER_SHUTDOWN, Failure, FailureClass, Progress, Status
 from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
 from dyno.models.spec import Spec
 from dyno.settings import Settings
@@ -212,6 +212,23 @@ async def test_attempts_that_count_are_limited(running: Callable, leases: Leases
     assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", MAX_ATTEMPTS)
     assert job.failure is not None
     assert job.failure.failure_class is FailureClass.INFRASTRUCTURE
+
+
+async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end(
+    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
+) -> None:
+    attempt = await running()
+    for _ in range(MAX_HAND_BACKS + MAX_ATTEMPTS - 1):
+        for _ in range(2):
+            assert leases.requeue(attempt, reason=WORKER_SHUTDOWN, counts_attempt=False)
+        assert (await jobs.get(attempt.job_id)).status is Status.QUEUED
+        attempt = claim()
+    assert leases.requeue(attempt, reason=WORKER_SHUTDOWN, counts_attempt=False)
+    job = await jobs.get(attempt.job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, WORKER_SHUTDOWN, MAX_ATTEMPTS)
+    assert job.failure is not None
+    assert (job.failure.failure_class, job.failure.reason) == (FailureClass.INFRASTRUCTURE, WORKER_SHUTDOWN)
+    assert f"handed the job back {MAX_HAND_BACKS} times" in job.failure.message
 
 
 async def test_a_job_handed_back_after_a_cancel_was_requested_is_canceled(

@@ -294,6 +294,7 @@ def _expected_indexes(records: Mapping[str, Record], leases: Iterable[str]) -> M
             (True, f"jobs:workload:{workload}", job),
             (owner, f"jobs:owner:{owner}", job),
             (queued and owner, f"jobs:queued:{owner}", job),
+            (done, f"jobs:done:{owner}", job),
             (queued, f"queue:{queue}", job),
             (queued, "queues", queue),
             (webhook, "jobs:webhooks", job),

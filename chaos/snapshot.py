@@ -103,7 +103,13 @@ def _stored(client: Any, keys: Keys, job: str) -> StoredJob:
 
 
 def _indexes(client: Any, keys: Keys) -> dict[str, set[str]]:
-    by_name = (keys.jobs_with_status, keys.jobs_of_workload, keys.jobs_of_owner, keys.queued_of_owner)
+    by_name = (
+        keys.jobs_with_status,
+        keys.jobs_of_workload,
+        keys.jobs_of_owner,
+        keys.queued_of_owner,
+        keys.done_of_owner,
+    )
     patterns = [each("*") for each in (*by_name, keys.jobs_with_label, keys.webhooks_of_owner, keys.queue)]
     names = _found(client, keys.jobs, keys.webhooks, keys.leases, keys.expiring, *patterns)
     members = {name.removeprefix(f"{keys.namespace}:"): set(client.zrange(name, 0, -1)) for name in names}

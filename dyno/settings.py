@@ -162,6 +162,9 @@ class Settings(BaseSettings):
     key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = (
         None  # longest time that results of a key's jobs are kept, unless the key has a limit of its own
     )
+    key_stored_jobs: Annotated[int | None, Field(ge=1), BeforeValidator(_none_if_empty)] = (
+        None  # done jobs of one key, imported ones too; beyond, its first are deleted; unless the key has its own limit
+    )
     max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = (
         None  # stored jobs that are done; beyond, those that ended first are deleted; None: they expire only
     )

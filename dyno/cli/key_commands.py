@@ -55,6 +55,7 @@ def create(
     ] = None,
     device_s_per_day: Annotated[int | None, typer.Option(help="Limit: device time per UTC day, in seconds.")] = None,
     requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests per second.")] = None,
+    stored_jobs: Annotated[int | None, typer.Option(help="Limit: number of stored jobs that are done.")] = None,
     expires_in_s: Annotated[int | None, typer.Option(help="Limit: seconds that results of its jobs are kept.")] = None,
     high_priority: Annotated[bool, typer.Option("--high-priority", help="Allow jobs of priority high.")] = False,
     expires: Annotated[
@@ -69,6 +70,7 @@ def create(
             queued_jobs=queued_jobs,
             device_s_per_day=device_s_per_day,
             requests_per_s=requests_per_s,
+            stored_jobs=stored_jobs,
             expires_in_s=expires_in_s,
         )
         request = NewKey(name=name, scope=scope.value, limits=limits, high_priority=high_priority, expires_in_s=expires)

@@ -41,7 +41,8 @@ _IMPLIED = {scope: tuple(Scope)[: place + 1] for place, scope in enumerate(Scope
 
 
 class Limits(Model):
-    """Limits of one key. Null means the service's default for `queued_jobs` and `expires_in_s`, else unlimited."""
+    """Limits of one key. Null means the service's default for `queued_jobs`, `stored_jobs` and `expires_in_s`,
+    else unlimited."""
 
     queued_jobs: Limit | None = Field(
         None, description="Maximum number of the key's queued jobs; by default a quarter of the service's maximum"
@@ -50,6 +51,10 @@ class Limits(Model):
         None, description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs"
     )
     requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
+    stored_jobs: Limit | None = Field(
+        None,
+        description="Maximum number of the key's done jobs, imported ones too; beyond, Dyno deletes its first ones",
+    )
     expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] | None = Field(
         None, description="Maximum `expires_in_s` of the key's jobs: how long their results are kept"
     )

@@ -132,7 +132,7 @@ local function require_rights(commands, ...)
   local at = NAMESPACE .. ':'
   check_rights(commands, {
     at .. 'job:', at .. 'job::events', at .. 'job::result', at .. 'job::samples', at .. 'job::log', at .. 'job::partial',
-    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due',
+    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due', at .. 'jobs:done', at .. 'jobs:done:',
     at .. 'jobs:webhooks:owner:', at .. 'events', at .. 'expiring', at .. 'queue:', at .. 'queues', at .. 'resting',
     at .. 'class:', at .. 'classes:', at .. 'passed:', at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
   })
@@ -447,6 +447,8 @@ local function change(id, event, before, fields, detail, more)
     count_attempt(id)
   end
   if done and before ~= after then
+    update('SADD', key('jobs', 'done'), record[2] or '')
+    update('ZADD', key('jobs', 'done', record[2] or ''), integer(NOW_MS), id) -- an import can't choose this time
     if record[4] then
       note_delivery(id, after, record[4], record[2])
     end

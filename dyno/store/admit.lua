@@ -39,6 +39,6 @@ if not record[6] or NOW_MS / 1000 - tonumber(record[6]) >= 60 then
 end
 local shown = {
   'name', 'scope', 'prefix', 'created_at', 'last_used_at',
-  'queued_jobs', 'device_s_per_day', 'requests_per_s', 'expires_in_s', 'high_priority', 'expires_at',
+  'queued_jobs', 'device_s_per_day', 'requests_per_s', 'stored_jobs', 'expires_in_s', 'high_priority', 'expires_at',
 }
 return { 'admitted', redis.call('HMGET', KEYS[1], unpack(shown)) }

@@ -20,7 +20,7 @@ if status == 'canceled' or record[3] then
   return { 'already' }
 end
 
-require_rights({ 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'PEXPIRE', 'EXISTS', 'HDEL', 'ZCARD', 'SREM', 'HKEYS' })
+require_rights({ 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'PEXPIRE', 'EXISTS', 'HDEL', 'ZCARD', 'SREM', 'HKEYS', 'SADD' })
 change(id, 'cancel', status, { cancel_requested_at = NOW_S })
 if status == 'queued' then
   dequeue(id, record[2])

@@ -8,6 +8,7 @@
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
 -- ARGV[4]  for retention, the number of done jobs to keep: at this number the job stays. So does a job whose webhook is
 --          pending. Absent for a deletion that a caller asked for
+-- ARGV[5]  1 if that is the number of the owner's done jobs
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
 
@@ -25,8 +26,8 @@ local function is_kept()
   if redis.call('HGET', key('job', id, 'webhook'), 'status') == 'pending' then
     return true
   end
-  local done = 0
-  for _, each in ipairs({ 'succeeded', 'failed', 'canceled' }) do
+  local done = ARGV[5] and redis.call('ZCARD', key('jobs', 'done', owner or '')) or 0
+  for _, each in ipairs(ARGV[5] and {} or { 'succeeded', 'failed', 'canceled' }) do
     done = done + redis.call('ZCARD', key('jobs', 'status', each))
   end
   return done <= tonumber(ARGV[4])
@@ -39,6 +40,7 @@ end
 local settled_ms = (tonumber(record[3]) or 0) * 1000 + tonumber(ARGV[3])
 redis.call('ZADD', KEYS[2], 'XX', integer(math.max(NOW_MS, settled_ms)), id)
 redis.call('ZREM', key('jobs'), id)
+redis.call('ZREM', key('jobs', 'done', owner or ''), id)
 redis.call('ZREM', key('jobs', 'status', status), id)
 redis.call('ZREM', key('jobs', 'workload', workload), id)
 redis.call('ZREM', key('jobs', 'webhooks'), id)

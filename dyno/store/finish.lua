@@ -42,7 +42,7 @@ end
 if ARGV[9] ~= '' and bytes_left() < 0 then
   return { 'full' }
 end
-require_rights({ 'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET' })
+require_rights({ 'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD' })
 if ARGV[8] ~= '' then
   redis.call('SET', KEYS[2], ARGV[8])
 end

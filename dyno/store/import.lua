@@ -36,7 +36,7 @@ end
 
 require_room(tonumber(ARGV[4]))
 require_rights(
-  { 'HSET', 'XADD', 'ZADD', 'HMGET', 'PEXPIRE' },
+  { 'HSET', 'XADD', 'ZADD', 'HMGET', 'PEXPIRE', 'SADD' },
   key('jobs'), key('jobs', 'workload', ''), key('jobs', 'owner', ''), key('jobs', 'label', '')
 )
 local written, at = {}, 5

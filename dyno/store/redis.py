@@ -300,6 +300,13 @@ class Keys:
     def jobs_of_owner(self, owner: str) -> str:
         return self._key("jobs", "owner", owner)  # ZSET: jobs of one API key
 
+    @property
+    def owners(self) -> str:
+        return self._key("jobs", "done")  # SET: owners of done jobs
+
+    def done_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "done", owner)  # ZSET: done jobs of one API key, "" for none, by when they were stored
+
     def jobs_with_label(self, digest: str) -> str:
         return self._key("jobs", "label", digest)  # ZSET: jobs with one label; the digest is that of _ledger.lua
 

@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should still get this process' own metrics
 KINDS = get_args(DeviceKind)
-LIMITS = ("max_done", "max_store_bytes")
+LIMITS = ("max_done", "max_store_bytes", "key_stored_jobs")
 FIRINGS = ("fired", "refused", "missed")
 CAUSES = ("handed_back", "infrastructure", "lost")
 _DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)

@@ -18,6 +18,7 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
+from dyno.store.maintenance import drop_oldest
 from dyno.store.redis import JOB_ID, Keys
 from dyno.store.result_transfer import NumberedLine, ResultImports, exported_lines
 from tests.results import a_result
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.anyio
 
 SAMPLES = [RunSamples(run=0, warmup=[0.3], samples=[0.25], sample_cpu_s=[(0.2, 0.1)], executions_per_sample=4)]
 DEVICE = "cpu:0-1@alpha"
+OWNERS = ("key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb")
 
 
 @pytest.fixture
@@ -76,6 +78,44 @@ async def test_an_imported_job_has_all_of_the_original_and_says_where_it_ran(
     assert (await here.result(line.job)).model_dump() == (await jobs.result(original)).model_dump() | {"job": line.job}
     assert await here.samples(line.job) == SAMPLES
     assert JOB_ID.fullmatch(line.job)
+
+
+async def test_imports_of_one_key_cost_no_other_key_a_result(
+    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
+) -> None:
+    for _ in range(4):
+        await ran()
+    lines = await lines_of(jobs, settings)
+    (theirs, one), (mine, another) = (imports(there, jobs, Viewer(owner, sees_all=False)) for owner in OWNERS)
+    await one.store(lines[:2])
+    kept = {line.job for line in (await one.store(lines[:2])).lines}
+    await another.store(lines)
+    client.delete(Keys(there.namespace).owners)  # as after jobs of a version without these indexes
+    assert drop_oldest(client, there.model_copy(update={"max_done": 4})) == {"max_done": 2}
+    assert {job.id for job in (await theirs.list()).data} == kept
+    assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {"key_stored_jobs": 2}
+    assert [len((await each.list()).data) for each in (mine, theirs)] == [1, 1]
+    client.hset(Keys(there.namespace).api_key(OWNERS[0]), "stored_jobs", 5)
+    await one.store(lines)
+    assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {}
+
+
+async def test_the_age_of_an_imported_job_counts_from_its_import(
+    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
+) -> None:
+    for _ in range(4):
+        await ran()
+    lines = await lines_of(jobs, settings)
+    long_ago = dict.fromkeys(("created_at", "queued_at", "started_at", "finished_at"), datetime(2001, 1, 1, tzinfo=UTC))
+    old = [
+        line._replace(content=line.content.model_copy(update={"job": line.content.job.model_copy(update=long_ago)}))
+        for line in lines[2:]
+    ]
+    here, importing = imports(there, jobs)
+    await importing.store(lines[:2])
+    last = {line.job for line in (await importing.store(old)).lines}
+    assert drop_oldest(client, there.model_copy(update={"max_done": 2})) == {"max_done": 2}
+    assert {job.id for job in (await here.list()).data} == last
 
 
 async def test_importing_it_again_finds_it_and_so_does_the_dyno_that_ran_it(

@@ -29,9 +29,10 @@ from dyno.store.artifacts import tidy_files
 from dyno.store.damage import repair_damage
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance, drop_oldest, index_labels, index_queues
+from dyno.store.maintenance import Maintenance, index_labels, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
+from dyno.store.retention import drop_oldest
 from dyno.workloads import contract, resolve
 from service import admission, anonymous_access, problems
 from service.readiness import ReadinessChecks

@@ -1,6 +1,6 @@
 -- Code that every script shares, prepended to each: the clock, the record and everything that changes with it.
--- dyno/store/redis.py renders two tables above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py,
--- and BOUNDS_S, the bounds of each histogram.
+-- dyno/store/redis.py renders above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py, BOUNDS_S, the
+-- bounds of each histogram, and RESERVED_BYTES.
 --
 -- KEYS     per script. Keys that depend on stored data are built below from the namespace. Redis Cluster would forbid
 --          that, and isn't supported.
@@ -15,7 +15,6 @@ local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
 local PRIORITY_STEP = 2 ^ 50 -- apart are the scores of priority classes; sums are exact in a double
 local ROUND_STEP = 2 ^ 16 -- apart are the scores of rounds
-local RESERVED_BYTES = 10000 -- for a job until it is done: a done one takes 6 to 11 kB, a queued one 2.4 kB
 local FIRST_ROUND = 2 ^ 16 -- above the scores of versions without rounds, which were numbers of jobs
 
 local function key(...)

@@ -2,25 +2,23 @@
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
 bounded rate, because wake-ups may be lost. It removes index entries of expired records, and compares some jobs with
-their leases and queues. The API's also keeps the limits on done jobs, and brings the indexes up to date.
+their leases and queues. The API's also keeps the limits on done jobs (`dyno.store.retention`), and brings the indexes
+up to date.
 """
 
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, NamedTuple
 
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.models.job import DONE, MAX_ATTEMPTS, Failure, FailureClass
+from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.artifacts import SETTLED_S
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, sync_client
 
 log = logging.getLogger(__name__)
@@ -234,133 +232,6 @@ def index_labels(client: redis.Redis, settings: Settings) -> bool:
             if reply[0] == "complete":
                 return True
     return False
-
-
-_DROPPED_AT_ONCE, _CANDIDATES = 50, 100  # candidates of each status of DONE
-_WEBHOOK_ENDED = (None, "delivered", "failed")
-_PAGES = 20  # of candidates: behind 2000 jobs with pending webhooks, no job is deleted until some of them are delivered
-_NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
-
-
-def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
-    """Delete done jobs beyond the limits, of one key those that were stored first. At most 1000 jobs a call.
-
-    First the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while there are more than `max_done` or
-    Redis uses more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by limit. Raises
-    StoreUnavailable.
-
-    A job whose webhook is neither delivered nor failed stays. Safe to run in several processes at once.
-    """
-    keys, dropped = Keys(settings.namespace), Counter[str]()
-    with store_errors():
-        held = _held_by_owner(client, keys)
-        for owner, most in _limits_of_keys(client, keys, settings, held).items():
-            while held[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
-                number = min(held[owner] - most, _DROPPED_AT_ONCE)
-                if not (deleted := _delete_oldest(client, keys, owner, number, most, "1")):
-                    break
-                held[owner] -= deleted
-                dropped["key_stored_jobs"] += deleted
-        while dropped.total() < _RECORDS_AT_ONCE and held and (over := _exceeded(client, keys, settings)):
-            limit, surplus = over
-            (owner, most), (_, second) = [*held.most_common(2), ("", 0)][:2]
-            number = min(surplus, max(1, most - second), _DROPPED_AT_ONCE)
-            keeping = settings.max_done if limit == "max_done" else None
-            if deleted := _delete_oldest(client, keys, owner, number, keeping or 0):
-                held[owner] -= deleted
-                dropped[limit] += deleted
-            else:
-                del held[owner]
-        for limit, number in dropped.items():
-            client.hincrby(keys.counts, f"dropped {limit}", number)
-    return dropped
-
-
-def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
-    """The number of done jobs of each owner that has any."""
-
-    def counted() -> Counter[str]:
-        owners: list[Any] = sorted(client.smembers(keys.owners))
-        with client.pipeline(transaction=False) as pipeline:
-            for owner in owners:
-                pipeline.zcard(keys.done_of_owner(owner))
-            return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
-
-    held = counted()
-    if held.total() < sum(client.zcard(keys.jobs_with_status(status)) for status in DONE):
-        _index_done(client, keys)  # jobs of a version without these indexes
-        held = counted()
-    return held
-
-
-def _index_done(client: redis.Redis, keys: Keys) -> None:
-    """Add the done jobs that are in no index of `Keys.done_of_owner`, by their ends."""
-    for status in DONE:
-        for start in count(0, _RECORDS_AT_ONCE):
-            ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
-            if not ids:
-                break
-            with client.pipeline(transaction=False) as pipeline:
-                for job_id in ids:
-                    pipeline.hmget(keys.job(job_id), "owner", "finished_at")
-                records: list[Any] = pipeline.execute()
-                for job_id, (owner, finished_at) in zip(ids, records, strict=True):
-                    if finished_at:
-                        ended_ms = int(float(finished_at) * 1000)
-                        pipeline.sadd(keys.owners, owner or "")
-                        pipeline.zadd(keys.done_of_owner(owner or ""), {job_id: ended_ms}, nx=True)
-                pipeline.execute()
-
-
-def _limits_of_keys(client: redis.Redis, keys: Keys, settings: Settings, owners: Collection[str]) -> Mapping[str, int]:
-    """The most stored jobs of each key that has a limit; requests without a key have none."""
-    owned = [owner for owner in owners if owner]
-    with client.pipeline(transaction=False) as pipeline:
-        for owner in owned:
-            pipeline.hget(keys.api_key(owner), "stored_jobs")
-        own: list[Any] = pipeline.execute()
-    limits = {owner: int(most) if most else settings.key_stored_jobs for owner, most in zip(owned, own, strict=True)}
-    return {owner: most for owner, most in limits.items() if most is not None}
-
-
-def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
-    """The limit that is exceeded, and how many jobs to delete before the next look."""
-    if settings.max_done is None and settings.max_store_bytes is None:
-        return None
-    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
-    if settings.max_done is not None and done > settings.max_done:
-        return "max_done", done - settings.max_done
-    if settings.max_store_bytes is not None:
-        memory: Any = client.info("memory")
-        if memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS) > settings.max_store_bytes:
-            return "max_store_bytes", max(1, done // 10)  # a few large jobs may take all of the memory
-    return None
-
-
-def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
-    """Delete up to `number` jobs of the owner, and leave `keeping` done ones, of all owners or `of_owner`, whatever
-    other processes delete at the same time. Jobs further behind are looked at only if none of the first may go.
-    """
-    delete, index = client.register_script(SCRIPT_SOURCES[Script.DELETE]), keys.done_of_owner(owner)
-    for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):
-        candidates: list[Any] = client.zrange(index, start, start + _CANDIDATES - 1)
-        if not candidates:
-            break
-        with client.pipeline(transaction=False) as pipeline:
-            for job_id in candidates:
-                pipeline.hget(keys.webhook(job_id), "status")
-            told: list[Any] = pipeline.execute()
-            oldest = [job_id for job_id, status in zip(candidates, told, strict=True) if status != "pending"][:number]
-            for job_id in oldest:
-                args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]
-                delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
-            replies = [reply[0] for reply in pipeline.execute()]
-        gone = [job_id for job_id, reply in zip(oldest, replies, strict=True) if reply == "unknown"]
-        if gone:  # expired
-            client.zrem(index, *gone)
-        if deleted := replies.count("deleted"):
-            return deleted
-    return 0
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:

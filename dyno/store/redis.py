@@ -26,7 +26,7 @@ from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from dyno.errors import StoreUnavailable, StoreUnfit
-from dyno.models.job import TRANSITIONS
+from dyno.models.job import TRANSITIONS, Status
 from dyno.settings import Durability, Settings
 from dyno.store.pipelining import PipeliningRedis
 
@@ -169,7 +169,9 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
             syncing: Any = await client.config_get(*_SYNCING)
         except redis.ResponseError as error:
             syncing = _config_denied(error)
-    return judge_server(info, syncing, settings.durability)
+        by_status = [Keys(settings.namespace).jobs_with_status(status) for status in (Status.QUEUED, Status.RUNNING)]
+        live = sum([await client.zcard(index) for index in by_status])
+    return [*judge_server(info, syncing, settings.durability), *map(StoreUnavailable, _room_complaints(info, live))]
 
 
 def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[Fault]:
@@ -247,6 +249,16 @@ def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
     limit = info.get("maxmemory", 0)
     if limit and info.get("used_memory", 0) > _FULL_FROM * limit:
         yield f"Redis is full: {info['used_memory']} of {limit} bytes used"
+
+
+def _room_complaints(info: Mapping[str, Any], live: int) -> Iterator[str]:
+    """As `require_room` of _ledger.lua, a little earlier."""
+    limit, used, reserved = info.get("maxmemory", 0), info.get("used_memory", 0), live * RESERVED_BYTES
+    if limit and used <= _FULL_FROM * limit < used + reserved:
+        yield (
+            f"Redis is full: {used} of {limit} bytes used, and {reserved} reserved for the results of {live} queued "
+            "and running jobs"
+        )
 
 
 JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.job.new_job_id
@@ -491,6 +503,7 @@ class Keys:
 
 
 _SCRIPTS_FOLDER = Path(__file__).parent
+RESERVED_BYTES = 10_000  # for a job until it is done: a done one takes 6 to 11 kB, a queued one 2.4 kB
 # Upper bounds of the scripts' histograms, in seconds.
 BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
     "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
@@ -558,7 +571,8 @@ def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
             f"Lua scripts without a caller: {sorted(files.keys() - named)}, "
             f"callers without a Lua script: {sorted(named - files.keys())}"
         )
-    ledger = _transitions_in_lua() + _bounds_in_lua() + (folder / "_ledger.lua").read_text()
+    reserved = f"local RESERVED_BYTES = {RESERVED_BYTES}\n"
+    ledger = _transitions_in_lua() + _bounds_in_lua() + reserved + (folder / "_ledger.lua").read_text()
     before = {script: ledger + _as_function(within, files[within]) for script, within in _WITHIN.items()}
     return {script: _with_ledger(before.get(script, ledger), files[script]) for script in Script}
 

@@ -18,9 +18,9 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.maintenance import drop_oldest
 from dyno.store.redis import JOB_ID, Keys
 from dyno.store.result_transfer import NumberedLine, ResultImports, exported_lines
+from dyno.store.retention import drop_oldest
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +95,7 @@ async def test_imports_of_one_key_cost_no_other_key_a_result(
     assert {job.id for job in (await theirs.list()).data} == kept
     assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {"key_stored_jobs": 2}
     assert [len((await each.list()).data) for each in (mine, theirs)] == [1, 1]
+    client.zadd(Keys(there.namespace).api_keys, {OWNERS[0]: 1})
     client.hset(Keys(there.namespace).api_key(OWNERS[0]), "stored_jobs", 5)
     await one.store(lines)
     assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {}

@@ -14,12 +14,12 @@ from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import maintenance
+from dyno.store import retention
 from dyno.store.artifacts import note_files
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.maintenance import drop_oldest
 from dyno.store.redis import Keys
+from dyno.store.retention import drop_oldest
 from dyno.store.webhooks import DeliveryQueue
 from tests.deliveries import RECEIVER, URL, canceled, delivered, taken
 from tests.results import a_result
@@ -96,7 +96,7 @@ async def test_several_processes_delete_no_job_too_many(
 async def test_jobs_are_deleted_until_redis_uses_less_memory(
     finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_DROPPED_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "_DROPPED_AT_ONCE", 2)
     await finish(1)
     used: Any = client.info("memory")["used_memory"]
     ids = await finish(20, 60_000)
@@ -119,8 +119,8 @@ async def test_a_call_is_bounded_and_a_job_with_a_pending_webhook_stays(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(maintenance, "_RECORDS_AT_ONCE", 4)
-    monkeypatch.setattr(maintenance, "_DROPPED_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(retention, "_DROPPED_AT_ONCE", 2)
     untold = (await jobs.submit(a_spec(webhook={"url": "https://example.org/"}))).job.id
     await jobs.cancel(untold)
     await finish(6)
@@ -148,7 +148,7 @@ async def test_no_job_goes_before_its_webhook_is_delivered_wherever_the_delivery
 async def test_jobs_with_pending_webhooks_do_not_keep_others_from_being_deleted(
     jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_CANDIDATES", 3)
+    monkeypatch.setattr(retention, "_CANDIDATES", 3)
     untold = [await canceled(jobs, a_spec(webhook={"url": URL})) for _ in range(7)]
     told = [await canceled(jobs, a_spec()) for _ in range(4)]
     assert sum(drop_oldest(client, settings.model_copy(update={"max_done": 7})).values()) == len(told)

@@ -1,0 +1,155 @@
+"""Retention: done jobs beyond limits on their number or on Redis' memory are deleted, those that were stored first.
+
+Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first, so no key
+can displace another's results by many of its own.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import redis
+
+from dyno.models.job import DONE
+from dyno.settings import Settings
+from dyno.store.artifacts import SETTLED_S
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+
+_RECORDS_AT_ONCE = 1000
+_DROPPED_AT_ONCE, _CANDIDATES = 50, 200
+_WEBHOOK_ENDED = (None, "delivered", "failed")
+_PAGES = 20  # of candidates: behind 2000 jobs with pending webhooks, no job is deleted until some of them are delivered
+_NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
+
+
+def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
+    """Delete done jobs beyond the limits, of one key those that were stored first. At most 1000 jobs a call.
+
+    First the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while there are more than `max_done` or
+    Redis uses more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by limit. Raises
+    StoreUnavailable.
+
+    A job whose webhook is neither delivered nor failed stays. Safe to run in several processes at once.
+    """
+    keys, dropped = Keys(settings.namespace), Counter[str]()
+    with store_errors():
+        own = _own_limits(client, keys)
+        if not own and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
+            return dropped
+        held = _held_by_owner(client, keys)
+        for owner in filter(None, list(held)):  # requests without a key have no limit of a key
+            most = own.get(owner, settings.key_stored_jobs)
+            while most is not None and held[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
+                number = min(held[owner] - most, _DROPPED_AT_ONCE)
+                if not (deleted := _delete_oldest(client, keys, owner, number, most, "1")):
+                    break
+                held[owner] -= deleted
+                dropped["key_stored_jobs"] += deleted
+        while dropped.total() < _RECORDS_AT_ONCE and held and (over := _exceeded(client, keys, settings)):
+            limit, surplus = over
+            (owner, most), (_, second) = [*held.most_common(2), ("", 0)][:2]
+            number = min(surplus, max(1, most - second), _DROPPED_AT_ONCE)
+            keeping = settings.max_done if limit == "max_done" else None
+            if deleted := _delete_oldest(client, keys, owner, number, keeping or 0):
+                held[owner] -= deleted
+                dropped[limit] += deleted
+            else:
+                del held[owner]
+        for limit, number in dropped.items():
+            client.hincrby(keys.counts, f"dropped {limit}", number)
+    return dropped
+
+
+def _own_limits(client: redis.Redis, keys: Keys) -> Mapping[str, int]:
+    """`stored_jobs` of each key that has this limit."""
+    owners: list[Any] = client.zrange(keys.api_keys, 0, -1)
+    with client.pipeline(transaction=False) as pipeline:
+        for owner in owners:
+            pipeline.hget(keys.api_key(owner), "stored_jobs")
+        limits: list[Any] = pipeline.execute()
+    return {owner: int(most) for owner, most in zip(owners, limits, strict=True) if most}
+
+
+def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
+    """The number of done jobs of each owner that has any."""
+    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
+
+    def counted() -> Counter[str]:
+        owners: list[Any] = sorted(client.smembers(keys.owners))
+        with client.pipeline(transaction=False) as pipeline:
+            for owner in owners:
+                pipeline.zcard(keys.done_of_owner(owner))
+            return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
+
+    held = counted()
+    if held.total() < done:  # jobs of a version without these indexes
+        for status in DONE:
+            for start in count(0, _RECORDS_AT_ONCE):
+                ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
+                if not ids:
+                    break
+                _index_done(client, keys, ids)
+        held = counted()
+    return held
+
+
+def _index_done(client: redis.Redis, keys: Keys, ids: Sequence[str]) -> None:
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends."""
+    with client.pipeline(transaction=False) as pipeline:
+        for job_id in ids:
+            pipeline.hmget(keys.job(job_id), "owner", "finished_at")
+        records: list[Any] = pipeline.execute()
+        known = [(job_id, owner or "", float(end)) for job_id, (owner, end) in zip(ids, records, strict=True) if end]
+        for job_id, owner, ended_s in known:
+            pipeline.sadd(keys.owners, owner)
+            pipeline.zadd(keys.done_of_owner(owner), {job_id: int(ended_s * 1000)}, nx=True)
+        pipeline.execute()
+        for job_id, _, _ in known:
+            pipeline.exists(keys.job(job_id))
+        remaining: list[Any] = pipeline.execute()
+        for (job_id, owner, _), is_there in zip(known, remaining, strict=True):
+            if not is_there:  # deleted meanwhile
+                pipeline.zrem(keys.done_of_owner(owner), job_id)
+        pipeline.execute()
+
+
+def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
+    """The limit that is exceeded, and how many jobs to delete before the next look."""
+    if settings.max_done is None and settings.max_store_bytes is None:
+        return None
+    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
+    if settings.max_done is not None and done > settings.max_done:
+        return "max_done", done - settings.max_done
+    if settings.max_store_bytes is not None:
+        memory: Any = client.info("memory")
+        if memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS) > settings.max_store_bytes:
+            return "max_store_bytes", max(1, done // 10)  # a few large jobs may take all of the memory
+    return None
+
+
+def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
+    """Delete up to `number` jobs of the owner, and leave `keeping` done ones, of all owners or `of_owner`, whatever
+    other processes delete at the same time. Jobs further behind are looked at only if none of the first may go.
+    """
+    delete, index = client.register_script(SCRIPT_SOURCES[Script.DELETE]), keys.done_of_owner(owner)
+    for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):
+        candidates: list[Any] = client.zrange(index, start, start + _CANDIDATES - 1)
+        if not candidates:
+            break
+        with client.pipeline(transaction=False) as pipeline:
+            for job_id in candidates:
+                pipeline.hget(keys.webhook(job_id), "status")
+            told: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged delivery keeps no other from going
+            oldest = [job_id for job_id, status in zip(candidates, told, strict=True) if status in _WEBHOOK_ENDED]
+            del oldest[number:]
+            for job_id in oldest:
+                args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]
+                delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)
+            replies = [reply[0] for reply in pipeline.execute()]
+        gone = [job_id for job_id, reply in zip(oldest, replies, strict=True) if reply == "unknown"]
+        if gone:  # expired
+            client.zrem(index, *gone)
+        if deleted := replies.count("deleted"):
+            return deleted
+    return 0

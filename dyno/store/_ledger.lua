@@ -575,8 +575,9 @@ end
 -- one, or in the round that follows those which the devices that it fits have taken. So a key's first job waits for one
 -- job of each other key at most, and a key without jobs saves up no turns. Requests without a key count as one key.
 --
--- `jobs:turns:<queue>`, HASH, while jobs wait: "<priority>:<owner>" -> round of the key's last job; "<priority>+<profile>"
--- -> the highest round that devices of the profile have taken. Without it, the queue's first job tells the round.
+-- `jobs:turns:<queue>`, HASH: "<priority>:<owner>" -> round of the key's last job, while jobs wait; "<priority>+<profile>"
+-- -> the highest round that devices of the profile have taken, or that any has if the queue was empty since. Without it,
+-- the queue's first job tells the round.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
 end
@@ -610,13 +611,21 @@ local function note_turn(queue, score, profile)
   end
 end
 
--- A score in front of all waiting jobs of its priority class, for a job that comes back: its own if that is in front
-local function front_score(queue, score)
-  local head = edge_of(queue, priority_of(score))
-  if not head or tonumber(score) < head then
-    return score
+-- Forgets the keys of an empty queue. It keeps the rounds that were reached: the old score of a job that comes back then
+-- puts it in front of later ones.
+local function forget_keys(queue)
+  local turns, reached = turns_of(queue), {}
+  local fields = update('HGETALL', turns)
+  for at = 1, #fields, 2 do
+    local priority = string.match(fields[at], '^(%d)%+')
+    if priority then
+      reached[priority] = math.max(reached[priority] or 0, tonumber(fields[at + 1]))
+    end
   end
-  return integer(math.max(priority_of(score) * PRIORITY_STEP, head - 1))
+  redis.call('DEL', turns)
+  for priority, round in pairs(reached) do
+    redis.call('HSET', turns, priority .. '+', integer(round))
+  end
 end
 
 -- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
@@ -645,7 +654,8 @@ local function dequeue(id, queue, class)
     for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
       redis.call('DEL', key('class', queue, class)) -- entries of jobs that an older version dequeued
     end
-    redis.call('DEL', key('passed', queue), key('classes', queue), turns_of(queue))
+    redis.call('DEL', key('passed', queue), key('classes', queue))
+    forget_keys(queue)
   end
 end
 
@@ -705,8 +715,8 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
     fields.attempt = tonumber(record[2]) - 1
   end
   fields.queued_at = NOW_S
-  fields.score = front_score(record[3], record[4])
-  local was_empty = enqueue(id, record[3], fields.score)
+  -- Its old score puts it in front of all later jobs of its priority class.
+  local was_empty = enqueue(id, record[3], record[4])
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')

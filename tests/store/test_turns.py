@@ -162,13 +162,16 @@ async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(
     assert seen == claimed(7, ["cpu", "any"])
 
 
-async def test_a_queue_that_is_empty_leaves_no_turns(
-    queue: Callable, claimed: Callable, client: redis.Redis, keys: Keys
+async def test_an_empty_queue_forgets_the_keys(
+    jobs: Jobs, queue: Callable, claimed: Callable, client: redis.Redis, keys: Keys
 ) -> None:
-    [await queue(owner) for owner in "abc"]
-    assert client.exists(keys.turns("cpu"))
-    claimed(3)
+    for job_id in [await queue(owner) for owner in "abc"]:
+        assert client.exists(keys.turns("cpu"))
+        await jobs.cancel(job_id)
     assert not client.exists(keys.turns("cpu"))
+    [await queue(owner) for owner in "abc"]
+    claimed(3)
+    assert client.hlen(keys.turns("cpu")) == 1
 
 
 @pytest.mark.verify

@@ -86,7 +86,7 @@ def test_me_returns_the_keys_scopes(caller: Callable[..., Caller], scope: Scope)
     told = who.http.get("/v1/me").json()
     assert told["scopes"] == list(ANY[: ANY.index(scope) + 1])
     assert told["key"]["id"] == who.id
-    others = ("device_s_per_day", "requests_per_s", "expires_in_s")
+    others = ("device_s_per_day", "requests_per_s", "stored_jobs", "expires_in_s")
     assert told["key"]["limits"] == {"queued_jobs": 7, **dict.fromkeys(others)}
     assert who.secret not in str(told)
 

@@ -31,14 +31,14 @@ def _lists(keys: Keys) -> dict[str, str]:
     """The keys that one name has, each with the type of its value."""
     zsets = [keys.jobs, *map(keys.jobs_with_status, Status), keys.webhooks, keys.webhooks_due, keys.webhooks_ready]
     zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
-    sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched]
+    sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
     found = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
     return found | dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash") | {keys.events: "stream"}
 
 
 def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
     found = dict.fromkeys(map(keys.queue, queues), "zset")
-    found |= dict.fromkeys([*map(keys.passed, queues), *map(keys.classes, queues)], "hash")
+    found |= dict.fromkeys([*map(keys.passed, queues), *map(keys.classes, queues), *map(keys.turns, queues)], "hash")
     return found | dict.fromkeys([*map(keys.woken, queues), *map(keys.indexed, queues)], "string")
 
 

@@ -20,7 +20,7 @@ from dyno.models.job import Progress
 from dyno.models.spec import Spec
 from dyno.models.sweep import new_sweep_id
 from dyno.settings import Settings
-from dyno.store import fleet, maintenance
+from dyno.store import fleet, maintenance, retention
 from dyno.store.damage import repair_damage
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases, LogPiece
@@ -177,7 +177,7 @@ async def test_retention_goes_on_behind_a_damaged_record(
     for job_id in (damaged, other):
         await mine.cancel(job_id)
     damage(client, keys.job(damaged))
-    assert maintenance.drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 1}
+    assert retention.drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 1}
 
 
 @pytest.mark.parametrize("name", ["sweeps", "sweeps:due", "sweeps:watched", f"sweeps:owner:{OWNER}"])

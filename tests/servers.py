@@ -1,4 +1,4 @@
-"""Both kinds of server that Dyno supports, for tests that run on each, and what happens to a server."""
+"""Both kinds of server that Dyno supports, for tests that `make verify` runs on each, and what happens to a server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dyno.preflight import free_port
 from dyno.store.embedded import EmbeddedServer, embedded_server
 from tests.waiting import eventually
 
-KINDS = ("redis", "valkey")
-ONE_KIND = ("valkey", pytest.param("redis", marks=pytest.mark.verify))  # for slow tests
+# The tests outside tests/store and tests/life run on the `redis-server` of this machine, if it has one.
+KINDS = ("valkey", pytest.param("redis", marks=pytest.mark.verify))
 
 
 def server_binary(kind: str) -> Path:

@@ -94,11 +94,10 @@ def test_an_empty_variable_is_unset(name: str, monkeypatch: pytest.MonkeyPatch) 
     "arguments",
     [
         ("-m", "service"),
-        ("-m", "workers"),
         (DYNO, "up"),
         *(
             pytest.param(words, marks=pytest.mark.verify)
-            for words in (("-m", "service.openapi"), (DYNO, "doctor"), (DYNO, "keys", "list"))
+            for words in (("-m", "workers"), ("-m", "service.openapi"), (DYNO, "doctor"), (DYNO, "keys", "list"))
         ),
     ],
     ids=lambda arguments: " ".join(arguments[1:]),

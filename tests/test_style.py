@@ -39,8 +39,12 @@ def test_the_code_is_formatted() -> None:
 
 
 @pytest.mark.timeout(600)  # a minute and more where nothing is cached and others use the cores
-def test_mypy_passes_in_strict_mode() -> None:
-    _tool("mypy")
+@pytest.mark.parametrize(
+    "packages",
+    ["--package dyno --package service --package workers", pytest.param("", marks=pytest.mark.verify, id="every")],
+)
+def test_mypy_passes_in_strict_mode(packages: str) -> None:
+    _tool("mypy", *packages.split())
 
 
 def test_no_file_has_a_generic_name() -> None:

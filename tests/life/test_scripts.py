@@ -15,7 +15,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import SCRIPT_SOURCES
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
-from tests.servers import ONE_KIND
+from tests.servers import KINDS
 
 MANY = settings(
     max_examples=int(os.environ.get("LIFE_EXAMPLES", "30")),
@@ -29,7 +29,7 @@ MANY = settings(
 UNTIL_FOUND = settings(MANY, max_examples=500, derandomize=True, database=None, phases=[Phase.generate])
 
 
-one = pytest.mark.parametrize("server", ONE_KIND, indirect=True, scope="module")
+one = pytest.mark.parametrize("server", KINDS, indirect=True, scope="module")
 
 
 @one

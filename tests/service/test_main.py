@@ -88,6 +88,7 @@ def test_a_public_address_is_served_with_allow_unauthenticated(redis_url: str, n
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/livez").status_code == 200
 
 
+@pytest.mark.verify
 def test_with_required_keys_it_starts_without_one_and_refuses_requests(redis_url: str, namespace: str) -> None:
     required = {"host": "0.0.0.0", "require_keys": "true", "namespace": f"{namespace}-required"}
     with running(redis_url=redis_url, **required) as (_, url):

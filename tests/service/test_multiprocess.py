@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -22,10 +23,10 @@ CONNECTIONS = re.compile(r"^dyno_connections (\S+)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def service(redis_url: str) -> Iterator[tuple[int, str]]:
+def service(redis_url: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with running(redis_url=redis_url, namespace="processes", processes="2") as (process, url):
         eventually(lambda: len(children(process.pid)) == 2, 30, "both processes run")
-        yield process.pid, url
+        yield process, url
 
 
 def children(pid: int) -> list[int]:
@@ -45,7 +46,7 @@ def answer_each(url: str, times: int) -> None:
         assert {client.get(f"{url}/livez").status_code for client in clients} == {200}
 
 
-def test_any_process_shows_the_metrics_of_all(service: tuple[int, str]) -> None:
+def test_any_process_shows_the_metrics_of_all(service: tuple[subprocess.Popen[str], str]) -> None:
     _, url = service
     before = served(url)
     answer_each(url, 40)
@@ -57,7 +58,7 @@ def test_any_process_shows_the_metrics_of_all(service: tuple[int, str]) -> None:
     assert "process_cpu_seconds_total" not in httpx.get(f"{url}/metrics").text  # it would be that of any one
 
 
-def test_a_job_is_seen_by_all_processes(service: tuple[int, str]) -> None:
+def test_a_job_is_seen_by_all_processes(service: tuple[subprocess.Popen[str], str]) -> None:
     _, url = service
     spec = {"workload": "device_info", "queue_if_absent": True}
     job = httpx.post(f"{url}/v1/jobs", json=spec).json()["id"]
@@ -66,8 +67,8 @@ def test_a_job_is_seen_by_all_processes(service: tuple[int, str]) -> None:
         assert {client.get(f"{url}/v1/jobs/{job}").json()["id"] for client in clients} == {job}
 
 
-def test_a_process_that_dies_is_replaced_while_the_other_serves(service: tuple[int, str]) -> None:
-    pid, url = service
+def test_a_process_that_dies_is_replaced_while_the_other_serves(service: tuple[subprocess.Popen[str], str]) -> None:
+    pid, url = service[0].pid, service[1]
     before = children(pid)
     os.kill(before[0], signal.SIGKILL)
     answer_each(url, 10)
@@ -75,14 +76,15 @@ def test_a_process_that_dies_is_replaced_while_the_other_serves(service: tuple[i
     eventually(lambda: served(url) >= 10, 30, "its figures are kept")
 
 
-def test_term_ends_all(redis_url: str, namespace: str) -> None:
-    with running(redis_url=redis_url, namespace=namespace, processes="2") as (process, _):
-        each = psutil.Process(process.pid).children()
-        process.terminate()
-        assert process.wait(30) == 0
-        assert not psutil.wait_procs(each, timeout=30)[1]
+def test_at_the_end_term_ends_all(service: tuple[subprocess.Popen[str], str]) -> None:
+    process, _ = service
+    each = psutil.Process(process.pid).children()
+    process.terminate()
+    assert process.wait(30) == 0
+    assert not psutil.wait_procs(each, timeout=30)[1]
 
 
+@pytest.mark.verify
 def test_a_process_that_refuses_to_start_ends_all() -> None:
     with EmbeddedServer() as server:
         redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")

@@ -45,11 +45,20 @@ def serving(**settings: str) -> Iterator[dict[str, str]]:
         process.communicate(timeout=60)
 
 
-def test_an_api_on_every_address_that_requires_keys_is_healthy_without_one(redis_url: str, namespace: str) -> None:
-    with serving(redis_url=redis_url, namespace=namespace, host="0.0.0.0", require_keys="true") as settings:
-        done = probe(**settings)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith('200 {"status":"ok"')
+def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_is_not_ready(
+    redis_url: str, namespace: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "artifacts"
+    public = {"host": "0.0.0.0", "require_keys": "true", "artifact_dir": str(store)}
+    with serving(redis_url=redis_url, namespace=namespace, **public) as settings:
+        healthy = probe(**settings)
+        store.rmdir()
+        store.write_text("no folder")
+        unready = eventually(lambda: found if (found := probe(**settings)).returncode else None)
+    assert (healthy.returncode, healthy.stderr) == (0, "")
+    assert healthy.stdout.startswith('200 {"status":"ok"')
+    assert unready.stdout.startswith("503 ")
+    assert "artifact" in unready.stdout
 
 
 @pytest.mark.verify
@@ -62,17 +71,6 @@ def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(
         assert probe(**settings).returncode == 0
         without = {name: value for name, value in settings.items() if name not in tls}
         assert probe(**without).returncode == 1
-
-
-def test_an_api_that_is_not_ready_is_unhealthy(redis_url: str, namespace: str, tmp_path: Path) -> None:
-    store = tmp_path / "artifacts"
-    with serving(redis_url=redis_url, namespace=namespace, artifact_dir=str(store)) as settings:
-        assert probe(**settings).returncode == 0
-        store.rmdir()
-        store.write_text("no folder")
-        done = eventually(lambda: found if (found := probe(**settings)).returncode else None)
-    assert done.stdout.startswith("503 ")
-    assert "artifact" in done.stdout
 
 
 def test_without_an_api_the_probe_says_where_it_looked() -> None:

@@ -21,7 +21,7 @@ from dyno.settings import Durability, Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, sync_client
 from service.app import create_app
-from tests.servers import ONE_KIND, server_binary
+from tests.servers import KINDS, server_binary
 from tests.service.conftest import serving
 from tests.store.power_loss import Power
 from tests.waiting import eventually, promised
@@ -31,7 +31,7 @@ CALLERS = 8
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "queue_if_absent": True}
 
 
-@pytest.fixture(params=ONE_KIND)
+@pytest.fixture(params=KINDS)
 def binary(request: pytest.FixtureRequest) -> Path:
     return server_binary(request.param)
 

@@ -23,14 +23,14 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from tests.network import Network
-from tests.servers import ONE_KIND, server_binary
+from tests.servers import KINDS, server_binary
 from tests.waiting import eventually, promised
 from tests.workers.whole.looking import jobs_of, submit
 
 MAX_LAG_S = 2  # min-replicas-max-lag; a replica reports once a second
 
 
-@pytest.fixture(params=ONE_KIND)
+@pytest.fixture(params=KINDS)
 def binary(request: pytest.FixtureRequest) -> Path:
     return server_binary(request.param)
 

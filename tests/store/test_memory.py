@@ -58,10 +58,10 @@ async def test_a_queued_job_takes_no_more_than_its_part(
     ("example", "printed", "most_bytes"),
     [
         ("matmul", "", 8000),
-        ("resnet50", "", 8000),
-        ("fashion", "", 8000),
+        pytest.param("resnet50", "", 8000, marks=pytest.mark.verify),
+        pytest.param("fashion", "", 8000, marks=pytest.mark.verify),
         ("fashion", PRINTED, 9000),
-        ("cifar10_1024", "", 9000),
+        pytest.param("cifar10_1024", "", 9000, marks=pytest.mark.verify),
     ],
 )
 async def test_a_finished_job_takes_no_more_than_its_part(

@@ -13,10 +13,10 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.fleet import cordoned_now
 from dyno.store.redis import sync_client
-from tests.servers import ONE_KIND, server_binary
+from tests.servers import KINDS, server_binary
 
 
-@pytest.fixture(params=ONE_KIND)
+@pytest.fixture(params=KINDS)
 def binary(request: pytest.FixtureRequest) -> Path:
     return server_binary(request.param)
 

@@ -27,7 +27,7 @@ from dyno.store.result_transfer import ResultImports
 from dyno.store.schedules import Schedules
 from dyno.store.sweeps import NewJob, Sweeps
 from tests.results import a_result
-from tests.servers import ONE_KIND, server_binary
+from tests.servers import KINDS, server_binary
 from tests.store.contents import contents
 from tests.store.test_result_transfer import lines_of
 from tests.store.test_schedules import daily, fired
@@ -58,7 +58,7 @@ def rules(user: str) -> list[str]:
     return found[1].split()
 
 
-@pytest.fixture(scope="module", params=ONE_KIND)
+@pytest.fixture(scope="module", params=KINDS)
 def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
     with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server.url

@@ -27,12 +27,6 @@ def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:
     assert "store-unfit" in ended.stderr
 
 
-def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settings) -> None:
-    ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url)}, "cpu:4000-4001")
-    assert ended.returncode == 3
-    assert "device-unavailable" in ended.stderr
-
-
 def test_an_outbox_that_others_may_write_in_ends_the_start(settings: Settings) -> None:
     settings.spool_dir.mkdir()
     settings.spool_dir.chmod(0o777)
@@ -42,8 +36,9 @@ def test_an_outbox_that_others_may_write_in_ends_the_start(settings: Settings) -
     assert f"DYNO_SPOOL_DIR: {settings.spool_dir} isn't safe: all users may write in it" in ended.stderr
 
 
-def test_the_reason_is_json_with_the_json_log_format(settings: Settings) -> None:
+def test_a_device_that_is_not_here_ends_the_start_with_a_reason_in_the_format_of_the_log(settings: Settings) -> None:
     ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_LOG_FORMAT": "json"}, "cpu:4000-4001")
+    assert ended.returncode == 3
     [said] = map(json.loads, ended.stderr.splitlines())
     assert (said["logger"], said["level"]) == ("dyno.worker", "ERROR")
     assert "device-unavailable" in said["message"]

@@ -121,6 +121,7 @@ def test_an_unknown_framework_gives_a_reason_instead_of_devices() -> None:
 
 
 @pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")
+@pytest.mark.verify
 def test_another_framework_is_queried_in_a_separate_process() -> None:
     told = query_visible_devices("jax")
     assert {"cpu", "gpu", "tpu"} & {device["kind"] for device in told["devices"]}

@@ -24,6 +24,7 @@ TINY = {
 }
 
 
+@pytest.mark.verify
 def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:

@@ -118,6 +118,7 @@ def test_both_files_are_saved_with_those_of_the_training(run: QuantizedRun, fold
 
 
 @pytest.mark.usefixtures("training")
+@pytest.mark.verify
 def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, context: Context, folder: Path) -> None:
     weights = {"job": "job_1", "name": "model.weights.h5"}
     there = dataclasses.replace(context(), weights=folder / "model.weights.h5")

@@ -89,7 +89,7 @@ def test_a_step_is_a_change_and_an_alarm_that_can_be_acknowledged_once(
 
 
 def test_a_time_that_rises_is_slower(http: httpx.Client, finished: Finished) -> None:
-    for value in (1.0, 1.01, 0.99, 1.0, 1.25, 1.24, 1.26, 1.25):
+    for value in (1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.25, 1.24, 1.26, 1.25, 1.24, 1.26):
         metric = a_metric("time", [value, value], better="lower")
         finished(spec={"labels": {"test": "time"}}, metrics=[metric])
     found = history(http, "time")

@@ -34,7 +34,9 @@ TESTED_ELSEWHERE = {
         "tests/cli/test_up.py::test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing"
     ),
     "pip install '.[cpu]'": "tests/test_packaging.py::test_the_wheel_contains_every_file_of_the_packages",
-    "docker compose up": "tests/test_containers.py::test_compose_up_without_settings_runs_a_job",
+    "docker compose up": (
+        "tests/test_containers.py::test_a_key_made_in_the_container_runs_jobs_through_the_published_port"
+    ),
     ".venv/bin/dyno keys create --scope admin --name me": FIRST_KEY,
     "dyno keys create --scope admin --name me": FIRST_KEY,
     'curl -sS -H "Authorization: Bearer $DYNO_API_KEY" $DYNO_URL/v1/jobs': FIRST_KEY,

@@ -1,70 +1,264 @@
-"""`docker compose up` with no variable set, in containers that tests/containers.py makes: one job goes through.
+"""docker-compose.yml, run by podman: its images, a job to its result, rights, kills under load, an upgrade.
 
-The images' files, users, variables and commands are those of deploy/Dockerfile. Root stands for a container engine, and
-this machine's programs and Python for the base images.
+The tests share one stack, and run in the order of the file. docs/deployment.md says what they found.
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
+import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterable
-from importlib.metadata import PathDistribution, distribution
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+import redis
 
-from tests.containers import make_tree, stages
-from tests.test_packaging import needed, unpacked_wheel
+from chaos.checks import state_violations, stream_violations
+from chaos.clients import ApiKey, Responses, submit_all
+from chaos.plan import PlannedJob
+from chaos.snapshot import read
+from dyno.preflight import free_port
+from dyno.settings import Settings
+from dyno.store.redis import Keys
+from tests import podman
+from tests.podman import ROOT, Failed, compose
+from tests.waiting import eventually
 
-ROOT = Path(__file__).parent.parent
-NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-RUN = "dyno run matmul --n 64 --repeats 1 --device cpu --processes 1 --measure min_samples=1 --measure min_s=0"
-SCRIPT = f"""
-{RUN} --measure max_s=0.02 --queue-if-absent --json
-dyno keys create --scope admin --name me > /tmp/key 2> /dev/null
-DYNO_API_KEY=$(cat /tmp/key) dyno doctor --json || true
-"""
+pytestmark = [pytest.mark.verify, pytest.mark.timeout(3600)]
+
+IMAGES = {"api": ("server", "tensordyno-api:0.1.0"), "worker": ("cpu", "tensordyno-cpu:0.1.0")}
+SERVICES = ("redis", "api", "worker-cpu")
+NEW_VERSION = "0.1.1"
+TRAINING = {
+    "workload": "mnist_cnn",
+    "params": {"epochs": 1, "batch_size": 128, "train_samples": 256, "test_samples": 128, "data": "sample"},
+    "device": "cpu",
+    "measure": {"processes": 1},
+}
+SHORT: dict[str, Any] = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 20, "min_s": 0.5, "max_s": 0.5},
+    "queue_if_absent": True,
+}
+WRITE = 'for folder in / /etc /opt /opt/dyno /usr /var; do touch "$folder/new" && echo "wrote to $folder"; done; true'
+
+
+class Stack:
+    """The containers of the project, and a client of the published port with the key made first."""
+
+    def __init__(self) -> None:
+        self.project = f"dyno-{os.getpid()}"
+        self.port = free_port()
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        self.key = ApiKey()
+        self.responses = Responses()
+
+    def compose(self, *words: str, **variables: str) -> str:
+        return compose("-p", self.project, *words, DYNO_PORT=str(self.port), **variables)
+
+    def up(self, **variables: str) -> None:
+        self.compose("up", "-d", "--no-build", **variables)
+        eventually(self.is_ready, 300, "the API is ready and the worker idle")
+
+    def is_ready(self) -> bool:
+        try:
+            response = self.http.get("/v1/workers")
+        except httpx.TransportError:
+            return False
+        is_served = response.status_code == httpx.codes.OK
+        return is_served and any(worker["state"] == "idle" for worker in response.json()["data"])
+
+    def name(self, service: str) -> str:
+        return f"{self.project}_{service}_1"
+
+    def inside(self, service: str, *words: str) -> str:
+        return podman.podman("exec", self.name(service), *words)
+
+    def make_key(self) -> None:
+        secret = self.compose("exec", "-T", "api", "dyno", "keys", "create", "--scope", "admin", "--name", "me").strip()
+        self.http.headers["Authorization"] = f"Bearer {secret}"
+        [key] = self.http.get("/v1/keys").json()["data"]
+        self.key = ApiKey(key["id"], secret)
+
+    def submit(self, body: dict[str, Any]) -> str:
+        response = self.http.post("/v1/jobs", json=body)
+        assert response.status_code == httpx.codes.ACCEPTED, response.text
+        job = str(response.json()["id"])
+        self.responses.accepted[job].add(job)
+        return job
+
+    def result_of(self, job: str) -> dict[str, Any]:
+        eventually(lambda: self.http.get(f"/v1/jobs/{job}").json()["done"], 300, f"{job} is done")
+        response = self.http.get(f"/v1/jobs/{job}/result")
+        assert response.status_code == httpx.codes.OK, response.text
+        return dict(response.json())
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the wheel, built as in the image."""
-    return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+def stack() -> Iterator[Stack]:
+    if reason := podman.why_not():
+        pytest.skip(reason)
+    podman.write_settings()
+    try:
+        podman.remove_leftovers()
+        podman.add_base_images()
+        podman.podman("run", "--rm", "--pull=never", "--network=none", podman.REDIS, "true")
+    except Failed as error:
+        pytest.skip(f"this machine runs no containers: {error}")
+    compose("build", "api", "worker-cpu", timeout_s=2400)
+    stack = Stack()
+    try:
+        stack.up()
+        yield stack
+    finally:
+        podman.remove_leftovers()
 
 
-def installed_for(site: Path, extras: Iterable[str]) -> list[str]:
-    """The files and folders in site-packages of all that the wheel with these extras requires."""
-    [metadata] = site.glob("*.dist-info")
-    names = needed(PathDistribution(metadata), extras) - {"tensordyno"}
-    files = [file for name in names for file in distribution(name).files or ()]
-    return sorted({file.parts[0] for file in files} - {"..", "__pycache__"})
+def test_the_images_have_what_they_need_and_no_more(stack: Stack) -> None:
+    """Sizes without the base image. Nothing compiles the bytecode of a read-only image later."""
+    base = podman.inspect(podman.PYTHON)["Size"]
+    for (_, image), most_bytes in zip(IMAGES.values(), (0.4e9, 1.7e9), strict=True):
+        assert podman.inspect(image)["Size"] - base < most_bytes, image
+        count = 'find /opt/dyno -name "*.py" | wc -l; find /opt/dyno -name "*.pyc" | wc -l'
+        sources, compiled = podman.podman("run", "--rm", "--network=none", image, "sh", "-c", count).split()
+        assert sources == compiled
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make namespaces and mounts")
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
-@pytest.mark.verify
-@pytest.mark.timeout(300)
-def test_compose_up_without_settings_runs_a_job(site: Path, tmp_path: Path) -> None:
-    if subprocess.run([*NAMESPACES, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False).returncode != 0:
-        pytest.skip("this machine allows no namespaces")
-    make_tree(tmp_path / "api", site, installed_for(site, ["server"]))
-    make_tree(tmp_path / "worker", site, installed_for(site, ["server", "cpu"]))
-    command = [*NAMESPACES, sys.executable, "-P", "-m", "tests.containers", tmp_path, SCRIPT]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    result, end = json.JSONDecoder().raw_decode(done.stdout)
-    checks = {each["name"]: each for each in json.loads(done.stdout[end:])}
+def test_a_key_made_in_the_container_runs_jobs_through_the_published_port(stack: Stack) -> None:
+    stack.make_key()
+    assert httpx.post(f"{stack.http.base_url}/v1/jobs", json=TRAINING).status_code == httpx.codes.UNAUTHORIZED
+    training, on_jax = stack.submit(TRAINING), stack.submit(SHORT | {"framework": "jax"})
+    result = stack.result_of(training)
     assert result["environment"]["framework"] == "tensorflow"
     assert result["device"]["host"] == "compose"
-    assert result["metrics"]
-    assert all(checks[name]["is_well"] for name in ("redis", "api", "workers", "devices")), checks
+    files = {file["name"] for file in stack.http.get(f"/v1/jobs/{training}/artifacts").json()["data"]}
+    assert "wrong.png" in files
+    assert stack.http.get(f"/v1/jobs/{training}/artifacts/wrong.png").content.startswith(b"\x89PNG")
+    assert stack.result_of(on_jax)["environment"]["framework"] == "jax"
+    stack.inside("api", "python", "-P", "-m", "dyno.probe")
 
 
-def test_a_stage_has_the_instructions_of_the_one_that_it_is_made_from() -> None:
-    found = stages('# one\nARG A\nFROM a:1 AS x\nENV B=1 \\\n    C=2\n# two\nFROM x AS y\nCMD ["z"]\n')
-    assert found == {"x": [("ENV", "B=1      C=2")], "y": [("ENV", "B=1      C=2"), ("CMD", '["z"]')]}
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_process_has_a_capability_or_is_root(stack: Stack, service: str) -> None:
+    processes = podman.podman("top", stack.name(service), "hpid").split()[1:]
+    assert processes
+    for process in processes:
+        status = dict(re.findall(r"^(\w+):\s+(.*)$", Path("/proc", process, "status").read_text(), re.MULTILINE))
+        assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+        assert status["NoNewPrivs"] == "1"
+        assert "0" not in status["Uid"].split() + status["Gid"].split()
+
+
+@pytest.mark.parametrize("service", ["secrets", *SERVICES])
+def test_no_container_writes_outside_its_volumes(stack: Stack, service: str) -> None:
+    """The container's own layer has the folders on which volumes are mounted, and one file, of the engine."""
+    layer = Path(podman.inspect(stack.name(service))["GraphDriver"]["Data"]["UpperDir"])
+    assert [str(path.relative_to(layer)) for path in layer.rglob("*") if not path.is_dir()] == ["etc/mtab"]
+    if service != "secrets":  # it has ended
+        assert stack.inside(service, "sh", "-c", WRITE) == ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "node", "said"),
+    [("gpu", "/dev/nvidiactl", "nvidia.com/gpu"), ("tpu", "/dev/vfio/vfio", "/dev/vfio")],
+)
+def test_a_worker_without_its_hardware_is_refused(stack: Stack, profile: str, node: str, said: str) -> None:
+    """By the engine, which names the device, and by Dyno. The CPU's image stands for the other ones."""
+    if Path(node).exists():
+        pytest.skip(f"this machine has {node}")
+    podman.podman("tag", IMAGES["worker"][1], f"tensordyno-{profile}:0.1.0")
+    with pytest.raises(Failed, match=re.escape(said)):
+        stack.compose("--profile", profile, "up", "-d", "--no-build", f"worker-{profile}")
+    with pytest.raises(Failed, match="code=device-unavailable"):
+        stack.compose("run", "--rm", "--no-deps", "-T", "worker-cpu", "dyno", "worker", "--device", profile)
+    assert stack.is_ready()
+
+
+def test_an_upgrade_keeps_keys_results_and_files(stack: Stack, tmp_path: Path) -> None:
+    """`down`, images of another version, `up`: from here on with `DYNO_DURABILITY=always`."""
+    job = stack.submit(TRAINING)
+    result = stack.result_of(job)
+    stack.compose("down")
+    for name in ("deploy", "dyno", "requirements", "service", "workers"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (".dockerignore", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy2(ROOT / name, tmp_path)
+    project = (tmp_path / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(project.replace('version = "0.1.0"', f'version = "{NEW_VERSION}"'))
+    for target, (lock, image) in IMAGES.items():
+        podman.build("deploy/Dockerfile", target, image, tmp_path, LOCK=lock)
+    stack.up(DYNO_DURABILITY="always")
+    assert NEW_VERSION in stack.inside("api", "dyno", "--version")
+    assert stack.result_of(job) == result
+    assert stack.http.get(f"/v1/jobs/{job}/artifacts/wrong.png").content.startswith(b"\x89PNG")
+    assert stack.result_of(stack.submit(SHORT))["metrics"]
+
+
+def kill(stack: Stack, service: str) -> None:
+    """KILL the container's first process, without the engine's knowledge, and wait until the engine restarted it."""
+    before = podman.inspect(stack.name(service))["State"]["Pid"]
+    os.kill(before, signal.SIGKILL)
+    eventually(
+        lambda: (state := podman.inspect(stack.name(service))["State"])["Running"] and state["Pid"] != before,
+        what=f"{service} runs again",
+    )
+
+
+FAULTS: dict[str, Callable[[Stack], object]] = {
+    "Redis restarts": lambda stack: podman.podman("restart", stack.name("redis")),
+    **{f"KILL of {service}": partial(kill, service=service) for service in SERVICES},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_jobs_outlive_a_fault_under_load(stack: Stack, fault: str) -> None:
+    jobs = [PlannedJob(f"{fault} {number}", 0.4 * number, "tiny", SHORT, False, None) for number in range(12)]
+
+    def strike() -> None:
+        running = httpx.QueryParams(status="running", limit=1)
+        eventually(lambda: stack.http.get("/v1/jobs", params=running).json()["data"], what="a job runs")
+        FAULTS[fault](stack)
+
+    async def load() -> None:
+        submits = submit_all(str(stack.http.base_url), jobs, time.monotonic(), stack.responses, [stack.key])
+        async with asyncio.timeout(300):
+            await asyncio.gather(submits, asyncio.to_thread(strike))
+
+    asyncio.run(load())
+    ids = {job for planned in jobs for job in stack.responses.accepted[planned.key]}
+    assert len(ids) == len(jobs)
+    assert all(stack.result_of(job)["metrics"] for job in ids)
+    assert stack.responses.unexpected == []
+
+
+def test_every_accepted_job_ended_once(stack: Stack) -> None:
+    """All events that Redis kept, read from its volume when everything else is down."""
+    volume = next(mount["Name"] for mount in podman.inspect(stack.name("redis"))["Mounts"] if "Name" in mount)
+    stack.compose("stop")
+    port = free_port()
+    server = ["redis-server", "--dir", "/data", "--appendonly", "yes", "--protected-mode", "no"]
+    options = ["--pull=never", "--user=redis", f"--publish=127.0.0.1:{port}:6379", f"--volume={volume}:/data"]
+    podman.podman("run", "--detach", *options, podman.REDIS, *server)
+    with redis.Redis(port=port, decode_responses=True) as client:
+        eventually(lambda: _answers(client), what="Redis has read its file")
+        snapshot = read(client, Keys(Settings.model_fields["namespace"].default))
+    accepted = stack.responses.accepted
+    assert len(accepted) == len(snapshot.streams.by_job) > 12 * len(FAULTS)
+    assert list(stream_violations(accepted, set(), snapshot.streams)) == []
+    assert list(state_violations(snapshot)) == []
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except (redis.ConnectionError, redis.BusyLoadingError):
+        return False

@@ -62,12 +62,8 @@ def test_every_container_is_contained(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({"api", *WORKERS}))
 def test_the_images_run_as_the_fixed_user_that_the_volumes_belong_to(name: str) -> None:
-    image = containers.image_of(SERVICES[name])
-    assert image.user == (999, 999)
+    assert containers.user_of(SERVICES[name]) == (999, 999)
     assert "user" not in SERVICES[name]
-    assert SERVICES[name]["command"][:2] == image.command
-    written = {path for path, (_, mode) in mounts(name).items() if mode == "rw"}
-    assert written <= set(image.folders), "a new volume takes its owner from the image"
 
 
 def test_the_image_of_the_api_has_no_framework() -> None:
@@ -75,7 +71,7 @@ def test_the_image_of_the_api_has_no_framework() -> None:
     locked = (ROOT / "requirements" / "server.txt").read_text()
     names = set(re.findall(r"^([\w.-]+)==", locked, re.MULTILINE))
     assert {"fastapi", "celery", "redis"} <= names
-    assert not names & {"tensorflow", "tensorflow-cpu", "jax", "torch"}
+    assert not names & {"tensorflow", "tensorflow-cpu", "jax", "torch", "keras", "h5py"}
 
 
 @pytest.mark.parametrize("name", sorted({"api", *WORKERS}))

@@ -122,7 +122,7 @@ def test_every_pod_keeps_to_the_restricted_profile(kind: str, name: str) -> None
 def test_every_pod_has_a_limit_of_memory_and_the_user_of_its_image(kind: str, name: str) -> None:
     container, service = container_of(kind, name), compose_service(name)
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
-    user = containers.image_of(service).user
+    user = containers.user_of(service)
     context = pod_of(kind, name)["securityContext"]
     assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"]) == (*user, user[1])
 

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,12 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.settings import Settings
 from tests import guides
-from tests.containers import make_tree
-from tests.test_containers import NAMESPACES, RUN, installed_for
-from tests.test_packaging import unpacked_wheel
+from tests.test_packaging import needed, unpacked_wheel
+from tests.units import make_tree
 
 ROOT = Path(__file__).parent.parent
+NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+RUN = "dyno run matmul --n 64 --repeats 1 --device cpu --processes 1 --measure min_samples=1 --measure min_s=0"
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 # systemd's exposure of a unit is 0 (nothing) to 100. A unit without any of these options has 96.
 MOST_EXPOSED = {"dyno-api": 16, "dyno-redis": 14, "dyno-worker@": 21}
@@ -113,6 +116,14 @@ def test_redis_and_the_api_use_the_cores_that_workers_leave_free() -> None:
     assert of(worker, "CPUAffinity") == []
     assert of(worker, "KillMode") == ["mixed"]
     assert of(worker, "OOMPolicy") == ["continue"]
+
+
+def installed_for(site: Path, extras: Iterable[str]) -> list[str]:
+    """The files and folders in site-packages of all that the wheel with these extras requires."""
+    [metadata] = site.glob("*.dist-info")
+    names = needed(PathDistribution(metadata), extras) - {"tensordyno"}
+    files = [file for name in names for file in distribution(name).files or ()]
+    return sorted({file.parts[0] for file in files} - {"..", "__pycache__"})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make namespaces and mounts")

@@ -10,18 +10,21 @@ logs.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
 import shlex
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.containers import raise_loopback, run_mount
 from tests.guides import ROOT, blocks
 from tests.waiting import eventually
 
@@ -115,6 +118,36 @@ class Unit:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
+
+
+def make_tree(folder: Path, site: Path, packages: Sequence[str]) -> None:
+    """Make `folder` what an image has at /opt/dyno: the wheel unpacked in `site`, and the installed `packages`.
+
+    `packages`: files and folders of this interpreter's site-packages, which containers see at /opt/packages.
+    """
+    own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    shutil.copytree(site, own)
+    for name in packages:
+        (own / name).symlink_to(Path("/opt/packages") / name)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(_interpreter())
+    (folder / "bin" / "dyno").write_text("#!/opt/dyno/bin/python\nfrom dyno.cli import main\nmain()\n")
+    (folder / "bin" / "dyno").chmod(0o755)
+    (folder / "pyvenv.cfg").write_text(f"home = {_interpreter().parent}\ninclude-system-site-packages = false\n")
+
+
+def _interpreter() -> Path:
+    return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def run_mount(*words: str | Path) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+def raise_loopback() -> None:
+    """Bring up the loopback interface of a new network namespace: SIOCSIFFLAGS with IFF_UP and IFF_RUNNING."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x41))
 
 
 def _open_interpreter(folder: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,15 @@ TINY = {
 @pytest.fixture
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The socket of a Redis started by start.sh, with an additional admin user for the tests."""
+    folder = tmp_path_factory.mktemp("acl")
+    with started(folder):
+        yield folder / "redis.sock"
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[None]:
     if find_server().name != "redis-server":
         pytest.skip("no redis-server on PATH")
-    folder = tmp_path_factory.mktemp("acl")
     for name in ("start.sh", "redis.conf", "users.acl"):
         (folder / name).write_bytes((ROOT / "deploy" / "redis" / name).read_bytes())
     with (folder / "users.acl").open("a") as file:
@@ -49,7 +55,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         eventually(lambda: server.poll() is not None or _answers(folder / "redis.sock"))
         assert server.poll() is None, (folder / "redis.log").read_text()
-        yield folder / "redis.sock"
+        yield
     finally:
         server.terminate()
         server.wait()
@@ -70,6 +76,20 @@ def _answers(socket: Path) -> bool:
         return bool(client_of("admin", socket).ping())
     except redis.ConnectionError:
         return False
+
+
+def test_what_a_script_wrote_is_there_after_a_restart_and_nobody_is_the_default_user(tmp_path: Path) -> None:
+    """Redis 7 loads the transactions of its file as the default user, and drops those that this user may not run."""
+    socket = tmp_path / "redis.sock"
+    with started(tmp_path), client_of("api", socket) as api:
+        wrote = api.pipeline(transaction=True).hset("dyno:job:1", "status", "queued").zadd("dyno:jobs", {"1": 0})
+        assert wrote.execute() == [1, 1]
+    with started(tmp_path), client_of("api", socket) as api:
+        assert api.hgetall("dyno:job:1") == {"status": "queued"}
+        assert api.zrange("dyno:jobs", 0, -1) == ["1"]
+        for anonymous in (redis.Redis(unix_socket_path=str(socket)), client_of("default", socket)):
+            with pytest.raises(redis.AuthenticationError):
+                anonymous.ping()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dyno.models.job import DONE, TRANSITIONS, Event, Status
 from dyno.store.compression import decompress, execute_raw
 from tests.life.ledger import Ledger, Record
-from tests.life.real import CLASS, OWNER, PACES, QUEUE, Real, device_id
+from tests.life.real import CLASS, OWNER, PACES, QUEUE, Real, device_id, is_owned
 
 
 class OfJob(NamedTuple):
@@ -148,10 +148,10 @@ def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
     assert seen.queue == [ids[job] for job in ledger.queue]
     assert seen.queues == ({QUEUE} if ledger.queue else set())
     assert (seen.classes, seen.classed) == ([CLASS] if ledger.queue else [], seen.queue)
-    ends = {f"{ids[n]}:{each.status}:matmul" + f":{OWNER}" * (n % 2) for n, each in enumerate(records) if each.done}
+    ends = {f"{ids[n]}:{each.status}:matmul" + f":{OWNER}" * is_owned(n) for n, each in enumerate(records) if each.done}
     assert set(seen.expiring) == ends
-    assert set(seen.owned) == set(ids[1::2])
-    queued = {ids[n] for n, record in enumerate(records) if n % 2 and record.status is Status.QUEUED}
+    assert set(seen.owned) == {each for n, each in enumerate(ids) if is_owned(n)}
+    queued = {ids[n] for n, record in enumerate(records) if is_owned(n) and record.status is Status.QUEUED}
     assert set(seen.owned_queued) == queued
     told = {ids[n] for n, record in enumerate(records) if record.done and not n % 3}
     assert set(seen.webhooks) == set(seen.webhooks_due) == told

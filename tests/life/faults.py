@@ -26,6 +26,13 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "a key makes a second job": (Script.SUBMIT, "if earlier[1] then", "if false then"),
     "it learns from what didn't succeed": (Script.FINISH, "if event == 'succeed' then", "if true then"),
     "an end leaves its index": (Script.FINISH, "update('ZREM', key('jobs', 'status', before), id)", ""),
+    "keys take no turns": (Script.SUBMIT, "math.min(tonumber(rounds[1] or 0), tail or 0)", "tail or 0"),
+    "an empty queue forgets the round that was reached": (
+        Script.CLAIM,
+        "redis.call('HSET', turns, priority .. '+', integer(round))",
+        "",
+    ),
+    "a job is deleted before its webhook is told": (Script.DELETE, "if ARGV[4] and is_kept() then", "if false then"),
     "an end is told to no webhook": (Script.FINISH, "note_delivery(id, after, record[4], record[2])", ""),
     "an end is told twice": (
         Script.FINISH,

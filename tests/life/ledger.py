@@ -5,7 +5,7 @@ not from their code. The model leaves out what no rule of a job's life depends o
 
 - the contents of jobs (specs, progress, results);
 - versions, events and indexes, which the stateful tests compare with the records;
-- priorities, routing and devices that don't fit: there is one queue, which jobs leave in the order of their numbers;
+- priorities, routing and devices that don't fit: there is one queue, in which two keys take turns;
 - the expiry of records;
 - crashes of Redis, which lose nothing.
 
@@ -14,7 +14,7 @@ Time is one bit of a lease: it has run out or it hasn't.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
@@ -26,7 +26,9 @@ Answer = tuple[Any, ...]
 
 
 class Record(NamedTuple):
-    """One job. `last`: token and call that ended its last attempt. `ends`: how often it entered a state of DONE."""
+    """One job. `last`: token and call that ended its last attempt. `ends`: how often it entered a state of DONE.
+    `round`: its turn, which it keeps; jobs of one round follow each other by their numbers.
+    """
 
     status: Status | None = None
     attempt: int = 0
@@ -34,6 +36,7 @@ class Record(NamedTuple):
     token: int | None = None
     last: tuple[int, str] | None = None
     ends: int = 0
+    round: int = 0
 
     @property
     def done(self) -> bool:
@@ -49,11 +52,16 @@ class Lease(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """The state of Redis: jobs by number, the queue, and at most one lease per device."""
+    """The state of Redis: jobs by number, the queue, and at most one lease per device.
+
+    `rounds`: of the last job of each of the two keys while jobs wait. `reached`: the highest round that devices took.
+    """
 
     jobs: tuple[Record, ...]
     queue: tuple[int, ...]
     leases: tuple[Lease | None, ...]
+    rounds: tuple[int, int] = (0, 0)
+    reached: int = 0
 
     @classmethod
     def empty(cls, jobs: int, devices: int) -> Ledger:
@@ -74,13 +82,14 @@ class Scripts:
     """One method per script. Each returns the next ledger, and the first elements of the script's reply.
 
     `unchecked`: scripts that skip the check of the token (in a claim: of the lease), to test that the search finds
-    this.
+    this. `is_owned`: whether a job is of the second key.
     """
 
-    def __init__(self, unchecked: Collection[str] = ()) -> None:
-        self._unchecked = frozenset(unchecked)
+    def __init__(self, unchecked: Collection[str] = (), is_owned: Callable[[int], bool] = lambda job: False) -> None:
+        self._unchecked, self._is_owned = frozenset(unchecked), is_owned
 
     def submit(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
+        ledger = _with_turn(ledger, job, self._is_owned(job))
         return _enqueued(_changed(ledger, job, Event.SUBMIT), job), ("submitted",)
 
     def claim(self, ledger: Ledger, device: int, token: int) -> tuple[Ledger, Answer]:
@@ -90,7 +99,8 @@ class Scripts:
         if not ledger.queue:
             return ledger, ("empty",)
         job = ledger.queue[0]
-        ledger = ledger._replace(queue=ledger.queue[1:]).with_lease(device, Lease(job, token))
+        reached = max(ledger.reached, ledger.jobs[job].round)
+        ledger = _dequeued(ledger._replace(reached=reached), job).with_lease(device, Lease(job, token))
         attempt = ledger.jobs[job].attempt + 1
         return _changed(ledger, job, Event.CLAIM, token=token, attempt=attempt), ("claimed", job)
 
@@ -122,8 +132,9 @@ class Scripts:
         if record.canceling:
             return ledger, ("already",)
         waiting = record.status is Status.QUEUED
-        ledger = ledger._replace(queue=tuple(each for each in ledger.queue if each != job))
-        return _changed(ledger, job, Event.CANCEL, canceling=True), ("canceled" if waiting else "requested",)
+        return _changed(_dequeued(ledger, job), job, Event.CANCEL, canceling=True), (
+            "canceled" if waiting else "requested",
+        )
 
     def expire(self, ledger: Ledger, device: int) -> tuple[Ledger, Answer]:
         lease = ledger.leases[device]
@@ -165,8 +176,22 @@ def _changed(ledger: Ledger, job: int, event: Event, **fields: Any) -> Ledger:
     return ledger.with_job(job, status=after, ends=before.ends + ended, **fields)
 
 
+def _with_turn(ledger: Ledger, job: int, key: bool) -> Ledger:
+    """The job is a round after the last waiting one of its key, or after the round that was reached."""
+    head, *_, tail = [ledger.jobs[each].round for each in ledger.queue] * 2 or [0, 0]
+    turn = 1 + max(ledger.reached, head - 1, min(ledger.rounds[key], tail))
+    rounds = (ledger.rounds[0], turn) if key else (turn, ledger.rounds[1])
+    return ledger._replace(rounds=rounds).with_job(job, round=turn)
+
+
 def _enqueued(ledger: Ledger, job: int) -> Ledger:
-    return ledger._replace(queue=tuple(sorted((*ledger.queue, job))))
+    queue = sorted((*ledger.queue, job), key=lambda each: (ledger.jobs[each].round, each))
+    return ledger._replace(queue=tuple(queue))
+
+
+def _dequeued(ledger: Ledger, job: int) -> Ledger:
+    queue = tuple(each for each in ledger.queue if each != job)
+    return ledger._replace(queue=queue, rounds=ledger.rounds if queue else (0, 0))
 
 
 def _released(ledger: Ledger, device: int, token: int) -> Ledger:

@@ -12,7 +12,7 @@ from dyno.models.job import DONE, Event, Status
 from dyno.store.embedded import EmbeddedServer
 from tests.life.agreement import Agreement, look
 from tests.life.ledger import REQUEUES, Answer, Scripts
-from tests.life.real import Real, agrees
+from tests.life.real import Real, agrees, is_owned
 from tests.life.world import Move, World, make, moves
 from tests.servers import kill_once_written
 
@@ -46,7 +46,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self, server: EmbeddedServer) -> None:
         super().__init__()
         self._server, self._real = server, Real(server.url, WORKERS)
-        self._scripts, self._tokens, self._agreement = Scripts(), count(), Agreement()
+        self._scripts, self._tokens, self._agreement = Scripts(is_owned=is_owned), count(), Agreement()
         self._world = World.beginning(JOBS, DEVICES, WORKERS)
         self._unheard: dict[int, Move] = {}  # by worker: its last call, if the reply was lost
         self._sound = False  # both have agreed, and no move has begun since
@@ -161,3 +161,4 @@ class Life(RuleBasedStateMachine):
         self._make(Move("claim", 0, 0))
         self.both_say_the_same()
         assert all(record.done for record in self._world.ledger.jobs[: len(self._real.ids)])
+        assert self._real.retain() == self._real.ids[::3], "only jobs with pending webhooks stay"

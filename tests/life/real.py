@@ -18,7 +18,7 @@ from dyno.store.jobs import Jobs, Submitted
 from dyno.store.leases import Claim, Leases
 from dyno.store.maintenance import Repair, audit_indexes, expire_leases
 from dyno.store.placement import needs
-from dyno.store.redis import Keys, async_client, sync_client
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, async_client, sync_client
 from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
 
@@ -28,6 +28,11 @@ TOLD = SPEC.model_copy(update={"webhook": Webhook(url="https://hooks.example.org
 QUEUE = "cpu"
 PACES = "matmul:tensorflow:cpu/alpha/1"
 OWNER = "key_0123456789abcdef"
+
+
+def is_owned(job: int) -> bool:
+    """Whether the job is OWNER's; the others have no key. Each submits two jobs before the other one does."""
+    return job % 4 >= 2
 
 
 def device_id(device: int) -> str:
@@ -109,8 +114,8 @@ class Real:
         self._loop.close()
 
     def submit(self, job: int) -> Submitted:
-        """Submit or resubmit a job. Each has its own key, every other one an owner, every third a webhook."""
-        key, jobs = f"key-{job}", self._owned if job % 2 else self._jobs
+        """Submit or resubmit a job. Each has its own key, every third a webhook."""
+        key, jobs = f"key-{job}", self._owned if is_owned(job) else self._jobs
         submitted = self._loop.run(jobs.submit(SPEC if job % 3 else TOLD, idempotency_key=key, body_sha256=key))
         if job == len(self.ids):
             self.ids.append(submitted.job.id)
@@ -138,6 +143,13 @@ class Real:
     def audit(self) -> list[Repair]:
         """The audit's repairs: none, whatever the scripts did."""
         return audit_indexes(self.client, self.settings.model_copy(update={"reap_every_s": 0.0}))
+
+    def retain(self) -> list[str]:
+        """Call the script by which retention deletes a job for all done jobs. Returns those that it has left."""
+        delete = self.client.register_script(SCRIPT_SOURCES[Script.DELETE])
+        for job_id in self.ids:
+            delete(keys=[self.keys.job(job_id), self.keys.artifacts], args=[self.keys.namespace, job_id, 0, 0])
+        return [job_id for job_id in self.ids if self.client.exists(self.keys.job(job_id))]
 
 
 def agrees(ids: list[str], told: Any, move: Move, answer: Answer) -> bool:

@@ -33,7 +33,7 @@ def renamed(world: World) -> World:
     """The canonical form of worlds that differ only in the names of tokens, devices, workers and done jobs.
 
     It drops how a job ended, and whether a late call got "already" or "superseded", because neither affects later
-    moves.
+    moves; and the rounds, because with one key the queue's order is that of the jobs' numbers.
     """
     names = _names(world.ledger)
     ledger = world.ledger
@@ -64,7 +64,7 @@ def _names(ledger: Ledger) -> _Names:
 def _record(record: Record, names: _Names) -> Record:
     if record.done:
         return _DONE
-    return record._replace(token=None if record.token is None else names.tokens[record.token], last=None)
+    return record._replace(token=None if record.token is None else names.tokens[record.token], last=None, round=0)
 
 
 def _lease(lease: Lease | None, names: _Names) -> Lease | None:

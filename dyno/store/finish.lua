@@ -33,7 +33,8 @@ local function note_pace(started_at, series, expected_s)
 end
 
 local id, token, device, event = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'attempt', 'started_at')
+-- server: a damaged record is an error here, so that the worker keeps the outcome (workers/outbox.py)
+local record = server.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'attempt', 'started_at')
 if not allowed(record[1], event) or record[2] ~= token then
   local again = record[3] == token and record[4] == event
   return { again and 'already' or 'superseded' }

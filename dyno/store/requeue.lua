@@ -14,7 +14,8 @@
 -- Returns {"queued" | "canceled" | "failed", 1 if its queue was empty} or {"already"} or {"superseded"}
 
 local id, token, device = ARGV[2], ARGV[3], ARGV[4]
-local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'handed_back')
+-- server: as in finish.lua
+local record = server.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'handed_back')
 if not allowed(record[1], 'requeue') or record[2] ~= token then
   local again = record[3] == token and record[4] == 'requeue'
   return { again and 'already' or 'superseded' }

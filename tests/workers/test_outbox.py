@@ -145,6 +145,17 @@ def test_endings_of_another_namespace_or_store_are_left_alone(
     assert list(spool.waiting()) == [], "once is enough for one process"
 
 
+def test_an_ending_whose_record_is_damaged_is_kept_at_the_first_try(
+    claimed: Callable[..., Claim], spool: Outbox, leases: Leases, quick: Settings, client: redis.Redis
+) -> None:
+    for number, ending_of in enumerate((succeeded, lambda _: HandedBack("worker_shutdown"))):
+        claim = claimed(f"cpu:{number}-{number}@alpha")
+        client.set(Keys(quick.namespace).job(claim.job_id), "no record at all")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            deliver_ending(ending_of(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+        assert len(endings_in(quick.spool_dir)) == number + 1
+
+
 def test_a_supervisor_catches_up_before_it_claims(
     claimed: Callable[..., Claim],
     nowhere: Leases,

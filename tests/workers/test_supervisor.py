@@ -358,10 +358,10 @@ def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_b
 
     def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
         shown.append(state)
-        client.set(Keys(quick.namespace).queue("cpu"), "no queue at all")
+        client.hset(Keys(quick.namespace).classes("cpu"), "no class at all", "")
 
     store.submit(tiny())
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+    with pytest.raises(redis.ResponseError, match="script"):
         supervisor_of(quick, forking, show=show).serve()
     assert shown == ["busy", "idle"]
 

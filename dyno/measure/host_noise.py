@@ -10,11 +10,11 @@ thread 5 % both times.
 Other processes' time counts only as far as a thread of this process waited for a core (run_delay in
 /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone isn't evidence: a framework with
 more threads than cores waits for itself. What a quiet machine does anyway (the kernel, Dyno's own API, Redis and
-worker) is the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. Interrupts on the device's
-cores count as other processes: the kernel charges them to the process that they interrupt, or to none.
+worker) is the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. Interrupts stop the thread
+that they interrupt, and it doesn't wait for a core meanwhile. So they count like steal, by core.
 
 On the package's other cores: work there shares the last cache, memory bandwidth and turbo. Nothing shows how much of
-them it took, so each busy core counts with the most that was measured (docs/decisions/0037).
+them it took, so each busy core counts with what was typical in measurements (docs/decisions/0037).
 """
 
 import math
@@ -34,9 +34,14 @@ PROC = Path("/proc")
 
 BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
 BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
-# The speed that each busy core elsewhere on the package may take, and all together. On 16 cores, 15 neighbours took
-# 41 % of an addition's speed and 25 % of a product's, 7 took 23 and 15 %; on two cores, one took 0 to 10 %.
-PER_PACKAGE_CORE, PACKAGE_MOST = 0.03, 0.4
+# The speed that one busy core elsewhere on a small package takes. Not measured well: on two cores, a few windows of a
+# product ran at 0.97 to 1.00 of their speed alone, and of an addition of 402 MB at 0.96. The addition once ran at 0.90
+# to 0.92, while other machines took time, too. Set it from `python -m benchmarks neighbours` on two quiet cores.
+ONE_PACKAGE_CORE = 0.04
+# The speed that all other cores of a large package take together. Measured on 16 cores, n = 20: 15 neighbours took 41 %
+# (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each takes its
+# share of this. No other number of cores was measured.
+WHOLE_PACKAGE = 0.4
 # Above what the ticks of /proc/stat can mean in a run of one second on two cores.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # a look at 31 threads takes 1.5 ms
@@ -46,10 +51,11 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class CoreUsage:
-    """Seconds so far. `steal_s` and `siblings_s` are by watched core, `waited_s` by thread of this process.
+    """Seconds so far. `steal_s`, `siblings_s` and `interrupts_s` are by watched core.
 
-    `busy_s`: on all watched cores. `own_s`: of this process and its children. `package_s`: on the other cores of the
-    package. `waited_s` is None if the kernel doesn't count waiting.
+    `waited_s`: by thread of this process; None if the kernel doesn't count waiting.
+    `busy_s`: of processes on all watched cores. `own_s`: of this process and its children. `package_s`: on the other
+    cores of the package, of which there are `package_cores`.
     """
 
     now_s: float
@@ -57,8 +63,10 @@ class CoreUsage:
     own_s: float
     steal_s: Mapping[int, float]
     siblings_s: Mapping[int, float]
+    interrupts_s: Mapping[int, float]
     waited_s: Mapping[str, float] | None
     package_s: float = 0.0
+    package_cores: int = 0
 
 
 class HostNoise:
@@ -102,14 +110,17 @@ class HostNoise:
             return None
         return CoreUsage(
             now_s=self._clock.now_s(),
-            busy_s=_busy_s(watched.values()),
+            busy_s=_seconds(watched.values(), _PROCESSES),
             own_s=sum(self._clock.cpu_s()) + live_children_s(self._proc),
             steal_s={core: row[_STEAL] * _TICK_S for core, row in watched.items()},
             siblings_s={
-                core: _busy_s(ticks[other] for other in self._siblings[core] if other in ticks) for core in watched
+                core: _seconds((ticks[other] for other in self._siblings[core] if other in ticks), _BUSY)
+                for core in watched
             },
+            interrupts_s={core: _seconds([row], _INTERRUPTS) for core, row in watched.items()},
             waited_s=_waited_s(self._proc),
-            package_s=_busy_s(row for core, row in ticks.items() if core in self._package),
+            package_s=_seconds((row for core, row in ticks.items() if core in self._package), _BUSY),
+            package_cores=len(self._package & ticks.keys()),
         )
 
 
@@ -120,15 +131,17 @@ def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
         return None
     stolen = [after.steal_s[core] - before.steal_s[core] for core in after.steal_s]
     beside = [after.siblings_s[core] - before.siblings_s[core] for core in after.steal_s]
+    interrupted = [after.interrupts_s[core] - before.interrupts_s[core] for core in after.steal_s]
     waited = _since(before.waited_s, after.waited_s)
     return CoreShares(
         others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / window_s / cores,
         stolen=math.fsum(stolen) / window_s / cores,
         beside=math.fsum(beside) / window_s / cores,
         waited=None if waited is None else math.fsum(waited) / window_s / cores,
-        most_taken=max(map(sum, zip(stolen, beside, strict=True))) / window_s,
+        most_taken=max(map(sum, zip(stolen, beside, interrupted, strict=True))) / window_s,
         most_waited=None if waited is None else max(waited, default=0.0) / window_s,
         package_busy=(after.package_s - before.package_s) / window_s,
+        package_cores=after.package_cores,
     )
 
 
@@ -140,7 +153,8 @@ def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None =
     return warning(
         "NOISY_NEIGHBOUR",
         f"Other processes used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
-        f"sibling hyperthreads {seen.beside:.1%}; {seen.package_busy or 0.0:.2f} other cores of the package were busy.",
+        f"sibling hyperthreads {seen.beside:.1%}, and with interrupts {seen.most_taken or 0.0:.1%} of a core; "
+        f"{seen.package_busy or 0.0:.2f} other cores of the package were busy.",
         others_share=seen.others,
         steal_share=seen.stolen,
         siblings_share=seen.beside,
@@ -163,7 +177,7 @@ def _moved(seen: CoreShares, cores: int) -> float:
     others = cores * seen.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
     by_others = others if waited is None else min(others, waited - BACKGROUND)
     taken = cores * (seen.stolen + seen.beside) if seen.most_taken is None else seen.most_taken
-    by_package = min(PER_PACKAGE_CORE * (seen.package_busy or 0.0), PACKAGE_MOST)
+    by_package = (seen.package_busy or 0.0) * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / (seen.package_cores or 1))
     return min(1.0, max(0.0, by_others) + taken + by_package)
 
 
@@ -203,11 +217,13 @@ def _pooled(seen: Sequence[tuple[float, CoreShares]]) -> CoreShares:
         known = all(value is not None for _, value in parts)
         return math.fsum(time_s * value for time_s, value in parts) / whole_s if known else None
 
-    return CoreShares.model_validate({name: share(name) for name in CoreShares.model_fields})
+    averaged = {name: share(name) for name in CoreShares.model_fields if name != "package_cores"}
+    return CoreShares.model_validate({**averaged, "package_cores": seen[0][1].package_cores})
 
 
-_STEAL = 7
-_BUSY = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq: columns of /proc/stat (man 5 proc_stat)
+# Columns of /proc/stat (man 5 proc_stat): user, nice and system; irq and softirq; steal.
+_PROCESSES, _INTERRUPTS, _STEAL = (0, 1, 2), (5, 6), 7
+_BUSY = (*_PROCESSES, *_INTERRUPTS)
 
 
 def _ticks(stat: Path) -> dict[int, list[int]]:
@@ -220,8 +236,8 @@ def _ticks(stat: Path) -> dict[int, list[int]]:
     return {int(row[0][3:]): [int(word) for word in row[1:]] for row in rows if row[0] != "cpu"}
 
 
-def _busy_s(rows: Iterable[Sequence[int]]) -> float:
-    return sum(row[column] for row in rows for column in _BUSY) * _TICK_S
+def _seconds(rows: Iterable[Sequence[int]], columns: Sequence[int]) -> float:
+    return sum(row[column] for row in rows for column in columns) * _TICK_S
 
 
 def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> list[float] | None:

@@ -2,11 +2,14 @@
 
 Each step between two neighbours, and the straight line, is fitted by least squares; the best fit is judged by its sum
 of squares over what it leaves. This is the likelihood ratio of a change at an unknown place (Worsley 1979, "On the
-Likelihood Ratio Test for a Shift in Location of Normal Populations", JASA 74). The limits were simulated, 60,000 to
-200,000 trials, for Student's t with 3 degrees of freedom, because runs have such tails.
+Likelihood Ratio Test for a Shift in Location of Normal Populations", JASA 74). Consecutive runs resemble each other,
+which looks like a change. So the limits were simulated, 60,000 to 200,000 trials, for normal values with the recorded
+autocorrelation of 0.44. Independent values with heavy tails (Student's t, 3 degrees of freedom) exceed ONE_IN_100 as
+rarely. With an autocorrelation of 0.8, levels really wander: of ten runs, one set in nine exceeds it.
 
-Five runs show little: a step of 5 % in their middle is certain to one in a hundred if they scatter by 0.4 %, and to one
-in twenty if they scatter by 0.7 %. A wider scatter looks like a step, and the interval of the runs is as wide then.
+Five runs show little. Their scatter may be small by chance, and then any difference looks like a change. For clocks,
+the usual scatter is known: each limit of ONE_IN_40_CLOCKS counts it as two further degrees of freedom. So five clocks
+that deviate by 0.5 % show a step of 5 % in 99 % of cases, and one of 4 % in 94 %.
 """
 
 import math
@@ -16,9 +19,11 @@ from typing import NamedTuple
 
 from dyno.measure.statistics import student_t
 
-# By number of runs: the ratio that one in twenty, and one in a hundred, series without a change exceeds.
-ONE_IN_20 = {5: 14.1, 6: 7.4, 7: 4.8, 8: 3.5, 10: 2.2, 15: 1.15, 20: 0.77, 30: 0.48, 50: 0.27}
-ONE_IN_100 = {5: 52.0, 6: 23.4, 7: 14.1, 8: 9.4, 10: 5.9, 15: 2.9, 20: 1.8, 30: 1.1, 50: 0.61}
+# By number of runs: the ratio that one in a hundred sets of runs without a change exceeds.
+ONE_IN_100 = {5: 55.0, 6: 24.0, 7: 14.5, 8: 10.0, 10: 6.3, 15: 3.2, 20: 2.2, 30: 1.3, 50: 0.71}
+# The same for one in forty sets of clocks that deviate by 1.5 %, the most that was recorded, with QUIET_CLOCK.
+ONE_IN_40_CLOCKS = {5: 10.5, 6: 8.2, 7: 6.6, 8: 5.5, 10: 4.0, 15: 2.35, 20: 1.65, 30: 1.0, 50: 0.57}
+QUIET_CLOCK = 2 * 0.005**2  # sum of squares: two degrees of freedom, of a clock that deviates by 0.5 %
 LEAST_RUNS = min(ONE_IN_100)
 
 
@@ -26,7 +31,8 @@ class Shift(NamedTuple):
     """The best fit of a change: `at` is the run that begins the new level, or None for a slide over all runs.
 
     `moved`: how far the mean lies from the level that is farther away, a share of the mean. `rel_half_width`: of the
-    mean's 95 % interval if the level hadn't changed. `ratio`: sum of squares of the fit over what it leaves.
+    mean's 95 % interval if the level hadn't changed. `ratio`: sum of squares of the fit over what it leaves, with
+    `usual`.
     """
 
     at: int | None
@@ -35,23 +41,27 @@ class Shift(NamedTuple):
     ratio: float
 
 
-def largest_shift(values: Sequence[float], limits: dict[int, float]) -> Shift | None:
-    """The change of level, if it is larger than chance explains; None below five values, which show none."""
+def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
+    """The change of level, if it is larger than chance explains; None below five values, which show none.
+
+    `usual`: a sum of squares of such values (logarithms) that is known beforehand, and that the limits were made with.
+    """
     count = len(values)
     if count < LEAST_RUNS:
         return None
-    shift = max((_fitted(values, at) for at in (None, *range(1, count))), key=lambda fitted: fitted.ratio)
+    shift = max((_fitted(values, at, usual) for at in (None, *range(1, count))), key=lambda fitted: fitted.ratio)
     return shift if shift.ratio > limits[max(runs for runs in limits if runs <= count)] else None
 
 
-def _fitted(values: Sequence[float], at: int | None) -> Shift:
+def _fitted(values: Sequence[float], at: int | None, usual: float) -> Shift:
     count = len(values)
     shape = _centred([float(place if at is None else place >= at) for place in range(count)])
     logs = _centred([math.log(value) for value in values])
     slope = _product(shape, logs) / _product(shape, shape)
     left = math.fsum((log - slope * level) ** 2 for log, level in zip(logs, shape, strict=True))
     explained = slope**2 * _product(shape, shape)
-    ratio = explained / left if left > 0 else math.inf if explained > 0 else 0.0
+    beside = left + usual
+    ratio = explained / beside if beside > 0 else math.inf if explained > 0 else 0.0
     deviation = math.sqrt(left / (count - 2))
     moved = abs(slope) * max(map(abs, shape))
     return Shift(at, moved, student_t(count - 2) * deviation / math.sqrt(count), ratio)

@@ -1,9 +1,9 @@
 """The history of results: series by spec and device, their levels and changes, and which changes raise an alarm.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values with a known clock are adjusted
-to one clock (`dyno.measure.clock_adjustment`); the others stay as they are. Values aren't adjusted over a change of the
-clock itself of more than 10 %: then each stretch of time keeps its clock, so that a device that is slow because its
-clock is low remains slow.
+to one clock (`dyno.measure.clock_adjustment`); the others stay as they are, and so do those of any device but a CPU.
+Values aren't adjusted over a change of the clock of more than 10 %, so that a device that is slow because its clock is
+low remains slow. If the clock itself has changed by as much, each stretch of time keeps its clock.
 Changes are searched within the results of one software environment (`dyno.measure.change_points`); a new environment is
 compared with the one before it.
 """
@@ -35,7 +35,9 @@ from dyno.models.job import Job
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.workloads.contract import Workload
 
-ALARM_Z = 6.0  # about 0.1 false alarms a year in results as recorded: docs/results/history.md
+# 0.06 to 0.25 false alarms a year if results resemble each other as recorded (0.44) and deviate by 4 %, about 4 if they
+# resemble each other more (0.8): docs/results/history.md
+ALARM_Z = 6.0
 ALARM_RATIO = 0.05
 LEVEL_POINTS = 10  # of the present level, and on each side of a new context
 MOST_DIFFERENCES = 20
@@ -127,11 +129,14 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
 
 
 def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
-    """The clock and the adjusted values; None for each result that isn't counted or whose clock is unknown."""
-    by = next(
-        (each.metric.repeat.elasticity for each in reversed(results) if each.counted and each.metric.repeat), None
-    )
-    timed = {place: clock for place, each in enumerate(results) if each.counted and (clock := _clock_hz(each))}
+    """The clock and the adjusted values.
+
+    None for each result that isn't counted, and whose clock is unknown or more than 10 % away.
+    """
+    usable = [each.counted and clock_adjustment.is_adjustable(each.summary.device) for each in results]
+    repeats = [each.metric.repeat for each, known in zip(results, usable, strict=True) if known]
+    by = next((each.elasticity for each in reversed(repeats) if each and each.elasticity is not None), None)
+    timed = {place: clock for place, each in enumerate(results) if usable[place] and (clock := _clock_hz(each))}
     if by is None or not timed:
         return None, [None] * len(results)
     clocks, targets = list(timed.values()), list[float]()
@@ -140,13 +145,14 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
         targets += [median(clocks[start:end])] * (end - start)
     adjusted = list[float | None]([None] * len(results))
     for (place, clock), target in zip(timed.items(), targets, strict=True):
-        adjusted[place] = (results[place].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+        if not clock_adjustment.has_changed(clock, target):
+            adjusted[place] = (results[place].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
     return targets[-1], adjusted
 
 
 def _clock_hz(each: SeriesEntry) -> float | None:
-    """A single run without earlier jobs has no `repeat`."""
-    return each.metric.repeat.clock_hz if each.metric.repeat else clock_adjustment.clock_hz(each.summary)
+    """A single run without earlier jobs has no `repeat`, and a GPU's has no clock."""
+    return (each.metric.repeat and each.metric.repeat.clock_hz) or clock_adjustment.clock_hz(each.summary)
 
 
 def _point(each: SeriesEntry, adjusted: float | None) -> HistoryPoint:

@@ -240,8 +240,9 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
 
 # Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
-# A change from one run to the next is a step above this, whatever the other runs' clocks do.
-STEP_LIMIT = 0.05
+# A change from one run to the next is a step above this, whatever the other runs' clocks do. It is five standard
+# deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.measure.level_shift`).
+STEP_LIMIT = 0.08
 # The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
 EXPLAINED_SHARE = 0.5
 MIN_EXPLAINED_RUNS = 3  # a slope fits any two
@@ -250,8 +251,8 @@ MIN_EXPLAINED_RUNS = 3  # a slope fits any two
 def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
     """Raised if the known clocks of the runs step or slide and could have moved the figure.
 
-    `times_s`: the runs' medians. A step or slide of any size counts that stands out of the clocks' own scatter: a
-    throttled device, or a host that gave others more. A clock that only wanders is no warning: where it explains how
+    `times_s`: the runs' medians. A step or slide counts if it stands out of the clocks' scatter and of a quiet clock's:
+    a throttled device, or a host that gave others more. A clock that only wanders is no warning: where it explains how
     the runs differ, their figures can be adjusted, and where it doesn't, it isn't the reason. Of fewer than three runs,
     any difference above 3 % is one, because they can't show its effect.
     """
@@ -260,7 +261,8 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         return None
     clocks = [clock for clock, _ in known]
     spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
-    stepped = _stepped(clocks) or level_shift.largest_shift(clocks, level_shift.ONE_IN_20) is not None
+    shift = level_shift.largest_shift(clocks, level_shift.ONE_IN_40_CLOCKS, level_shift.QUIET_CLOCK)
+    stepped = _stepped(clocks) or shift is not None
     has_enough_runs = len(known) >= MIN_EXPLAINED_RUNS
     if not stepped and (has_enough_runs or spread <= DRIFT_LIMIT):
         return None

@@ -230,15 +230,16 @@ _ROWS = (
         means="""The device's clock changed between two runs, so in effect they measured different devices.""",
         found="""Dyno measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is
         the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
-        one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change of any size
-        that one in twenty wandering clocks shows (least squares over all steps and a line,
-        {measure.level_shift.ONE_IN_20[5]} times what it leaves for five runs). Of two runs, any difference above
-        {measure.stability.DRIFT_LIMIT:%} counts. A clock that wanders either explains how the runs differ, and their
-        figures can be adjusted to one clock, or isn't the reason. The clock must have been able to move a run's figure
-        away from the mean (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more than half of the
-        interval. If the clock explains the runs, the interval at one clock counts. It explains them if adjusting the
-        runs to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval
-        of at most {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
+        one in forty wandering clocks shows (least squares over all steps and a line,
+        {measure.level_shift.ONE_IN_40_CLOCKS[5]} times what it leaves for five runs, with the scatter of a quiet
+        clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. A clock that wanders either
+        explains how the runs differ, and their figures can be adjusted to one clock, or isn't the reason. The clock
+        must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
+        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the interval
+        at one clock counts. It explains them if adjusting the runs to one clock removes at least
+        {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
+        {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -249,10 +250,10 @@ _ROWS = (
         cores during sampling, or during the training; or the other cores of the processor were busy. Those share its
         cache, its memory bandwidth and its turbo.""",
         found="""Dyno adds up how much of its speed the work may have lost (`evidence.moved`). Other processes: their
-        time on the device's cores, interrupts included, but at most the time that the most delayed thread waited, if
-        the kernel counts waiting. Other machines and siblings: what they took of the most disturbed core. Other cores
-        of the package, for work on a CPU: {measure.host_noise.PER_PACKAGE_CORE:%} for each busy one, up to
-        {measure.host_noise.PACKAGE_MOST:%}, which is the most that was measured. Of other processes,
+        time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
+        waiting. Other machines, siblings and interrupts: what they took of the most disturbed core. Other cores of the
+        package, for work on a CPU: {measure.host_noise.WHOLE_PACKAGE:%} if all are busy, as measured on 16 cores, but
+        at most {measure.host_noise.ONE_PACKAGE_CORE:%} for each. Of other processes,
         {measure.host_noise.BACKGROUND:%} of one core don't count, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each
         core if that is more: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Programs that
         the run started, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than

@@ -29,9 +29,9 @@ class CoreShares(Stored):
 
     `others`: other processes. `stolen`: other virtual machines on the host. `beside`: the sibling hyperthreads of these
     cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
-    `most_taken`: what other virtual machines and siblings took of the most disturbed core. `most_waited`: the share of
-    the time that the most delayed thread waited. `package_busy`: how many of the package's other cores were busy on
-    average. These three are null in older results.
+    `most_taken`: what other virtual machines, siblings and interrupts took of the most disturbed core. `most_waited`:
+    the share of the time that the most delayed thread waited. `package_busy`: how many of the package's other cores
+    were busy on average, of `package_cores`. These four are null in older results.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
@@ -42,6 +42,7 @@ class CoreShares(Stored):
     most_taken: float | None = None
     most_waited: float | None = None
     package_busy: float | None = None
+    package_cores: int | None = None
 
 
 class Memory(Stored):

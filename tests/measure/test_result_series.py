@@ -81,18 +81,50 @@ def test_a_series_that_begins_with_a_single_run_is_adjusted_too() -> None:
     assert [point.adjusted_value for point in series.points] == pytest.approx([92.5] * 4)
 
 
-def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted() -> None:
-    """Its clock is taken to be that of the series."""
-    clocks = [3.6e9, None, 3.8e9, 3.7e9]
+def clocked(clocks: Sequence[float | None], elasticity: float | None = 1.0, **entry: Any) -> ResultSeries:
+    """The series of results in proportion to their clocks, 25 for each GHz. Without a clock, none has an elasticity."""
     found = []
-    for clock_hz, (job, figures) in zip(clocks, results([90.0, 92.0, 95.0, 92.5]), strict=True):
-        repeat = Repeat(low=1, high=1e9, based_on=BasedOn(runs=1, jobs=1), clock_hz=clock_hz, elasticity=1.0)
+    for clock_hz, (job, figures) in zip(clocks, results([1.0] * len(clocks), **entry), strict=True):
+        repeat = Repeat(
+            low=1,
+            high=1e9,
+            based_on=BasedOn(runs=1, jobs=1),
+            clock_hz=clock_hz if elasticity else None,
+            elasticity=elasticity if clock_hz else None,
+        )
         metric = figures.metrics[0].model_copy(update={"value": 25.0 * (clock_hz or 3.7e9) / 1e9, "repeat": repeat})
-        found.append((job, figures.model_copy(update={"metrics": [metric]})))
+        runs = [RunClock(clock_hz=clock_hz)]
+        found.append((job, figures.model_copy(update={"metrics": [metric], "runs": runs})))
     (series,) = history_of(found, None, {})
+    return series
+
+
+@pytest.mark.parametrize("unknown", [0, 1, 3])
+def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted(unknown: int) -> None:
+    clocks: list[float | None] = [3.6e9, 3.7e9, 3.8e9]
+    clocks.insert(unknown, None)
+    series = clocked(clocks)
     assert series.clock_hz == 3.7e9
-    assert [point.adjusted_value for point in series.points] == [pytest.approx(92.5), None, *[pytest.approx(92.5)] * 2]
-    assert [point.value for point in series.points] == pytest.approx([90.0, 92.5, 95.0, 92.5])
+    adjusted = [point.adjusted_value for point in series.points]
+    assert adjusted.pop(unknown) is None
+    assert adjusted == pytest.approx([92.5] * 3)
+
+
+def test_a_result_whose_clock_was_far_from_the_others_is_not_adjusted() -> None:
+    """Two results are no stretch of time with a clock of its own. At one clock, they would be as fast as the others."""
+    series = clocked([4e9] * 6 + [2.4e9] * 2 + [4e9] * 4)
+    assert [point.adjusted_value for point in series.points[6:8]] == [None, None]
+    assert [point.value for point in series.points[6:8]] == [60.0, 60.0]
+    assert series.points[0].adjusted_value == pytest.approx(100.0)
+
+
+def test_a_gpus_results_show_their_clocks_and_are_not_adjusted() -> None:
+    """Neither are older ones, which have an elasticity. The clock of a GPU is a part of its figure."""
+    clocks, gpu = [1.5e9, 1.6e9, 1.7e9], {"id": "gpu:0", "host": "here", "model": "Test GPU", "kind": "gpu"}
+    for elasticity in (None, 1.0):
+        series = clocked(clocks, elasticity, device=gpu)
+        assert [point.clock_hz for point in series.points] == clocks
+        assert (series.clock_hz, {point.adjusted_value for point in series.points}) == (None, {None})
 
 
 def test_equal_devices_and_owners_have_series_of_their_own() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from statistics import fmean
+from collections.abc import Callable, Sequence
 
 import pytest
 import redis
@@ -11,12 +10,13 @@ import redis
 from dyno.measure.regression_band import headline
 from dyno.measure.warnings import warning
 from dyno.models.job import Status
-from dyno.models.result import Headline, Peer, Result, Verdict
+from dyno.models.result import Headline, Metric, Peer, Result, Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from dyno.workloads import resolve
 from tests.comparisons import a_metric, of_metrics
+from tests.measure.conftest import make_record
 from tests.workers.conftest import Store, tiny
 from workers.attempt import check_history
 from workers.launcher import Launcher
@@ -39,7 +39,8 @@ def remember(client: redis.Redis, settings: Settings) -> Callable[..., None]:
 
 def trusted(**fields: object) -> Result:
     known = {"device": {"kind": "cpu", "model": "Test CPU", "cores": [0]}, "verdict": Verdict.TRUSTED}
-    return of_metrics([a_metric(by_run=[VALUE] * 5)], **known | fields)
+    metrics: Sequence[Metric] = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])  # type: ignore[assignment]
+    return of_metrics(metrics, **known | fields)
 
 
 def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
@@ -148,31 +149,21 @@ def test_disturbed_results_are_not_used_for_later_checks(
 
 
 def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
+    client: redis.Redis, settings: Settings
 ) -> None:
-    def measured() -> Result:
-        job_id = store.submit(tiny(measure={"processes": 2}))
-        supervisor_of(quick, forking).serve()
-        assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
-        return store.result(job_id)
-
-    first = measured()
-    own = headline(first, OF.spec, OF.params)
-    assert own is not None
-    client.lpush(Keys(quick.namespace).peers(own.series), own.own.model_dump_json())
-    second = measured()
-    for jobs, result in enumerate((first, second)):
-        clocks = [run.clock_hz for run in result.runs if run.clock_hz]
-        for metric in result.metrics[:2]:  # throughput and execution_time
-            if metric.repeat is None:  # two short runs may scatter widely
-                assert "not known yet" in (metric.repeat_reason or "")
-                continue
-            assert (metric.repeat.based_on.runs, metric.repeat.based_on.jobs) == (2, jobs)
-            assert metric.repeat.clock_hz == (pytest.approx(fmean(clocks), rel=1e-5) if clocks else None)
-    cold = second.metrics[2]
-    assert cold.repeat is not None or cold.repeat_reason is not None
-    assert cold.repeat is None or (cold.repeat.based_on.jobs, cold.repeat.elasticity) == (0, None)
+    """Two runs of each job, and what the first one keeps is the peer of the second. Its clock was 2 % lower."""
+    clocks_hz, leases = (3.6e9, 3.672e9), Leases(client, settings)
+    for jobs, clock_hz in enumerate(clocks_hz):
+        runs = [make_record([1.0] * 20, clock_hz=factor * clock_hz).summary for factor in (0.99, 1.01)]
+        sampled = a_metric(by_run=[VALUE * clock_hz / clocks_hz[0] * factor for factor in (0.999, 1.001)])
+        cold = a_metric("first_execution", by_run=[], better="lower")
+        found, kept = check_history(trusted(metrics=[sampled, cold], runs=runs), OF, leases)
+        repeat = found.metrics[0].repeat
+        assert repeat is not None
+        assert (repeat.based_on.runs, repeat.based_on.jobs) == (2, jobs)
+        assert repeat.clock_hz == pytest.approx(clock_hz)
+        # Assumed for a product at 70 % of its peak, and both figures are in proportion to their clocks.
+        assert repeat.elasticity == pytest.approx(1.0)
+        assert found.metrics[1].repeat is None
+        assert kept is not None
+        client.lpush(Keys(settings.namespace).peers(kept.series), kept.own.model_dump_json())

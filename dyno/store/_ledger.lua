@@ -26,33 +26,29 @@ local function integer(number)
   return string.format('%.0f', number)
 end
 
--- Keys that can be made again from the records, by the first part of their names or by the whole name, and parts of a job.
--- What `cordoned`, a stream, a log or a count held is lost.
-local MADE_AGAIN = {
-  jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
-  resting = true, lease = true, leases = true, cordoned = true, labeled = true, expiring = true, events = true,
-  counts = true, spent = true, artifacts = true, sweeps = true, sequence = true, schedules = true,
-}
-local PARTS_MADE_AGAIN = { events = true, webhook = true, log = true, partial = true }
-local IS_READ = {
-  GET = true, HGET = true, HMGET = true, HGETALL = true, HEXISTS = true, HKEYS = true, HVALS = true, HLEN = true,
-  ZRANGE = true, ZRANK = true, ZSCORE = true, ZCARD = true, SISMEMBER = true, XRANGE = true,
-}
+local server = redis
 
--- "made again", "record" of a job, or nil
+-- The keys that can be made again from the records are "made again", and the record of a job is a "record". For all
+-- others nil: they hold what nothing else has, and their values are never deleted here. What `cordoned`, a stream, a log
+-- or a count held is lost. The tables are made here, as scripts hardly ever need them.
 local function kind_of_key(name)
-  local family, rest = string.match(string.sub(name, #NAMESPACE + 2), '^([^:]*):?(.*)$')
-  if family == 'job' then
-    local part = string.match(rest, ':(.*)$')
-    return part == nil and 'record' or PARTS_MADE_AGAIN[part] and 'made again' or nil
+  local made_again = {
+    jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
+    resting = true, lease = true, leases = true, cordoned = true, labeled = true, expiring = true, events = true,
+    counts = true, spent = true, artifacts = true, sweeps = true, sequence = true,
+  }
+  local whole_names = { schedules = true, ['schedules:due'] = true } -- others with these beginnings hold schedules
+  local parts_of_jobs = { events = true, webhook = true, log = true, partial = true }
+  local name_within = string.sub(name, #NAMESPACE + 2)
+  local family, part = string.match(name_within, '^[^:]*'), string.match(name_within, '^job:[^:]*:(.*)$')
+  if family == 'job' and not part then
+    return 'record'
   end
-  if family == 'schedules' and rest ~= '' and rest ~= 'due' then
-    return nil -- an owner's schedules
-  end
-  return MADE_AGAIN[family] and 'made again' or nil
+  local is_index = made_again[family] or whole_names[name_within] or parts_of_jobs[part]
+  return is_index and 'made again' or nil
 end
 
-local server = redis
+local IS_READ = [[ GET HGET HMGET HGETALL HEXISTS HKEYS HVALS HLEN ZRANGE ZRANK ZSCORE ZCARD SISMEMBER XRANGE ]]
 
 -- Deletes a value of a wrong type, and tells maintenance to make the key again (`repair_damage`). Returns whether this
 -- script and this user may do so.
@@ -68,22 +64,28 @@ local function make_way(name, command)
   return true
 end
 
--- As redis.call, except that a value of a wrong type keeps no script from going on: after its first write, the error would
--- leave a job between two states, and before it, the error would strand a queue, a device or all submits. What can be made
--- again is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here.
-local function call(command, name, ...)
-  local reply = server.pcall(command, name, ...)
-  if type(reply) ~= 'table' or not reply.err then
-    return reply
-  end
-  local kind = string.find(reply.err, 'WRONGTYPE', 1, true) and kind_of_key(name)
+local function recover(failure, command, name, ...)
+  local kind = string.find(failure.err, 'WRONGTYPE', 1, true) and kind_of_key(name)
   if kind == 'made again' and make_way(name, command) then
     return server.call(command, name, ...)
   end
-  if kind and IS_READ[command] then
+  if kind and string.find(IS_READ, ' ' .. command .. ' ', 1, true) then
     return server.call(command, key('jobs', 'none'), ...)
   end
-  error(reply)
+  error(failure)
+end
+
+-- As redis.call, except that a value of a wrong type keeps no script from going on: after its first write, the error would
+-- leave a job between two states, and before it, the error would strand a queue, a device or all submits. What can be made
+-- again is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here. Only the scripts
+-- that end an attempt refuse a damaged record (`server.call`): its worker keeps the outcome.
+local type, try = type, server.pcall
+local function call(...)
+  local reply = try(...)
+  if type(reply) == 'table' and reply.err then
+    return recover(reply, ...)
+  end
+  return reply
 end
 
 local redis = { call = call, pcall = server.pcall, sha1hex = server.sha1hex, acl_check_cmd = server.acl_check_cmd }

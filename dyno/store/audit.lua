@@ -84,6 +84,9 @@ local function audit_any(id)
 end
 
 local function restore_done(id, status, record)
+  local ended_ms = integer((tonumber(record.finished_at) or 0) * 1000)
+  redis.call('SADD', key('jobs', 'done'), record.owner or '')
+  redis.call('ZADD', key('jobs', 'done', record.owner or ''), 'NX', ended_ms, id)
   local ttl_ms, digests = redis.call('PTTL', key('job', id)), label_digests(record.spec)
   if ttl_ms > 0 then
     local member = expiring_member(id, status, record.workload, record.owner, digests)
@@ -91,7 +94,6 @@ local function restore_done(id, status, record)
   end
   local delivery = redis.call('HGET', key('job', id, 'webhook'), 'status')
   if delivery then
-    local ended_ms = integer((tonumber(record.finished_at) or 0) * 1000)
     redis.call('ZADD', key('jobs', 'webhooks'), 'NX', ended_ms, id)
     if record.owner then
       redis.call('ZADD', key('jobs', 'webhooks', 'owner', record.owner), 'NX', ended_ms, id)

@@ -8,7 +8,7 @@ is lost: cordons, events, logs and counts.
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ from dyno.store.redis import JOB_ID, SWEEP_ID, Keys, store_errors
 
 log = logging.getLogger(__name__)
 
-_SCANNED_AT_ONCE, _AT_ONCE = 1000, 100  # 100 jobs take about 4 ms of Redis
+_SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
 _OWNER = re.compile(r"(key_\w+)?")
 
 
@@ -50,6 +50,12 @@ def _wrong(client: redis.Redis, expected: Mapping[str, str]) -> list[str]:
     return [name for name, found in zip(expected, types, strict=True) if found not in ("none", expected[name])]
 
 
+def _records(client: redis.Redis, key_of: Callable[[str], str], ids: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The fields of each record. Leaves out damaged records: whoever uses one gets the error."""
+    damaged = _wrong(client, {key_of(each): "hash" for each in ids})
+    return ((each, client.hgetall(key_of(each))) for each in ids if key_of(each) not in damaged)
+
+
 def _delete(client: redis.Redis, keys: Keys, names: Sequence[str]) -> None:
     if keys.damaged in names:
         client.delete(keys.damaged)
@@ -62,8 +68,8 @@ def _delete(client: redis.Redis, keys: Keys, names: Sequence[str]) -> None:
 def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
     """Make the keys again that had a value of a wrong type. Returns their names.
 
-    Deletes such values; scripts delete those that they meet. Then reads all records, about 10,000 in a second, and puts
-    them into the indexes. Idempotent. Raises StoreUnavailable.
+    Deletes such values; scripts delete those that they meet. Then reads all records, and puts them into the
+    indexes. Idempotent. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -73,25 +79,25 @@ def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
         names = sorted(map(str, client.smembers(keys.damaged)))
         if names:
             log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
-            _make_again(client, settings)
+            _make_again(client, settings, names)
             client.srem(keys.damaged, *names)
     return names
 
 
-def _make_again(client: redis.Redis, settings: Settings) -> None:
+def _make_again(client: redis.Redis, settings: Settings, names: Collection[str]) -> None:
     keys = Keys(settings.namespace)
     for job_ids in _ids(client, keys.job(""), JOB_ID):
         audit_indexes(client, settings, job_ids)
+        if keys.artifacts in names:
+            client.zadd(keys.artifacts, dict.fromkeys(job_ids, 0), nx=True)  # each may have files
     for sweep_ids in _ids(client, keys.sweep(""), SWEEP_ID):
-        for sweep_id in sweep_ids:
-            fields: Any = client.hgetall(keys.sweep(sweep_id))
+        for sweep_id, fields in _records(client, keys.sweep, sweep_ids):
             owner, created_ms = fields.get("owner"), float(fields.get("created_at", 0)) * 1000
             for index in (keys.sweeps, keys.sweeps_due, *([keys.sweeps_of_owner(owner)] if owner else [])):
                 client.zadd(index, {sweep_id: created_ms}, nx=True)
             client.sadd(keys.sweeps_watched, sweep_id)
     for owners in _ids(client, keys.schedules(""), _OWNER):
-        for owner in owners:
-            stored: Any = client.hgetall(keys.schedules(owner))
+        for owner, stored in _records(client, keys.schedules, owners):
             for name, text in stored.items():
                 if upcoming := json.loads(text).get("next_firings"):
                     due_ms = datetime.fromisoformat(upcoming[0]).timestamp() * 1000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ from dyno.store import fleet, maintenance, retention
 from dyno.store.damage import repair_damage
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.redis import Keys
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
 from dyno.store.schedules import Schedules
 from dyno.store.sweeps import Sweeps
 from dyno.store.webhooks import DeliveryQueue
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.anyio
 
 # The parts that vary are those of the jobs below: {done}, {running}, {queued}, {day}, {label}, {class}.
 MADE_AGAIN = [
+    *("jobs:done", f"jobs:done:{OWNER}", "jobs:turn:cpu:1@alpha"),
     *("jobs", "jobs:status:queued", "jobs:status:running", "jobs:status:succeeded", "jobs:workload:matmul"),
     *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged", "labeled"),
     *(
@@ -52,6 +54,86 @@ MADE_AGAIN = [
     *("sequence", "artifacts", f"spent:{OWNER}:{{day}}", "job:{done}:webhook"),
     *("job:{running}:events", "job:{running}:log", "job:{running}:partial"),
 ]
+
+
+# Each member of `Keys`: what a script does with a value of a wrong type there, then the member's arguments.
+# "derived": it is deleted, because it can be made again, or holds nothing that a promise rests on. "refused": it stays.
+JOB = "job_01M8GBVH5PYK5J9VQT1Z4NHWCW"
+FAMILIES: dict[str, list[tuple[Any, ...]]] = {
+    "derived": [
+        *(("jobs",), ("jobs_with_status", "queued"), ("jobs_of_workload", "matmul"), ("jobs_of_owner", OWNER)),
+        *(("owners",), ("done_of_owner", ""), ("jobs_with_label", "0"), ("labeled",), ("queued_of_owner", OWNER)),
+        *(("turns", "cpu"), ("queue", "cpu"), ("queues",), ("classes", "cpu"), ("class_jobs", "cpu", "1.0")),
+        *(("indexed", "cpu"), ("passed", "cpu"), ("resting",), ("woken", "cpu"), ("lease", "cpu:0@alpha"), ("leases",)),
+        *(("webhooks",), ("webhooks_due",), ("webhooks_ready",), ("webhooks_of_owner", OWNER), ("webhook", JOB)),
+        *(("audit",), ("damaged",), ("expiring",), ("artifacts",), ("cordoned",), ("counts",), ("spent", OWNER, 1)),
+        *(("sweeps",), ("sweeps_watched",), ("sweeps_of_owner", OWNER), ("sweeps_due",), ("schedule_owners",)),
+        *(("schedules_due",), ("events",), ("job_events", JOB), ("log", JOB), ("partial", JOB)),
+    ],
+    "refused": [
+        *(("job", JOB), ("result", JOB), ("samples", JOB), ("api_keys",), ("opened",), ("api_key", OWNER)),
+        *(("session", "0"), ("peers", "0"), ("paces", "0"), ("alarms", "0"), ("alarms_checked",), ("alarms_looked",)),
+        *(("comparison", "cmp_0"), ("baselines", None), ("baselines", OWNER), ("baseline_owners",), ("sweep", "swp_0")),
+        *(("schedules", None), ("schedules", OWNER), ("idempotency", OWNER, "one"), ("idempotency", None, "one")),
+        *(("workers",), ("worker", "w"), ("worker_heartbeat", "w"), ("host", "alpha")),
+    ],
+}
+
+
+def names_of(keys: Keys, kind: str) -> list[str]:
+    members = ((getattr(keys, member), args) for member, *args in FAMILIES[kind])
+    return [member(*args) if callable(member) else member for member, args in members]
+
+
+def test_every_key_has_a_row_that_says_whether_scripts_may_delete_it() -> None:
+    rows = {member for rows in FAMILIES.values() for member, *_ in rows}
+    assert rows == {member for member in vars(Keys) if not member.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("command", ["'ZADD', KEYS[1], 1, 'a'", "'HGET', KEYS[1], 'a'"], ids=["write", "read"])
+def test_scripts_delete_no_value_that_nothing_else_has(
+    client: redis.Redis, keys: Keys, command: str, kind: str
+) -> None:
+    ledger = SCRIPT_SOURCES[Script.EXPIRE].rpartition("-- KEYS[1]")[0]
+    for name in names_of(keys, kind):
+        client.delete(name, keys.damaged)
+        client.rpush(name, "truth")
+        with suppress(redis.ResponseError):
+            client.eval(f"{ledger}\nreturn redis.call({command})", 1, name, keys.namespace)
+        assert (client.type(name) == "list") is (kind == "refused"), name
+
+
+def test_scripts_delete_nothing_that_has_no_row(keys: Keys) -> None:
+    """`sequence` is the only name that the scripts alone know; it begins again above the numbers of all jobs."""
+    [table] = re.findall(r"local made_again = \{(.*?)\}", SCRIPT_SOURCES[Script.EXPIRE], re.DOTALL)
+    families = {name.split(":")[1] for name in names_of(keys, "derived")} - {"job", "schedules"}
+    assert set(re.findall(r"(\w+) = true", table)) == families | {"sequence"}
+
+
+def test_maintenance_deletes_no_value_that_nothing_else_has(
+    client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    """It alone may delete the list of workers: their heartbeats make it again."""
+    names = {*names_of(keys, "refused"), *names_of(keys, "derived")}
+    for name in names:
+        client.rpush(name, "truth")
+    repair_damage(client, settings)
+    assert {name for name in names if client.type(name) == "list"} >= {*names_of(keys, "refused")} - {keys.workers}
+    assert client.smembers(keys.damaged) == set()
+
+
+@pytest.mark.parametrize("damaged", ["sweep", "schedules"])
+async def test_a_damaged_record_keeps_no_index_from_being_made_again(
+    jobs: Jobs, client: redis.Redis, keys: Keys, settings: Settings, a_spec: Callable[..., Spec], damaged: str
+) -> None:
+    client.rpush(keys.sweep(new_sweep_id()) if damaged == "sweep" else keys.schedules(None), "no record at all")
+    job_id = (await jobs.submit(a_spec())).job.id
+    damage(client, keys.jobs)
+    damage(client, keys.artifacts)
+    repair_damage(client, settings)
+    assert client.smembers(keys.damaged) == set()
+    assert client.zrange(keys.jobs, 0, -1) == client.zrange(keys.artifacts, 0, -1) == [job_id]
 
 
 @pytest.fixture
@@ -234,9 +316,9 @@ async def test_a_live_worker_is_listed_again_after_a_heartbeat(
 def expected_type(name: str) -> str:
     """The type of the key's value, from a store without damage."""
     family = name.partition(":")[0]
-    if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged"):
+    if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged", "jobs:done"):
         return "set"
-    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock"):
+    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock", "jobs:turn:cpu:1@alpha"):
         return "string"
     if name == "events" or name.endswith(":events"):
         return "stream"

@@ -60,6 +60,7 @@ class Identity(NamedTuple):
         for number in range(self.processors):
             folder = f"{TOPOLOGY}/cpu{number}"
             yield f"{folder}/topology/physical_package_id", "0"
+            yield f"{folder}/topology/core_siblings_list", every
             yield f"{folder}/topology/thread_siblings_list", str(number)
             for name, value in (CACHE | {"shared_cpu_list": every}).items():
                 yield f"{folder}/cache/index3/{name}", value

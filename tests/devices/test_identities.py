@@ -54,6 +54,7 @@ def test_the_device_has_an_id_a_class_and_its_cores(identity: Identity) -> None:
     assert DEVICE_ID.match(device.id)
     assert device.cores == list(range(identity.processors))
     assert len(cpu.siblings(device.cores)) == 0
+    assert len(cpu.package_cores(device.cores[:1])) == identity.processors - 1
     assert device.last_cache_bytes == 2**25
     cores = f"{identity.processors} core{'s' if identity.processors > 1 else ''}"
     assert device.called == f"{NAMES[identity.maker]}, {cores}"

@@ -22,6 +22,7 @@ from dyno.errors import (
     NoDeviceFits,
     NotComparable,
     PriorityNotAllowed,
+    StoreUnfit,
     UnknownBaseline,
 )
 from dyno.logging import current_job_id
@@ -62,17 +63,17 @@ async def submit(
 
     `uncharged`: as for `Jobs.submit`.
 
-    Raises as `within_rights` and `admit_request` do, but not for a repeated request. Raises StoreUnfit.
+    Raises StoreUnfit, and as `within_rights` and `admit_request` do, but not for a repeated request.
     """
     try:
         asked = within_rights(state, asked)
         admission = await admit_request(state, asked)
         baseline = await named_baseline(state, asked.spec)
-    except (NoDeviceFits, InvalidSpec):
+        await state.readiness.require_fit()
+    except (NoDeviceFits, InvalidSpec, StoreUnfit):
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
             return earlier
         raise
-    await state.readiness.require_fit()
     submitted = await state.jobs.submit(
         asked.spec,
         warnings=admission.warnings,

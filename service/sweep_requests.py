@@ -304,7 +304,8 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
         admitted = await _admit_all(state, requests, faults)
         planned, limits = _without_refused_batches(planned, admitted, faults) if planned.seeks_batch else (planned, [])
         faults.check()
-    except errors.InvalidSweep:
+        await state.readiness.require_fit()
+    except (errors.InvalidSweep, errors.StoreUnfit):
         if idempotency_key and (earlier := await sweeps.earlier(idempotency_key, planned.body_sha256)):
             return earlier, True
         raise
@@ -316,7 +317,6 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
         for _ in range(planned.asked.rounds)
     ]
     queued = _in_order(planned, new, sweep_id)
-    await state.readiness.require_fit()
     try:
         submitted, replayed = await sweeps.submit(
             sweep_id,

@@ -65,7 +65,8 @@ local function make_way(name, command)
 end
 
 local function recover(failure, command, name, ...)
-  local kind = string.find(failure.err, 'WRONGTYPE', 1, true) and kind_of_key(name)
+  local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true) or string.find(failure.err, 'not an integer', 1, true)
+  local kind = is_damaged and kind_of_key(name)
   if kind == 'made again' and make_way(name, command) then
     return server.call(command, name, ...)
   end
@@ -536,7 +537,7 @@ local function passed_over(queue)
   if reached[queue] == nil then
     local highest = false
     for _, score in ipairs(redis.call('HVALS', key('passed', queue))) do
-      if not highest or tonumber(score) > tonumber(highest) then
+      if tonumber(score) and (not highest or tonumber(score) > tonumber(highest)) then
         highest = score
       end
     end
@@ -637,8 +638,8 @@ local function enqueue(id, queue, score, class, answers)
   redis.call('SADD', key('queues'), queue)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
-    if tonumber(passed) >= tonumber(score) then
-      redis.call('DEL', key('passed', queue)) -- the job is in front of others that were passed over
+    if (tonumber(passed) or math.huge) >= tonumber(score) then
+      redis.call('DEL', key('passed', queue)) -- the job is in front of others that were passed over, or it is damaged
       break
     end
   end

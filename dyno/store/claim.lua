@@ -247,7 +247,7 @@ local function note_newer(newer, heads)
   local left = LOOKS
   for _, at in ipairs(newer) do
     local noted = redis.call('HGET', key('passed', at.queue), at.class)
-    local jobs, from = key('class', at.queue, at.class), noted and '(' .. noted or '-inf'
+    local jobs, from = key('class', at.queue, at.class), tonumber(noted or '') and '(' .. noted or '-inf'
     local before = looked_until(heads, at.queue)
     local found = redis.call('ZRANGE', jobs, from, before, 'BYSCORE', 'LIMIT', 0, left, 'WITHSCORES')
     for place = 1, #found, 2 do

@@ -40,7 +40,7 @@ local jobs
 if rank then
   jobs = redis.call('ZRANGE', KEYS[2], rank + 1, rank + most, 'WITHSCORES')
 else
-  jobs = redis.call('ZRANGE', KEYS[2], known[3] or '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+  jobs = redis.call('ZRANGE', KEYS[2], tonumber(known[3] or '') and known[3] or '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
 end
 for place = 1, #jobs, 2 do
   index_job(jobs[place], jobs[place + 1])

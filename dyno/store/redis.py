@@ -140,6 +140,11 @@ def store_errors() -> Iterator[None]:
         raise
 
 
+def is_wrong_type(error: redis.ResponseError) -> bool:
+    """Whether the command met a value of another type: the data were damaged, or edited by hand."""
+    return str(error).startswith("WRONGTYPE")
+
+
 Fault = StoreUnfit | StoreUnavailable
 
 
@@ -170,7 +175,12 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
         except redis.ResponseError as error:
             syncing = _config_denied(error)
         by_status = [Keys(settings.namespace).jobs_with_status(status) for status in (Status.QUEUED, Status.RUNNING)]
-        live = sum([await client.zcard(index) for index in by_status])
+        try:
+            live = sum([await client.zcard(index) for index in by_status])
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            live = 0  # until a script or maintenance has repaired the index, `require_room` alone keeps room
     return [*judge_server(info, syncing, settings.durability), *map(StoreUnavailable, _room_complaints(info, live))]
 
 

@@ -51,7 +51,7 @@ local function over_limit(owner)
   if queued >= most then
     return { 'queued_jobs', most, queued, 0 }
   end
-  local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or 0)
+  local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or '') or 0
   spent_ms = spent_ms + (limits[2] and running_ms(owner) or 0)
   if limits[2] and spent_ms >= tonumber(limits[2]) * 1000 then
     return { 'device_s_per_day', tonumber(limits[2]), math.floor(spent_ms / 1000), DAY_MS - NOW_MS % DAY_MS }

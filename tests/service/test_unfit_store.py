@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import httpx
@@ -83,7 +84,16 @@ def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
         Keys(settings.namespace).jobs,
         *(f"{settings.namespace}:{name}" for name in ("sweeps", "schedules", "baselines")),
     ]
+    repeated = [
+        partial(http.post, url, json=body, headers={"Idempotency-Key": option + url})
+        for url, body in (("/v1/jobs", BODY), ("/v1/sweeps", {"spec": BODY, "grid": {"params.n": [64, 128]}}))
+    ]
+    kept = [request() for request in repeated]
     with configured(client, option, value, http):
+        for request in repeated:
+            again = request()
+            assert again.status_code == 202, again.text
+            assert again.headers["Idempotent-Replayed"] == "true"
         before = [client.dump(name) for name in names]
         for what, request in new.items():
             answer = request()
@@ -93,7 +103,7 @@ def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
         assert [client.dump(name) for name in names] == before
     accepted = {what: request() for what, request in new.items()}
     assert {what: answer.text for what, answer in accepted.items() if not answer.is_success} == {}
-    for answer in accepted.values():
+    for answer in [*kept, *accepted.values()]:
         for job in [answer.json(), *answer.json().get("points", ())]:
             http.post(f"/v1/jobs/{job.get('job') or job.get('id')}/cancel")
 
@@ -115,6 +125,22 @@ def test_while_redis_could_lose_the_job_a_firing_waits(
     [firing] = eventually(lambda: http.get(url).json()["firings"], what="it fires")
     assert http.post(f"/v1/jobs/{firing['job']}/cancel").is_success
     http.delete(url)
+
+
+def test_a_damaged_list_of_queued_jobs_refuses_no_submit(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    def checks() -> int:
+        return int(client.info("commandstats")["cmdstat_config|get"]["calls"])
+
+    queued, before = Keys(settings.namespace).jobs_with_status("queued"), checks()
+    client.delete(queued)
+    client.set(queued, "a string")
+    eventually(lambda: http.get("/readyz").status_code and checks() > before, what="a check since the damage")
+    assert http.get("/readyz").status_code == 200
+    accepted = http.post("/v1/jobs", json=BODY)
+    assert accepted.status_code == 202
+    http.post(f"/v1/jobs/{accepted.json()['id']}/cancel")
 
 
 def test_redis_must_sync_as_often_as_asked(

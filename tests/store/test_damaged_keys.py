@@ -252,6 +252,35 @@ async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
         assert records(client, keys) == before
 
 
+@pytest.mark.parametrize("name", ["passed:cpu", "labeled", "sequence", f"spent:{OWNER}:{{day}}"])
+async def test_damaged_figures_stop_no_submit(
+    lives: Lives,
+    mine: Jobs,
+    spec: Spec,
+    claim: Callable[..., Any],
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    settings: Settings,
+    name: str,
+) -> None:
+    ids, running = await lives()
+    name = f"{keys.namespace}:{name.format(day=client.time()[0] // 86400)}"
+    if name == f"{keys.namespace}:sequence":
+        client.set(name, "junk")
+    else:
+        client.hset(name, mapping=dict.fromkeys(("profile", "after", "after_ms", "device_ms", "sequence"), "junk"))
+    assert maintenance.index_labels(client, settings)
+    before = records(client, keys)
+    new = (await mine.submit(spec)).job
+    assert records(client, keys) - before == {keys.job(new.id)}
+    assert [job.id for job in (await mine.list(limit=1)).data] == [new.id]
+    assert leases.finish(running, "succeed", result=a_result(ids["running"]), samples=[])
+    for device in ("cpu:1@alpha", "cpu:2@alpha"):
+        job_id = claim(device).job_id
+    assert job_id == new.id
+
+
 async def test_retention_goes_on_behind_a_damaged_record(
     mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
 ) -> None:

@@ -9,14 +9,16 @@ an allowance stands for the jobs. The logarithm of the ratio has the sum of both
 Satterthwaite's degrees of freedom. A limit has no variance.
 
 The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
-slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`),
-unless at least five others scatter as far: each failure by chance cuts one side of the scatter, and the next one is
-likelier (tests). If
-a job that was proven to differ was accepted as the baseline, only results after it are (`BaselineFigure.level_since`).
+slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
+they counted, code that is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: a failure
+by chance cuts one side of the scatter. Of unchanged jobs, at the default margin of 5 %, 0.4 % fail if their levels
+deviate by 3 %, and 1.8 % by 5 % (tests). If a job that was proven to differ was accepted as the baseline, only results
+after it count (`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
 (`dyno.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval. If the
-clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED.
+clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED. Then a
+higher clock may hide a slowdown, so the result doesn't pass.
 
 The job must be of the same work on equal hardware as the baseline's, or its spec names what may differ
 (`baseline_allow`): another size, precision or device is no change of speed.
@@ -38,13 +40,12 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
-from dyno.measure import clock_adjustment, repeatability
-from dyno.measure.compare_results import changes_work, clock_changed
+from dyno.measure import clock_adjustment, regression_band, repeatability
+from dyno.measure.compare_results import changes_work, clock_changed, grave_codes
 from dyno.measure.differences import circumstances, differing, leaves
-from dyno.measure.statistics import median, robust_half_width, student_t
+from dyno.measure.statistics import student_t
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.baseline import Baseline, BaselineFigure
-from dyno.models.comparison import Difference
 from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
@@ -80,7 +81,7 @@ def figure_metric(result: Result, name: str | None) -> Metric:
         )
         raise InvalidBaseline([FieldError("/metric", "no-scatter", detail)])
     if result.verdict is Verdict.UNTRUSTED:
-        detail = f"the result of {result.job} is untrusted ({_grave(result)}), so no job can be held against it"
+        detail = f"the result of {result.job} is untrusted ({grave_codes(result)}), so no job can be held against it"
         raise InvalidBaseline([FieldError("/job", "untrusted", detail)])
     return metric
 
@@ -120,7 +121,7 @@ def figure_of(
         finished_at=finished_at,
         params=result.params or spec.params,
         circumstances=_circumstances(spec, result),
-        peer=headline.own if headline and in_series else _alone(result, metric),
+        peer=headline.own if headline and in_series else regression_band.peer(result, metric, metric.value),
         series=headline.series if headline and in_series else None,
     )
 
@@ -163,11 +164,22 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
     if reason := _no_interval(metric, sides.scatters):
         return unjudged.model_copy(update=known | {"reason": reason})
     low, high = _bounds(sides)
-    outcome = _outcome(low, high, baseline.margin)
-    reason = None if outcome != "inconclusive" else f"the interval holds {_least(baseline.margin):.4g}, the limit"
+    found = {"outcome": _outcome(judged, low, high), "low": low, "high": high}
+    return unjudged.model_copy(update=known | found | {"reason": "; ".join(_reasons(judged, low, high)) or None})
+
+
+def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
+    """Why the outcome is inconclusive, and that the clock has changed."""
+    limit, found = _least(judged.baseline.margin), []
+    if low < limit <= high:
+        found.append(f"the interval holds {limit:.4g}, the limit")
+        if all(peer.job == judged.baseline.job for peers in judged.peers.values() for peer in peers):
+            found.append("no earlier result shows how much jobs differ (disturbed ones don't count)")
     if changed := clock_change(judged):
-        reason = f"{reason}; {changed.message}" if reason else changed.message
-    return unjudged.model_copy(update=known | {"outcome": outcome, "low": low, "high": high, "reason": reason})
+        found.append(changed.message)
+        if low >= limit and _has_higher_clock(judged):
+            found.append("the higher clock may hide a slowdown")
+    return found
 
 
 def with_outcome(judged: JudgedResult) -> Result:
@@ -179,13 +191,24 @@ def with_outcome(judged: JudgedResult) -> Result:
 
 def clock_change(judged: JudgedResult) -> ResultWarning | None:
     """CLOCK_CHANGED, if the clock is far from that of the baseline's job in the same series on equal hardware."""
+    clocks = _far_clocks(judged)
+    return clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
+
+
+def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
+    """The clocks of the job and of the baseline's, if they are far from each other."""
     figure, headline = judged.baseline.figure, judged.headline
     if figure is None or headline is None or headline.series != figure.series:
         return None
     own, then = headline.own, figure.peer
     if not _have_one_clock(own, then) or not clock_adjustment.has_changed(own.clock_hz, then.clock_hz):
         return None
-    return clock_changed("the job", own.clock_hz or 0.0, "the baseline's job", then.clock_hz or 0.0)
+    return own.clock_hz or 0.0, then.clock_hz or 0.0
+
+
+def _has_higher_clock(judged: JudgedResult) -> bool:
+    clocks = _far_clocks(judged)
+    return clocks is not None and clocks[0] > clocks[1]
 
 
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
@@ -202,7 +225,7 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
         sides = _sides(judged, metric, runs=number)
         if None in sides.scatters:
             return most if runs == 1 else runs
-        if _outcome(*_bounds(sides), judged.baseline.margin) != "inconclusive":
+        if _outcome(judged, *_bounds(sides)) != "inconclusive":
             return number
     return runs
 
@@ -224,10 +247,11 @@ def _least(margin: float) -> float:
     return 1 / (1 + margin)
 
 
-def _outcome(low: float, high: float, margin: float) -> _Outcome:
-    if high < _least(margin):
+def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
+    limit = _least(judged.baseline.margin)
+    if high < limit:
         return "fail"
-    return "pass" if low >= _least(margin) else "inconclusive"
+    return "pass" if low >= limit and not _has_higher_clock(judged) else "inconclusive"
 
 
 def _bounds(sides: "_Sides") -> tuple[float, float]:
@@ -274,7 +298,7 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
     of_clock, factor, log_variance = None, 1.0, 0.0
     if series is not None and series == figure.series and _is_adjustable(judged.result, own, figure.peer):
         clocks = own.clock_hz or 0.0, figure.peer.clock_hz or 0.0
-        of_clock = _elasticity(judged.result, known)
+        of_clock = repeatability.series_elasticity(judged.result, known)
         factor = clock_adjustment.factor(*clocks, abs(of_clock.value))  # of the ratio, which is that of a rate
         log_variance = clock_adjustment.log_variance(clocks, (own.runs or 1, figure.peer.runs or 1), of_clock)
     return _Sides(
@@ -299,18 +323,7 @@ def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
     """The result as one of its series; without a series, if the metric doesn't scatter as the headline does."""
     if judged.headline is not None and metric.name in judged.sampled:
         return judged.headline.own, judged.headline.series
-    return _alone(judged.result, metric), None
-
-
-def _alone(result: Result, metric: Metric) -> Peer:
-    return Peer(
-        job=result.job,
-        value=metric.value or 0.0,
-        hardware_id=result.hardware_id,
-        context_id=result.context_id,
-        runs=len(metric.by_run),
-        scatter=repeatability.log_deviation(metric.by_run),
-    )
+    return regression_band.peer(judged.result, metric, metric.value or 0.0), None
 
 
 def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
@@ -321,12 +334,9 @@ def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
 
 
 def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
-    """The other results of equal conditions; those that failed their baselines only if the others scatter as far."""
-    others = [peer for peer in peers if peer.job != own.job and repeatability.same_conditions(own, peer)]
-    passed = [math.log(peer.value) for peer in others if not peer.failed]
-    many = len(passed) >= repeatability.MANY_JOBS
-    half = robust_half_width(passed, repeatability.STRAY_CONFIDENCE) if many else -1.0
-    return [peer for peer in others if not peer.failed or abs(math.log(peer.value) - median(passed or [0.0])) <= half]
+    """The other results of equal conditions that didn't fail their baselines."""
+    others = [peer for peer in peers if peer.job != own.job and not peer.failed]
+    return [peer for peer in others if repeatability.same_conditions(own, peer)]
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:
@@ -341,12 +351,6 @@ def _is_adjustable(result: Result, own: Peer, other: Peer) -> bool:
     return _have_one_clock(own, other) and is_near and clock_adjustment.is_adjustable(result.device)
 
 
-def _elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasticity:
-    """That of the series' headline figure."""
-    assumed, headline = clock_adjustment.assumed_elasticity(result), repeatability.headline_metric(result)
-    return clock_adjustment.elasticity(jobs, assumed if headline and headline.better == "higher" else -assumed)
-
-
 def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
     """Why the result can't be held against the baseline; None if it can."""
     baseline, result = judged.baseline, judged.result
@@ -358,7 +362,7 @@ def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
     if not metric.value or metric.value < 0:
         return metric.reason or f"{metric.name} is zero"
     if result.verdict is Verdict.UNTRUSTED:
-        return f"the result is untrusted: {_grave(result)}"
+        return f"the result is untrusted: {grave_codes(result)}"
     return None
 
 
@@ -391,9 +395,12 @@ def other_work(judged: JudgedResult) -> list[str]:
     allow. What one side lacks, such as a param of a newer version, proves nothing.
     """
     both = _both(judged)
-    known = [each for each in (differing(both) if both else []) if all(each.field in side for side in both)]
-    other = [each.field for each in known if changes_work(each, judged.free) or _is_other_hardware(each)]
-    return [field for field in other if _allowing(field) not in judged.spec.baseline_allow]
+    if not both:
+        return []
+    known = [each for each in differing(both) if all(each.field in side for side in both)]
+    other = [each.field for each in known if changes_work(each, judged.free) or each.field == "/replicas"]
+    hardware = ["/hardware_id"] if _is_other_hardware(*both) else []
+    return [field for field in other + hardware if _allowing(field) not in judged.spec.baseline_allow]
 
 
 _NAMES = {
@@ -413,24 +420,30 @@ def _allowing(field: str) -> str:
     return _NAMES[field] if field in _NAMES else f"params.{field.split('/')[2]}"
 
 
-def _is_other_hardware(difference: Difference) -> bool:
-    return difference.field == "/replicas" or (difference.field == "/hardware_id" and None not in difference.values)
+def _is_other_hardware(*sides: Mapping[str, JsonValue]) -> bool:
+    """Whether the hardware isn't proven to be equal. Where an id is missing, kind, model and cores stand for it."""
+    ids = [side.get("/hardware_id") for side in sides]
+    if None not in ids:
+        return ids[0] != ids[1]
+    devices = [[side.get("/device/kind"), side.get("/device/model"), _cores(side)] for side in sides]
+    return None in devices[0][:2] or devices[0] != devices[1]
+
+
+def _cores(side: Mapping[str, JsonValue]) -> int | None:
+    cores = side.get("/device/cores")
+    return len(cores) if isinstance(cores, list) else None
 
 
 def _why_other_work(fields: Sequence[str]) -> str:
     names = dict.fromkeys(map(_allowing, fields))
     return (
         f"the job is of other work or other hardware than the baseline's: {', '.join(fields)}; to judge it all the "
-        f"same, allow by name {', '.join(names)} (baseline_allow)"
+        f"same, allow by name {', '.join(names)} (--baseline-allow, or baseline_allow of the spec)"
     )
 
 
 def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:
     return {"/workload": result.workload, **circumstances(spec, result)}
-
-
-def _grave(result: Result) -> str:
-    return ", ".join(raised.code for raised in result.warnings if raised.severity == "A")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ or of one on a GPU, differs by more than what is adjusted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -217,18 +217,19 @@ def compare(
     shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
     name = shared.choose(how.metric, "a metric that all results have in the same unit")
     other_work = [each.field for each in differ if changes_work(each, free(name))]
-    metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
-    of_base = metrics[base]
     alike = [_same_way(entries[base], entry, name, workload) for entry in entries]
+    metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
+    of_base, is_sampled = metrics[base], workload is not None and workload.samples(name)
     adjusted = [
-        _at_clock_of(entries[base], of_base, entry, metric) if may and estimator is None else _AtClock(metric)
+        _at_clock_of(entries[base], of_base, entry, metric, is_sampled) if may and estimator is None else None
         for entry, metric, may in zip(entries, metrics, alike, strict=True)
     ]
+    adjusted[base] = None
     results = [
         _compared(
             entry,
             metric,
-            at_clock.metric,
+            at_clock.metric.value if at_clock else None,
             None if place == base else _judged(entries[base], entry, _ratio(of_base, metric, at_clock, how, estimator)),
             how,
         )
@@ -325,34 +326,44 @@ class _AtClock(NamedTuple):
     """A metric, and what the adjustment of its clock adds to the variance of its logarithm."""
 
     metric: Metric
-    log_variance: float = 0.0
+    log_variance: float
 
 
-def _at_clock_of(base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric) -> _AtClock:
-    """The metric at the clock of the base, by the elasticity that rests on more results; itself if that is unknown."""
+def _at_clock_of(
+    base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric, is_sampled: bool
+) -> _AtClock | None:
+    """The metric at the clock of the base; None if it can't be adjusted."""
     to_hz, own_hz = (clock_adjustment.clock_hz(each.result) for each in (base, entry))
-    known = [each.repeat for each in (of_base, metric) if each.repeat and each.repeat.elasticity is not None]
-    if not known or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
-        return _AtClock(metric)
-    best = max(known, key=lambda repeat: repeat.based_on.jobs)
-    error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
-    by = clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
+    by = _elasticity(base.result, of_base, metric, is_sampled)
+    if by is None or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
+        return None
+    if metric.value is None or clock_adjustment.has_changed(own_hz, to_hz):
+        return None
     factor = clock_adjustment.factor(own_hz, to_hz, by.value)
-    if factor == 1 or metric.value is None or clock_adjustment.has_changed(own_hz, to_hz):
-        return _AtClock(metric)
     changes = {"value": metric.value * factor, "by_run": [figure * factor for figure in metric.by_run]}
     runs = len(entry.result.runs), len(base.result.runs)
     return _AtClock(metric.model_copy(update=changes), clock_adjustment.log_variance((own_hz, to_hz), runs, by))
 
 
+def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> clock_adjustment.Elasticity | None:
+    """The elasticity that rests on more results. If neither has a prediction, it is assumed for a sampled metric."""
+    known = [each.repeat for each in (of_base, metric) if each.repeat and each.repeat.elasticity is not None]
+    if not known:
+        assumed = clock_adjustment.assumed_elasticity(base)
+        return clock_adjustment.Elasticity(assumed if metric.better == "higher" else -assumed) if is_sampled else None
+    best = max(known, key=lambda repeat: repeat.based_on.jobs)
+    error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
+    return clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
+
+
 def _ratio(
-    first: Metric, metric: Metric, at_clock: _AtClock, how: comparison.CompareHow, estimator: Estimator | None
+    first: Metric, metric: Metric, at_clock: _AtClock | None, how: comparison.CompareHow, estimator: Estimator | None
 ) -> comparison.Ratio:
     """The ratio at one clock, with that of the values as measured beside it."""
-    if estimator is not None:
-        return ratio(first, metric, how, estimator)
+    if at_clock is None:
+        return ratio(first, metric, how, estimator or ratios.ratio_of_means)
     found = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
-    if at_clock.metric is metric or not (first.value and metric.value):
+    if not (first.value and metric.value):
         return found
     as_measured = metric.value / first.value if metric.better == "higher" else first.value / metric.value
     return found.model_copy(update={"as_measured": as_measured})
@@ -363,7 +374,7 @@ def _judged(base: ComparisonEntry, other: ComparisonEntry, found: comparison.Rat
     wrong = [entry for entry in (base, other) if entry.result.verdict is Verdict.UNTRUSTED]
     if not wrong:
         return found
-    names = _words(f"{entry.name} is untrusted ({_words(_grave(entry.result))})" for entry in wrong)
+    names = _words(f"{entry.name} is untrusted ({grave_codes(entry.result)})" for entry in wrong)
     return without_verdict(found, f"{names}, so the ratio is wrong")
 
 
@@ -374,39 +385,38 @@ def without_verdict(found: comparison.Ratio, reason: str) -> comparison.Ratio:
     )
 
 
-def _grave(result: Result | ResultSummary) -> list[str]:
-    return [raised.code for raised in result.warnings if raised.severity == "A"]
+def grave_codes(result: Result | ResultSummary) -> str:
+    """The warnings of class A, as words."""
+    return _words(raised.code for raised in result.warnings if raised.severity == "A")
 
 
 def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
-    """A warning for the first result whose clock is far from that of the base."""
+    """A warning that names all results whose clocks are far from that of the base."""
     to_hz = clock_adjustment.clock_hz(entries[base].result)
     clocks = [clock_adjustment.clock_hz(entry.result) for entry in entries]
     changed = [
-        (entry, clock_hz)
+        (entry.name, clock_hz)
         for entry, clock_hz, same in zip(entries, clocks, alike, strict=True)
-        if same and clock_adjustment.has_changed(to_hz, clock_hz)
+        if same and clock_hz and clock_adjustment.has_changed(to_hz, clock_hz)
     ]
-    return [
-        clock_changed(entry.name, clock_hz, entries[base].name, to_hz)
-        for entry, clock_hz in changed[:1]
-        if clock_hz and to_hz
-    ]
+    return [clock_changed(changed, entries[base].name, to_hz)] if changed and to_hz else []
 
 
-def clock_changed(name: str, clock_hz: float, base: str, base_hz: float) -> ResultWarning:
+def clock_changed(changed: Sequence[tuple[str, float]], base: str, base_hz: float) -> ResultWarning:
+    """`changed`: the names and clocks of the results whose clocks are far from that of `base`."""
+    ran = _words(f"{name} ran at {clock_hz / 1e9:.2f} GHz" for name, clock_hz in changed)
     return warning(
         "CLOCK_CHANGED",
-        f"{name} ran at {clock_hz / 1e9:.2f} GHz, and {base} at {base_hz / 1e9:.2f} GHz. The ratio is as measured.",
-        job=name,
-        clocks_hz=[base_hz, clock_hz],
+        f"{ran}, and {base} at {base_hz / 1e9:.2f} GHz. The ratio is as measured.",
+        jobs=[name for name, _ in changed],
+        clocks_hz=[base_hz, *(clock_hz for _, clock_hz in changed)],
     )
 
 
 def _compared(
     entry: ComparisonEntry,
     metric: Metric,
-    at_clock: Metric,
+    adjusted_value: float | None,
     ratio: comparison.Ratio | None,
     how: comparison.CompareHow,
 ) -> comparison.Compared:
@@ -420,7 +430,7 @@ def _compared(
         high=None if interval is None else interval.high,
         runs=metric.runs,
         clock_hz=clock_adjustment.clock_hz(result),
-        adjusted_value=None if at_clock is metric else at_clock.value,
+        adjusted_value=adjusted_value,
         ratio=ratio,
         verdict=result.verdict,
         warnings=[each.code for each in result.warnings],
@@ -473,7 +483,7 @@ def _notes(results: Sequence[comparison.Compared], base: int, confidence: float)
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     """A note for each untrusted result."""
     return [
-        f"{entry.name} is untrusted ({_words(_grave(entry.result))}): its figure and all its ratios are wrong."
+        f"{entry.name} is untrusted ({grave_codes(entry.result)}): its figure and all its ratios are wrong."
         for entry in entries
         if entry.result.verdict is Verdict.UNTRUSTED
     ]
@@ -510,28 +520,18 @@ def compare_variants(
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
     spoilt = _spoilt_pairs(result, second)
-    estimator = partial(ratios.paired_ratio, without=spoilt)
-    found = compare(how, entries, workload, job.created_at, estimator)
     noise = _against_itself(result, control[0], how) if control else None
     departure = _departure(noise)
-    if departure > 1:
-        found = found.model_copy(update={"results": [_beyond(each, departure, how.margin) for each in found.results]})
+    found = compare(how, entries, workload, job.created_at, partial(_beyond, departure=departure, without=spoilt))
     comparison_id = comparison.comparison_of(job.id)
-    return found.model_copy(
-        update={
-            "id": comparison_id,
-            "kind": "interleaved",
-            "job": job.id,
-            "control": noise,
-            "notes": [
-                *found.notes,
-                *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
-                *([_unsteady_control(spec.confidence)] if departure > 1 else []),
-            ],
-            "urls": comparison.urls_of(comparison_id),
-            "owner": job.owner,
-        }
-    )
+    notes = [
+        *found.notes,
+        *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
+        *([_unsteady_control(spec.confidence)] if departure > 1 else []),
+        *(_wrong_control(each) for each in control if each.verdict is Verdict.UNTRUSTED),
+    ]
+    changes = {"id": comparison_id, "kind": "interleaved", "job": job.id, "control": noise, "notes": notes}
+    return found.model_copy(update=changes | {"urls": comparison.urls_of(comparison_id), "owner": job.owner})
 
 
 def _departure(control: comparison.Ratio | None) -> float:
@@ -541,26 +541,26 @@ def _departure(control: comparison.Ratio | None) -> float:
     return 1.0 if control.low <= 1 <= control.high else max(control.value, 1 / control.value)
 
 
-def _beyond(compared: comparison.Compared, departure: float, margin: float) -> comparison.Compared:
-    """With a ratio that counts only beyond what the first spec differs from itself."""
-    found = compared.ratio
-    if found is None or found.value is None or found.low is None or found.high is None:
-        return compared
-    interval = statistics.Interval(found.value, found.low / departure, found.high * departure)
-    effect = found.smallest_effect
-    changes = {
-        "verdict": ratios.comparative_verdict(interval, margin),
-        "low": interval.low,
-        "high": interval.high,
-        "smallest_effect": None if effect is None else (1 + effect) * departure - 1,
-        "more_runs": None,  # they don't change by how much the control departs
-    }
-    return compared.model_copy(update={"ratio": found.model_copy(update=changes)})
+def _beyond(
+    over: Sequence[float], under: Sequence[float], confidence: float, *, departure: float, without: Collection[int]
+) -> ratios.RatioEstimate:
+    """The ratio of pairs, which counts only beyond what the first spec differs from itself."""
+    found = ratios.paired_ratio(over, under, confidence, without=without)
+    value, low, high = found.interval.value, found.interval.low, found.interval.high
+    if departure == 1 or low is None or high is None:
+        return found
+    effect = None if found.smallest_effect is None else (1 + found.smallest_effect) * departure - 1
+    wider = statistics.Interval(value, low / departure, high * departure)
+    return replace(found, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
 
 
-def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio:
-    estimator = partial(ratios.paired_ratio, without=_spoilt_pairs(first, again))
-    return ratio(_same_metric(first, how), _same_metric(again, how), how, estimator)
+def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio | None:
+    own, repeated = (each.metric(how.metric or "") for each in (first, again))
+    if own is None or repeated is None:
+        return None  # `compare` says so
+    found = ratio(own, repeated, how, partial(ratios.paired_ratio, without=_spoilt_pairs(first, again)))
+    wrong = again.verdict is Verdict.UNTRUSTED
+    return without_verdict(found, f"the control is untrusted ({grave_codes(again)})") if wrong else found
 
 
 def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
@@ -592,7 +592,5 @@ def _unsteady_control(confidence: float) -> str:
     )
 
 
-def _same_metric(result: Result, how: comparison.CompareHow) -> Metric:
-    found = result.metric(how.metric or "")
-    assert found is not None, "compare() has found it in the first of the same work"
-    return found
+def _wrong_control(control: Result) -> str:
+    return f"The control is untrusted ({grave_codes(control)}), so it doesn't show the noise. The intervals ignore it."

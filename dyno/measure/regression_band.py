@@ -7,8 +7,8 @@ The band is a prediction interval around the median of the other results on devi
 so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
 a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
 Student's t, times a factor for the median's own error. The degrees of freedom are 37 % of the number of results, the
-deviation's efficiency (`statistics.robust_half_width`). A fixed multiple, such
-as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight against five others.
+deviation's efficiency (`statistics.robust_half_width`). A fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993),
+would raise one normal result in eight against five others.
 
 The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
 All GPUs Are Created Equal", five clusters).
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from dyno.devices.processor_names import model_name
 from dyno.measure.clock_adjustment import adjusted, clock_hz
-from dyno.measure.repeatability import headline_metric, log_deviation
+from dyno.measure.repeatability import clock_elasticity, headline_metric, log_deviation, same_conditions
 from dyno.measure.statistics import median, robust_half_width
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import sorted_warnings, warning
@@ -125,8 +125,8 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     if len(others) < MIN_PEERS:
         return None
     metric = headline_metric(result)
-    elasticity = metric.repeat.elasticity if metric and metric.repeat else None
-    elasticity = None if _clock_out_of_band(own, others) else elasticity
+    known = clock_elasticity(result, own, [peer for peer in others if same_conditions(own, peer)])
+    elasticity = None if known is None or _clock_out_of_band(own, others) else known.value
     found = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
     if found.low <= own.value <= found.high:
         return None

@@ -16,8 +16,8 @@ interval is that of the difference between two results, 2 variances, around the 
 ISO 5725-6, 4.1). Around the mean of all jobs it would be narrower, but jobs of one hour resemble each other.
 
 *Strays.* One wild job must not hide what all others show: with a single result 20 times away, the variance made an
-interval from 1 / 1e6 to 1e6 times the value. Jobs far from the median of all don't count (`without_strays`), and the
-runs of a wild job count with a bounded deviation.
+interval from 1 / 1e6 to 1e6 times the value. A job further than STRAY from the median of all doesn't count, unless
+more than one in ten are that far (`counting`). The runs of a wild job count with a bounded deviation.
 
 Where clocks are known, all values are adjusted to the clock of this result (`dyno.measure.clock_adjustment`). The next
 result has another clock. So the variance of the jobs' clocks, times the square of the elasticity, is added: an interval
@@ -25,7 +25,8 @@ for this result's clock alone held 79 % of 38 recorded next values as they were 
 variance, CLOCK_DEVIATION stands for it, which counts as CLOCK_JOBS jobs.
 
 *Not known yet.* An interval of more than USEFUL to a side answers no question, and a result that is itself a stray
-doesn't show where the next one falls. Neither has a prediction. No bound is beyond the peak.
+doesn't show where the next one falls. Neither has a prediction. No bound is beyond a data sheet's peak. A measured peak
+bounds nothing: it is that of one moment's clock.
 """
 
 import math
@@ -35,7 +36,7 @@ from statistics import fmean, median_low
 from typing import Any
 
 from dyno.measure import clock_adjustment
-from dyno.measure.statistics import median, robust_half_width, student_t
+from dyno.measure.statistics import median, student_t
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result
 
 # With two, the interval holds 90 % of the next results even if jobs differ far more than runs (tests).
@@ -43,10 +44,8 @@ ALLOWANCE_JOBS = 2
 USEFUL = 0.25  # changes that people look for are 5 to 20 %
 CLOCK_DEVIATION = 0.02  # of clocks from job to job, before jobs show it: recorded were 1.2 to 2.7 %
 CLOCK_JOBS = 2
-MANY_JOBS = 5
 STRAY = 0.5  # twice USEFUL: workloads whose jobs deviate by 10 % need their deviations
-NEAR = 0.1  # never a stray: equal devices differ by 8 %
-STRAY_CONFIDENCE = 0.99
+MODE = 0.1  # more than this share of the jobs, and more than one, are a second mode
 WILD = 3.0
 _WIDEST = math.log(1e6)  # keeps every bound finite
 
@@ -83,27 +82,38 @@ def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampl
     `own` is the headline figure. It applies to the `sampled` metrics, which are the same times in other units.
     """
     earlier = [peer for peer in peers if same_conditions(own, peer)]
-    headline = headline_metric(result)
-    of_clock = None
-    if own.clock_hz and headline is not None and clock_adjustment.is_adjustable(result.device):
-        assumed = clock_adjustment.assumed_elasticity(result)
-        of_clock = clock_adjustment.elasticity([own, *earlier], assumed if headline.better == "higher" else -assumed)
+    of_clock = clock_elasticity(result, own, earlier)
     half = half_width(own, earlier, of_clock)
     if half is None:
         return result
-    based_on, best = BasedOn(runs=own.runs or 1, jobs=len(earlier)), result.peak.fraction or 0.0
-    found = _Prediction(half, based_on, own.clock_hz, of_clock, best, _stray(own, earlier, of_clock))
-    metrics = [found.of(metric) if metric.name in sampled else metric for metric in result.metrics]
+    based_on, peak = BasedOn(runs=own.runs or 1, jobs=len(earlier)), result.peak
+    fraction = peak.fraction if peak.provenance == "datasheet" else None
+    prediction = _Prediction(half, based_on, own.clock_hz, of_clock, fraction or 0.0, _stray(own, earlier, of_clock))
+    metrics = [prediction.of(metric) if metric.name in sampled else metric for metric in result.metrics]
     return result.model_copy(update={"metrics": metrics})
+
+
+def clock_elasticity(result: Result, own: Peer, earlier: Sequence[Peer]) -> clock_adjustment.Elasticity | None:
+    """The elasticity of the headline figure; None if the clock is unknown or a part of the figure."""
+    if not own.clock_hz or not clock_adjustment.is_adjustable(result.device):
+        return None
+    return series_elasticity(result, [own, *earlier])
+
+
+def series_elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasticity:
+    """The elasticity of the headline figure by these jobs. All of them have clocks."""
+    assumed, headline = clock_adjustment.assumed_elasticity(result), headline_metric(result)
+    is_rate = headline is not None and headline.better == "higher"
+    return clock_adjustment.elasticity(counting(jobs), assumed if is_rate else -assumed)
 
 
 def _stray(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None) -> str | None:
     """Why the next result isn't near this one; None if it may be."""
-    jobs = [own, *earlier]
-    if any(job is own for job in without_strays(own, jobs, of_clock.value if of_clock else 0.0)):
+    known = counting([own, *earlier], own.clock_hz, of_clock.value if of_clock else 0.0)
+    if any(job is own for job in known):
         return None
-    away = math.exp(abs(math.log(own.value / median([job.value for job in earlier]))))
-    return f"not known yet: this result is {away:.3g} times away from the earlier ones"
+    share = own.value / median([job.value for job in earlier]) - 1
+    return f"not known yet: this result is {abs(share):.0%} {'above' if share > 0 else 'below'} the earlier ones"
 
 
 def usable(repeat: Repeat | None) -> dict[str, Any]:
@@ -117,7 +127,7 @@ def usable(repeat: Repeat | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """`half` of the interval in logarithms. `fraction`: that of the peak, which no result exceeds; 0 if unknown.
+    """`half` of the interval in logarithms. `fraction`: that of a peak which no result exceeds; 0 if unknown.
 
     `stray`: why there is no prediction.
     """
@@ -189,9 +199,9 @@ def result_scatter(
     Leave `own` out of them if its work may differ from theirs: the difference is no scatter.
     """
     jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
-    shown_by = without_strays(own, shown_by, slope.value)
+    shown_by = counting(shown_by, own.clock_hz, slope.value)
     runs = [job.runs or own.runs or 1 for job in shown_by]  # older versions didn't record it
-    logs = _logs_at_clock_of(own, shown_by, slope.value)
+    logs = _logs_at_clock(shown_by, own.clock_hz, slope.value)
     squares = math.fsum((log - fmean(logs)) ** 2 for log in logs) if logs else 0.0
     between_degrees = max(0.0, len(shown_by) - 1 - slope.lost_degrees)
     within, within_degrees = _repeatability(jobs)
@@ -205,22 +215,20 @@ def result_scatter(
     return ResultScatter(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
 
 
-def without_strays(own: Peer, jobs: Sequence[Peer], slope: float) -> list[Peer]:
-    """The jobs that show how much jobs differ, at the clock of `own`.
+def counting(jobs: Sequence[Peer], clock_hz: float | None = None, slope: float = 0.0) -> list[Peer]:
+    """The jobs that show how much jobs differ, by their values at the clock `clock_hz`.
 
-    A job far from the median of all shows another condition. From MANY_JOBS on, the scatter of the others tells what is
-    far. Fewer jobs can't tell, so there it is STRAY. Of two jobs that are further apart, neither shows a scatter.
+    A job further than STRAY from the median of all shows another condition. Of two jobs that are further apart, neither
+    shows a scatter. But if several jobs are that far, more than MODE of all, the work has a second mode: all count.
     """
-    logs = _logs_at_clock_of(own, jobs, slope)
-    if len(jobs) < 2:
-        return list(jobs)
-    wide = len(jobs) >= MANY_JOBS
-    limit = max(math.log1p(NEAR), robust_half_width(logs, STRAY_CONFIDENCE)) if wide else math.log1p(STRAY)
-    return [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= limit]
+    logs = _logs_at_clock(jobs, clock_hz, slope)
+    near = [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= math.log1p(STRAY)]
+    has_modes = len(jobs) > 2 and len(jobs) - len(near) > max(1.0, MODE * len(jobs))
+    return list(jobs) if has_modes else near
 
 
-def _logs_at_clock_of(own: Peer, jobs: Sequence[Peer], slope: float) -> list[float]:
-    return [math.log(clock_adjustment.adjusted(job, own.clock_hz, slope)) for job in jobs]
+def _logs_at_clock(jobs: Sequence[Peer], clock_hz: float | None, slope: float) -> list[float]:
+    return [math.log(clock_adjustment.adjusted(job, clock_hz, slope)) for job in jobs]
 
 
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:

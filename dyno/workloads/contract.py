@@ -302,9 +302,13 @@ class Workload:
 
     def untimed_for(self, metric: str) -> frozenset[str]:
         """The params that don't change `metric`, which may be that of a case: none for a metric that isn't sampled."""
+        return self.params.untimed if self.samples(metric) else frozenset()
+
+    def samples(self, metric: str) -> bool:
+        """Whether `metric`, which may be that of a case, is sampled."""
         named = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
         of = max(named, key=lambda spec: len(spec.name), default=None)
-        return self.params.untimed if of is not None and of.sampled else frozenset()
+        return of is not None and of.sampled
 
 
 @dataclass(frozen=True)

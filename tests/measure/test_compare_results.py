@@ -42,7 +42,7 @@ def precision(observed: str | None, requested: str = "float32") -> Precision:
     return Precision(requested=requested, observed=observed)
 
 
-def between(*entries: ComparisonEntry, base: int = 0, workload: Workload = TRAINED, **asked: Any) -> Comparison:
+def between(*entries: ComparisonEntry, base: int = 0, workload: Workload | None = TRAINED, **asked: Any) -> Comparison:
     request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
     return compare(request, entries, workload, datetime.now(UTC), base=base)
 
@@ -558,6 +558,25 @@ def test_a_control_that_differs_from_itself_is_noted() -> None:
     assert "at 95 %, one of 20 does by chance" in found.notes[0]
 
 
+def test_notes_are_of_the_widened_ratio() -> None:
+    """1.012 alone is SAME by a margin of 2 %, with a note that 1 is outside of its interval."""
+    alone, beside_noise = (made(a_result(rates(1.012)), a_result(rates(control))) for control in (1.0, 1.03))
+    assert (ratio(alone).verdict, ratio(beside_noise).verdict) == (Comparative.SAME, Comparative.INCONCLUSIVE)
+    assert any("is SAME by the margin" in note for note in alone.notes)
+    assert not any("is SAME by the margin" in note for note in beside_noise.notes)
+
+
+def test_an_untrusted_control_shows_no_noise_and_a_note_says_so() -> None:
+    control = a_result(rates(1.1), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK")])
+    found = made(a_result(rates(1.03)), control)
+    assert found.control is not None
+    assert (found.control.verdict, found.control.low) == (Comparative.INCONCLUSIVE, None)
+    assert found.notes == [
+        "The control is untrusted (ABOVE_PEAK), so it doesn't show the noise. The intervals ignore it."
+    ]
+    assert ratio(found).verdict is Comparative.FASTER
+
+
 def test_the_note_on_a_control_gives_its_chance_for_the_requested_confidence() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
     assert "at 50 %, one of 2 does by chance" in found.notes[0]
@@ -585,11 +604,13 @@ def test_an_interleaved_comparison_survives_a_round_trip_through_json() -> None:
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
 
-def at_clock(hz: float | None, factor: float, jobs: int = 0, elasticity: float = 1.0, **result: Any) -> ComparisonEntry:
-    """A result whose runs all had the clock `hz`."""
+def at_clock(
+    hz: float | None, factor: float, jobs: int = 0, elasticity: float = 1.0, known: bool = True, **result: Any
+) -> ComparisonEntry:
+    """A result whose runs all had the clock `hz`, with a prediction if that is `known`."""
     based_on = BasedOn(runs=5, jobs=jobs)
     repeat = Repeat(low=1.0, high=2.0, based_on=based_on, clock_hz=hz, elasticity=elasticity if hz else None)
-    metric: Metric = a_metric(by_run=times(factor)).model_copy(update={"repeat": repeat})
+    metric: Metric = a_metric(by_run=times(factor)).model_copy(update={"repeat": repeat if known else None})
     runs = [make_record([1.0] * 20, clock_hz=hz).summary] * 5
     return an_entry(metrics=[metric], runs=runs, **result)
 
@@ -608,12 +629,22 @@ def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> N
 
 
 def test_the_interval_of_an_adjusted_ratio_holds_the_errors_of_the_clock_and_of_the_elasticity() -> None:
-    plain = ratio(between(an_entry(), an_entry()))
-    same_clock = ratio(between(at_clock(3.6e9, 1.0), at_clock(3.6e9, 1.0, jobs=12)))
-    another = ratio(between(at_clock(3.6e9, 1.0), at_clock(3.9e9, 1.083, jobs=12)))
-    widths = [math.log((each.high or 0) / (each.low or 1)) for each in (plain, same_clock, another)]
-    assert widths[0] == pytest.approx(widths[1])
-    assert widths[2] > 2 * widths[0]
+    found = [
+        between(an_entry(), an_entry()),
+        *(between(at_clock(3.6e9, 1.0), at_clock(hz, hz / 3.6e9, jobs=12)) for hz in (3.6e9, 3.6000001e9, 3.9e9)),
+    ]
+    plain, same, nearly, another = (math.log((of.high or 0) / (of.low or 1)) for of in map(ratio, found))
+    assert plain < same < another
+    assert same == pytest.approx(nearly, rel=1e-3), "equal clocks are measured with an error, too"
+    assert another > 2 * plain
+
+
+def test_without_a_prediction_the_elasticity_of_a_sampled_metric_is_assumed() -> None:
+    """A stray or noisy result has no `repeat`. At 70 % of the peak, a rate follows the clock."""
+    first, second = (at_clock(hz, factor, known=False) for hz, factor in ((3.6e9, 1.0), (3.9e9, 1.08333)))
+    found = ratio(between(first, second))
+    assert (found.value, found.as_measured) == (pytest.approx(1.0, abs=1e-3), pytest.approx(1.08333))
+    assert ratio(between(first, second, workload=None)).value == pytest.approx(1.08333), "perhaps it isn't sampled"
 
 
 @pytest.mark.provokes("CLOCK_CHANGED", how="made")
@@ -624,8 +655,12 @@ def test_a_large_step_of_the_clock_is_a_finding_and_no_excuse(device: dict[str, 
     assert found.results[1].adjusted_value is None
     assert (ratio(found).verdict, ratio(found).value) == (Comparative.SLOWER, pytest.approx(0.65))
     (raised,) = found.warnings
-    assert (raised.code, raised.evidence["job"]) == ("CLOCK_CHANGED", found.results[1].job)
+    assert (raised.code, raised.evidence["jobs"]) == ("CLOCK_CHANGED", [found.results[1].job])
     assert raised.evidence["clocks_hz"] == [4e9, 2.4e9]
+    (of_all,) = between(*(at_clock(hz, hz / 4e9, **device) for hz in (4e9, 2.4e9, 3.9e9, 5e9))).warnings
+    assert of_all.evidence["clocks_hz"] == [4e9, 2.4e9, 5e9]
+    assert "2.40 GHz" in of_all.message
+    assert "5.00 GHz" in of_all.message
 
 
 @pytest.mark.silent("CLOCK_CHANGED")

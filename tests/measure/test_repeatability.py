@@ -12,10 +12,12 @@ import pytest
 
 from dyno.measure.clock_adjustment import Elasticity, elasticity
 from dyno.measure.repeatability import (
+    counting,
     from_runs,
     half_width,
     log_deviation,
     result_scatter,
+    series_elasticity,
     usable,
     with_earlier_results,
 )
@@ -245,16 +247,32 @@ def test_one_wild_job_makes_no_absurd_prediction() -> None:
     assert known.repeat.high / known.repeat.low < 1.15
     (stray,) = with_earlier_results(result, noisy, calm, {"throughput"}).metrics
     assert stray.repeat is None
-    assert "1.84 times away from the earlier ones" in (stray.repeat_reason or "")
+    assert "46% below the earlier ones" in (stray.repeat_reason or "")
 
 
 @pytest.mark.parametrize(("better", "bound"), [("higher", "high"), ("lower", "low")])
-def test_no_bound_is_beyond_the_peak(better: Literal["higher", "lower"], bound: str) -> None:
-    result = of_metrics([a_metric(better=better)], peak=Peak(value=1e12, fraction=0.98))
+def test_no_bound_is_beyond_a_data_sheets_peak(better: Literal["higher", "lower"], bound: str) -> None:
+    """A measured peak is that of one moment's clock: results at 1.00 of it exceed it as often as not."""
     own = Peer(job="job", value=100.0, runs=5, scatter=0.02)
-    (metric,) = with_earlier_results(result, own, [], {"throughput"}).metrics
-    assert metric.repeat is not None
-    assert getattr(metric.repeat, bound) == pytest.approx(100 / 0.98 if better == "higher" else 98)
+    bounds = []
+    for provenance in ("datasheet", "measured clock", "measured here"):
+        peak = Peak(value=1e12, fraction=0.98, provenance=provenance)
+        (metric,) = with_earlier_results(
+            of_metrics([a_metric(better=better)], peak=peak), own, [], {"throughput"}
+        ).metrics
+        bounds.append(getattr(metric.repeat, bound))
+    assert bounds[0] == pytest.approx(100 / 0.98 if better == "higher" else 98)
+    half = half_width(own, []) or 0.0
+    assert bounds[1:] == pytest.approx([100 * math.exp(half if better == "higher" else -half)] * 2)
+
+
+def test_after_a_step_the_next_result_is_known_at_once() -> None:
+    """12 % more than eight earlier ones, and the next one is as high."""
+    own = Peer(job="job", value=112.0, runs=5, scatter=0.005)
+    earlier = [own.model_copy(update={"value": 100.0 + place / 10}) for place in range(8)]
+    (metric,) = with_earlier_results(of_metrics([a_metric(by_run=times(1.12))]), own, earlier, {"throughput"}).metrics
+    assert holds(metric.repeat, 112.0)
+    assert holds(metric.repeat, 101.0), "or it goes back"
 
 
 def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric() -> None:
@@ -278,6 +296,32 @@ def test_without_a_clock_nothing_is_adjusted() -> None:
     (metric,) = with_earlier_results(of_metrics([a_metric()]), own, [], {"throughput"}).metrics
     assert metric.repeat is not None
     assert (metric.repeat.clock_hz, metric.repeat.elasticity) == (None, None)
+
+
+def test_a_wild_job_does_not_teach_the_elasticity() -> None:
+    jobs = [Peer(job="job", value=hz / 4e7, runs=5, clock_hz=hz) for hz in (3.8e9, 3.9e9, 4.0e9, 4.1e9, 4.2e9)]
+    wild = jobs[0].model_copy(update={"value": 2000.0, "clock_hz": 3.7e9})
+    result = of_metrics([a_metric()])
+    calm, with_wild = (series_elasticity(result, each) for each in (jobs, [*jobs, wild]))
+    assert calm == with_wild
+    assert calm.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([100.0], 1),
+        ([100.0, 2000.0], 0),
+        ([100.0, 100.0, 2000.0], 2),
+        ([100.0] * 7 + [50.0], 7),
+        ([100.0] * 6 + [50.0] * 2, 8),
+        ([100.0] * 18 + [50.0] * 2, 18),
+        ([100.0] * 17 + [50.0] * 3, 20),
+        ([100.0] * 7 + [87.0], 8),
+    ],
+)
+def test_a_few_jobs_far_away_do_not_count_and_more_are_a_mode(values: list[float], count: int) -> None:
+    assert len(counting([Peer(job="job", value=value) for value in values])) == count
 
 
 def test_the_slope_of_no_jobs_needs_no_degrees() -> None:

@@ -145,7 +145,7 @@ def _result(case: str, own: Peer) -> Result:
     is_rate = case.startswith("matmul")
     metric = Metric(
         **{"name": _METRIC, "unit": "FLOP/s" if is_rate else "s", "better": "higher" if is_rate else "lower"},
-        **{"value": own.value, "runs": own.runs or 1, "by_run": [own.value] * (own.runs or 1)},
+        **{"value": own.value, "runs": own.runs or 1, "samples": 1, "by_run": [own.value] * (own.runs or 1)},
     )
     fraction = own.value / _MATMUL_PEAK if is_rate else None
     peak = Peak(value=_MATMUL_PEAK if is_rate else None, fraction=fraction, provenance="measured clock")

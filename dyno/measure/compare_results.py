@@ -224,17 +224,7 @@ def compare(
         _at_clock_of(entries[base], of_base, entry, metric, is_sampled) if may and estimator is None else None
         for entry, metric, may in zip(entries, metrics, alike, strict=True)
     ]
-    adjusted[base] = None
-    results = [
-        _compared(
-            entry,
-            metric,
-            at_clock.metric.value if at_clock else None,
-            None if place == base else _judged(entries[base], entry, _ratio(of_base, metric, at_clock, how, estimator)),
-            how,
-        )
-        for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True))
-    ]
+    results = _results(how, entries, metrics, adjusted, base, estimator)
     weak = weak_baseline(results, base)
     comparison_id = comparison.new_comparison_id()
     return comparison.Comparison(
@@ -261,6 +251,24 @@ def compare(
         ],
         urls=comparison.urls_of(comparison_id),
     )
+
+
+def _results(
+    how: comparison.CompareHow,
+    entries: Sequence[ComparisonEntry],
+    metrics: Sequence[Metric],
+    adjusted: Sequence["_AtClock | None"],
+    base: int,
+    estimator: Estimator | None,
+) -> list[comparison.Compared]:
+    found = []
+    for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True)):
+        if place == base:
+            found.append(_compared(entry, metric, None, None, how))
+            continue
+        against = _judged(entries[base], entry, _ratio(metrics[base], metric, at_clock, how, estimator))
+        found.append(_compared(entry, metric, at_clock.metric.value if at_clock else None, against, how))
+    return found
 
 
 def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: Estimator) -> comparison.Ratio:

@@ -215,8 +215,8 @@ class BaselineOutcome(Stored):
 
     `ratio` says how many times as good as the baseline the result is, at the clock of the baseline's job if the clocks
     of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %. Without them, `reason` says
-    why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is
-    above. `inconclusive`: neither, or there is no interval.
+    why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is above, and the clock isn't more than
+    10 % higher than the baseline's. `inconclusive`: neither, or there is no interval.
     """
 
     name: str

@@ -134,7 +134,7 @@ local function require_rights(commands, ...)
   local at = NAMESPACE .. ':'
   check_rights(commands, {
     at .. 'job:', at .. 'job::events', at .. 'job::result', at .. 'job::samples', at .. 'job::log', at .. 'job::partial',
-    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due', at .. 'jobs:done', at .. 'jobs:done:',
+    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due', at .. 'jobs:done', at .. 'jobs:done:', at .. 'jobs:waiting:',
     at .. 'jobs:webhooks:owner:', at .. 'events', at .. 'expiring', at .. 'queue:', at .. 'queues', at .. 'resting',
     at .. 'class:', at .. 'classes:', at .. 'passed:', at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
   })
@@ -557,16 +557,16 @@ local function priority_of(score)
   return math.floor(tonumber(score) / PRIORITY_STEP)
 end
 
--- The score of the first waiting job of a priority class, or of the last one; nil if none waits
-local function edge_of(queue, priority, is_last)
+-- The first job of a priority class in a queue or in a key's line, or the last one, with its score; nil if there is none
+local function edge_of(line, priority, is_last)
   local from, to = integer(priority * PRIORITY_STEP), '(' .. integer((priority + 1) * PRIORITY_STEP)
-  local line, found = key('queue', queue), nil
+  local edge
   if is_last then
-    found = update('ZRANGE', line, to, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    edge = update('ZRANGE', line, to, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
   else
-    found = update('ZRANGE', line, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+    edge = update('ZRANGE', line, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   end
-  return tonumber(found[2])
+  return edge[1], tonumber(edge[2])
 end
 
 local function round_of(score)
@@ -574,30 +574,44 @@ local function round_of(score)
 end
 
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
--- cost: each job has a round, and the queue's order is that of the rounds. A key's job is a round after its last waiting
--- one, or in the round that follows those which the devices that it fits have taken. So a key's first job waits for one
--- job of each other key at most, and a key without jobs saves up no turns. Requests without a key count as one key.
+-- cost: each job has a round, and the queue's order is that of the rounds. A key's job is a round after the last one that
+-- waits, or in the round that follows those which the devices that it fits have taken. So a job of a key with no others
+-- in the queue waits for one job of each other key at most. Requests without a key count as one key.
 --
--- `jobs:turns:<queue>`, HASH: "<priority>:<owner>" -> round of the key's last job, while jobs wait; "<priority>+<profile>"
--- -> the highest round that devices of the profile have taken, or that any has if the queue was empty since. Without it,
--- the queue's first job tells the round.
+-- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round that devices of the profile have taken;
+-- "<priority>+", of any profile, for jobs whose fit is unknown. Without them, the queue's first job tells the round.
+-- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs in the queue, scored as there. The queue is authoritative.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
 end
 
+local function line_of(queue, owner)
+  return key('jobs', 'waiting', queue, owner or '')
+end
+
+-- The round of the key's last waiting job, or 0. Drops entries of jobs that an older version dequeued.
+local function own_round(queue, priority, owner)
+  while true do
+    local id, score = edge_of(line_of(queue, owner), priority, true)
+    if not id or redis.call('ZSCORE', key('queue', queue), id) then
+      return round_of(score) or 0
+    end
+    redis.call('ZREM', line_of(queue, owner), id)
+  end
+end
+
 -- `fits`: answers by profile, as of the record. `number`: the order of jobs within a round.
 local function next_score(queue, priority, owner, fits, number)
-  local fields = { priority .. ':' .. owner, priority .. '+' } -- a claim may have no profile
+  local fields = {}
   for profile in string.gmatch(fits or '', '(%w+)%+') do
     fields[#fields + 1] = priority .. '+' .. profile
   end
-  local rounds = update('HMGET', turns_of(queue), unpack(fields))
-  local head, tail = round_of(edge_of(queue, priority)), round_of(edge_of(queue, priority, true))
-  local reached = math.max(FIRST_ROUND, (head or 0) - 1, math.min(tonumber(rounds[1] or 0), tail or 0))
-  for at = 2, #fields do
-    reached = math.max(reached, tonumber(rounds[at] or 0))
+  fields[1] = fields[1] or priority .. '+'
+  local _, head = edge_of(key('queue', queue), priority)
+  local reached = math.max(FIRST_ROUND, (round_of(head) or 0) - 1, own_round(queue, priority, owner))
+  for _, round in ipairs(update('HMGET', turns_of(queue), unpack(fields))) do
+    reached = math.max(reached, tonumber(round or 0))
   end
-  update('HSET', turns_of(queue), fields[1], integer(reached + 1))
   local score = priority * PRIORITY_STEP + (reached + 1) * ROUND_STEP + number % ROUND_STEP
   while redis.call('ZRANGE', key('queue', queue), integer(score), integer(score), 'BYSCORE', 'LIMIT', 0, 1)[1] do
     score = score + 1 -- scores are unique: scripts continue behind a score
@@ -607,27 +621,11 @@ end
 
 -- Records that a device of this profile takes the job with this score.
 local function note_turn(queue, score, profile)
-  local turns, field = turns_of(queue), priority_of(score) .. '+' .. profile
-  local round, reached = round_of(score), tonumber(update('HGET', turns, field) or 0)
-  if round > reached then
-    update('HSET', turns, field, integer(round))
-  end
-end
-
--- Forgets the keys of an empty queue. It keeps the rounds that were reached: the old score of a job that comes back then
--- puts it in front of later ones.
-local function forget_keys(queue)
-  local turns, reached = turns_of(queue), {}
-  local fields = update('HGETALL', turns)
-  for at = 1, #fields, 2 do
-    local priority = string.match(fields[at], '^(%d)%+')
-    if priority then
-      reached[priority] = math.max(reached[priority] or 0, tonumber(fields[at + 1]))
+  for _, name in ipairs({ profile, '' }) do
+    local turns, field = turns_of(queue), priority_of(score) .. '+' .. name
+    if round_of(score) > tonumber(update('HGET', turns, field) or 0) then
+      update('HSET', turns, field, integer(round_of(score)))
     end
-  end
-  redis.call('DEL', turns)
-  for priority, round in pairs(reached) do
-    redis.call('HSET', turns, priority .. '+', integer(round))
   end
 end
 
@@ -635,6 +633,7 @@ end
 -- `class` and `answers` as for join_class
 local function enqueue(id, queue, score, class, answers)
   update('ZADD', key('queue', queue), score, id)
+  update('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), score, id)
   redis.call('SADD', key('queues'), queue)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
@@ -648,8 +647,9 @@ end
 
 -- `class`: as for join_class
 local function dequeue(id, queue, class)
-  class = class or class_of(unpack(redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')))
-  leave_class(id, queue, class)
+  local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits', 'owner')
+  leave_class(id, queue, class or class_of(record[1], record[2], record[3]))
+  update('ZREM', line_of(queue, record[4]), id)
   update('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
@@ -658,7 +658,6 @@ local function dequeue(id, queue, class)
       redis.call('DEL', key('class', queue, class)) -- entries of jobs that an older version dequeued
     end
     redis.call('DEL', key('passed', queue), key('classes', queue))
-    forget_keys(queue)
   end
 end
 

@@ -74,6 +74,7 @@ local function audit_queued(id)
     redis.call('SADD', key('queues'), queue)
     repaired('queue_not_listed', id)
   end
+  redis.call('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), 'NX', score, id)
 end
 
 local function audit_any(id)

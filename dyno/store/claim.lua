@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Leases the best waiting job over several queues that fits a device to that device. Priority decides first. Then the
--- device's queues take turns, and within a queue keys do (_ledger.lua). If all these jobs are of one key, the oldest wins.
+-- Leases the best waiting job over several queues that fits a device to that device. Priority decides first. Then keys
+-- take turns, within a queue (_ledger.lua) and over the device's queues. A single key's oldest job wins.
 -- A job that doesn't fit is passed over and keeps its place. So is a job of a newer schema, because the worker would
 -- silently ignore fields that it doesn't know; the job's record then gives this as the reason.
 -- The script looks at the first job of each placement class (_ledger.lua) that fits, so it takes no longer behind many
@@ -103,46 +103,41 @@ local function unindexed()
   return found
 end
 
--- Whether jobs of more than one key may wait in the queues of these jobs
-local function has_several_keys(jobs)
-  local owner
-  for _, job in ipairs(jobs) do
-    for _, field in ipairs(update('HKEYS', turns_of(job.queue))) do
-      local found = string.match(field, '^%d:(.*)$')
-      if owner and found and found ~= owner then
-        return true
-      end
-      owner = owner or found
-    end
-  end
-  return false
+-- `jobs:served:<device>`, ZSET: each owner and queue -> the number of the claim that last served it
+local function served(kind, name)
+  return tonumber(update('ZSCORE', key('jobs', 'served', device), kind .. ' ' .. name) or 0)
 end
 
--- The turn of each queue that has a head: its first job that fits or may fit. The queue that this device served last
--- comes last. If all jobs are of one key, the queue with the oldest job comes first: ids begin with the time.
+local function note_served(owner, queue)
+  local name = key('jobs', 'served', device)
+  local number = (tonumber(update('ZRANGE', name, 0, 0, 'REV', 'WITHSCORES')[2]) or 0) + 1
+  update('ZADD', name, integer(number), 'owner ' .. owner, integer(number), 'queue ' .. queue)
+  redis.call('PEXPIRE', name, DAY_MS)
+end
+
+-- The turn of each queue that has a head: its first job that fits or may fit. The head of the key that this device
+-- served longest ago goes first. Of one key's heads, those in front of other keys' jobs go first, and their queues take
+-- turns. Then the oldest goes first: ids begin with the time.
 local function turns_of_queues(heads)
-  local line, turns = {}, {}
-  for _, queue in ipairs(queues) do
-    line[#line + 1] = heads[queue]
+  local turns, number = {}, 0
+  for _ in pairs(heads) do
+    number = number + 1
   end
-  if #line > 1 and has_several_keys(line) then
-    local last, behind = update('GET', key('jobs', 'turn', device)), 0
-    for place, queue in ipairs(queues) do
-      behind = queue == last and place or behind
-      turns[queue] = place
-    end
-    for queue, place in pairs(turns) do
-      turns[queue] = (place - behind - 1) % #queues
-    end
-    return turns
-  end
-  table.sort(line, function(one, other)
-    return one.id < other.id
-  end)
-  for place, head in ipairs(line) do
-    turns[head.queue] = place
+  for queue, head in pairs(number > 1 and heads or {}) do
+    local owner = redis.call('HGET', key('job', head.id), 'owner') or ''
+    local is_alone = redis.call('ZCARD', key('queue', queue)) == redis.call('ZCARD', line_of(queue, owner))
+    turns[queue] = { served('owner', owner), is_alone and math.huge or served('queue', queue), head.id }
   end
   return turns
+end
+
+local function has_turn(one, other)
+  for place = 1, 2 do
+    if one[place] ~= other[place] then
+      return one[place] < other[place]
+    end
+  end
+  return one[3] < other[3]
 end
 
 -- The first `count` jobs of a class, added to `jobs`. Updates the head of their queue.
@@ -178,7 +173,7 @@ local function survey()
   local function is_before(one, other)
     local first, second = priority_of(one.order), priority_of(other.order)
     if first == second and one.queue ~= other.queue then
-      return turns[one.queue] < turns[other.queue]
+      return has_turn(turns[one.queue], turns[other.queue])
     end
     return one.order < other.order
   end
@@ -279,11 +274,11 @@ end
 
 local function take(job)
   local id, answers = job.id, redis.call('HGET', key('classes', job.queue), job.class)
-  local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at')
+  local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at', 'owner')
   local attempt = tonumber(record[2]) + 1
   require_rights(
-    { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM', 'SET' },
-    NAMESPACE .. ':jobs:turns:', NAMESPACE .. ':jobs:turn:'
+    { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM' },
+    NAMESPACE .. ':jobs:turns:', NAMESPACE .. ':jobs:served:'
   )
   take_lease(device, id, token, ARGV[4], ARGV[5]) -- first: a running job always has a lease, which can expire
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
@@ -292,7 +287,7 @@ local function take(job)
     fits = answers, -- for its class, if it is requeued
   }, ARGV[4], whose(attempt, token, device))
   note_turn(job.queue, job.order, profile)
-  redis.call('SET', key('jobs', 'turn', device), job.queue, 'PX', DAY_MS)
+  note_served(record[4] or '', job.queue)
   dequeue(id, record[1], job.class)
   observe('wait', kind_of(device), since(record[3]))
   return reply(id)

@@ -1,7 +1,7 @@
 """Queue positions and ETAs of waiting jobs, from the durations of past jobs and a simulation of future claims.
 
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
-workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
+workload, framework and device class. A forecast reads the first jobs of the queues in eight round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that it
 doesn't know, so its cost doesn't grow with their number. Forecasts are optional: if one can't be made, it is empty.
 """
@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -212,32 +212,52 @@ async def read_queue_snapshot(
             for queue in queues:
                 pipeline.zrange(keys.queue(queue), 0, most - 1, withscores=True)
                 pipeline.zcard(keys.queue(queue))
-                pipeline.hkeys(keys.turns(queue))
             for job_id in running:
                 pipeline.hmget(keys.job(job_id), "device", "spec", "started_at", "progress")
             pipeline.time()
             *replies, (seconds, micros) = await pipeline.execute()
-        fronts, lengths, turns = (replies[part : 3 * len(queues) : 3] for part in range(3))
-        line = _in_turn(dict(zip(queues, fronts, strict=True)), [each for fields in turns for each in fields])[:most]
+        fronts, lengths = (replies[part : 2 * len(queues) : 2] for part in range(2))
+        owners = await _owners(client, keys, [job for front in fronts for job, _ in front] if len(queues) > 1 else [])
+        line = _in_turn(dict(zip(queues, fronts, strict=True)), owners)[:most]
         specs = await _specs(client, keys, [job for job, _ in line])
     jobs = [QueuedJob(job, queue, spec) for (job, queue), spec in zip(line, specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
-    found = dict(_running(replies[3 * len(queues) :], seconds + micros / 1e6))
+    found = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
     return QueueSnapshot(jobs, longer, found, frozenset(running))
 
 
-def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], turns: Iterable[str]) -> list[tuple[str, str]]:
-    """The jobs with their queues, as claim.lua takes them. `turns`: the fields of `Keys.turns` of all queues."""
-    several = len({each[2:] for each in turns if each[1] == ":"}) > 1
-    line = list[tuple[int, tuple[int, int], str, str]]()
-    for place, (queue, front) in enumerate(sorted(fronts.items(), key=lambda each: tuple(each[1][:1]))):
-        in_front = Counter[int]()  # of this queue, by priority class
-        for job, score in front:
-            priority = int(score // PRIORITY_STEP)
-            line.append((priority, (in_front[priority], place) if several else (0, 0), job, queue))
-            in_front[priority] += 1
-    return [(job, queue) for *_, job, queue in sorted(line)]
+def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], owners: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The jobs with their queues, as claim.lua gives them to a device that has served no key yet."""
+    lines = {queue: deque(front) for queue, front in fronts.items() if front}
+    waiting = {queue: Counter(owners.get(job, "") for job, _ in front) for queue, front in lines.items()}
+    served, jobs = dict[tuple[str, str], int](), list[tuple[str, str]]()
+
+    def turn(queue: str) -> tuple[float, float, float, str]:
+        job, score = lines[queue][0]
+        owner = owners.get(job, "")
+        is_alone = len(waiting[queue]) == 1
+        of_queue = math.inf if is_alone else served.get(("queue", queue), 0)
+        return score // PRIORITY_STEP, served.get(("owner", owner), 0), of_queue, job
+
+    while lines:
+        queue = min(lines, key=turn)
+        job, _ = lines[queue].popleft()
+        owner = owners.get(job, "")
+        waiting[queue] -= Counter([owner])
+        jobs.append((job, queue))
+        served["owner", owner] = served["queue", queue] = len(jobs)
+        if not lines[queue]:
+            del lines[queue]
+    return jobs
+
+
+async def _owners(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> dict[str, str]:
+    async with client.pipeline(transaction=False) as pipeline:
+        for job_id in job_ids:
+            pipeline.hget(keys.job(job_id), "owner")
+        owners: list[Any] = await pipeline.execute()
+    return {job_id: owner or "" for job_id, owner in zip(job_ids, owners, strict=True)}
 
 
 async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> list[str]:

@@ -342,6 +342,9 @@ class Keys:
     def turns(self, queue: str) -> str:
         return self._key("jobs", "turns", queue)  # HASH: the rounds in which keys take turns; see _ledger.lua
 
+    def waiting(self, queue: str, owner: str) -> str:
+        return self._key("jobs", "waiting", queue, owner)  # ZSET: jobs of one API key in the queue, scored as there
+
     @property
     def webhooks(self) -> str:
         return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; one per owner, too

@@ -98,7 +98,7 @@ if refused then
 end
 
 require_rights(
-  { 'HSET', 'XADD', 'ZADD', 'HGET', 'PEXPIRE', 'SADD', 'HVALS', 'SREM', 'ZRANGE', 'ZRANK' },
+  { 'HSET', 'XADD', 'ZADD', 'HGET', 'PEXPIRE', 'SADD', 'HVALS', 'SREM', 'ZRANGE', 'ZRANK', 'ZSCORE' },
   NAMESPACE .. ':jobs', NAMESPACE .. ':jobs:workload:', NAMESPACE .. ':jobs:owner:', NAMESPACE .. ':jobs:label:',
   NAMESPACE .. ':labeled', NAMESPACE .. ':idempotency:', NAMESPACE .. ':jobs:turns:'
 )

@@ -26,10 +26,14 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "a key makes a second job": (Script.SUBMIT, "if earlier[1] then", "if false then"),
     "it learns from what didn't succeed": (Script.FINISH, "if event == 'succeed' then", "if true then"),
     "an end leaves its index": (Script.FINISH, "update('ZREM', key('jobs', 'status', before), id)", ""),
-    "keys take no turns": (Script.SUBMIT, "math.min(tonumber(rounds[1] or 0), tail or 0)", "tail or 0"),
-    "an empty queue forgets the round that was reached": (
+    "keys take no turns": (
+        Script.SUBMIT,
+        "edge_of(line_of(queue, owner), priority, true)",
+        "edge_of(key('queue', queue), priority, true)",
+    ),
+    "the round that was reached is forgotten": (
         Script.CLAIM,
-        "redis.call('HSET', turns, priority .. '+', integer(round))",
+        "update('HSET', turns, field, integer(round_of(score)))",
         "",
     ),
     "a job is deleted before its webhook is told": (Script.DELETE, "if ARGV[4] and is_kept() then", "if false then"),

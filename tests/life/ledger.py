@@ -54,13 +54,12 @@ class Lease(NamedTuple):
 class Ledger(NamedTuple):
     """The state of Redis: jobs by number, the queue, and at most one lease per device.
 
-    `rounds`: of the last job of each of the two keys while jobs wait. `reached`: the highest round that devices took.
+    `reached`: the highest round that devices took.
     """
 
     jobs: tuple[Record, ...]
     queue: tuple[int, ...]
     leases: tuple[Lease | None, ...]
-    rounds: tuple[int, int] = (0, 0)
     reached: int = 0
 
     @classmethod
@@ -89,7 +88,7 @@ class Scripts:
         self._unchecked, self._is_owned = frozenset(unchecked), is_owned
 
     def submit(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
-        ledger = _with_turn(ledger, job, self._is_owned(job))
+        ledger = self._with_turn(ledger, job)
         return _enqueued(_changed(ledger, job, Event.SUBMIT), job), ("submitted",)
 
     def claim(self, ledger: Ledger, device: int, token: int) -> tuple[Ledger, Answer]:
@@ -146,6 +145,12 @@ class Scripts:
         ledger, (now,) = self._attempt_ended(ledger, job, lease.token, Event.EXPIRE, counts=True)
         return ledger, (now, job)
 
+    def _with_turn(self, ledger: Ledger, job: int) -> Ledger:
+        """The job is a round after the last waiting one of its key, or after the round that was reached."""
+        head = ledger.jobs[ledger.queue[0]].round if ledger.queue else 0
+        own = [ledger.jobs[each].round for each in ledger.queue if self._is_owned(each) == self._is_owned(job)]
+        return ledger.with_job(job, round=1 + max(ledger.reached, head - 1, *own))
+
     def _owns(self, script: str, record: Record, token: int, event: Event) -> bool:
         """Whether the holder of the token may apply the event to the job."""
         return (record.status, event) in TRANSITIONS and (record.token == token or script in self._unchecked)
@@ -176,22 +181,13 @@ def _changed(ledger: Ledger, job: int, event: Event, **fields: Any) -> Ledger:
     return ledger.with_job(job, status=after, ends=before.ends + ended, **fields)
 
 
-def _with_turn(ledger: Ledger, job: int, key: bool) -> Ledger:
-    """The job is a round after the last waiting one of its key, or after the round that was reached."""
-    head, *_, tail = [ledger.jobs[each].round for each in ledger.queue] * 2 or [0, 0]
-    turn = 1 + max(ledger.reached, head - 1, min(ledger.rounds[key], tail))
-    rounds = (ledger.rounds[0], turn) if key else (turn, ledger.rounds[1])
-    return ledger._replace(rounds=rounds).with_job(job, round=turn)
-
-
 def _enqueued(ledger: Ledger, job: int) -> Ledger:
     queue = sorted((*ledger.queue, job), key=lambda each: (ledger.jobs[each].round, each))
     return ledger._replace(queue=tuple(queue))
 
 
 def _dequeued(ledger: Ledger, job: int) -> Ledger:
-    queue = tuple(each for each in ledger.queue if each != job)
-    return ledger._replace(queue=queue, rounds=ledger.rounds if queue else (0, 0))
+    return ledger._replace(queue=tuple(each for each in ledger.queue if each != job))
 
 
 def _released(ledger: Ledger, device: int, token: int) -> Ledger:

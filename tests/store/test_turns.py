@@ -81,6 +81,48 @@ async def test_jobs_that_were_canceled_cost_no_turn(jobs: Jobs, queue: Callable,
     assert others[0] != claimed(1)[0] != others[1]
 
 
+async def test_what_a_key_has_canceled_costs_it_no_turn_behind_a_long_queue_of_another(
+    jobs: Jobs, queue: Callable
+) -> None:
+    for _ in range(30):
+        await queue("a")
+    for job_id in [await queue("b") for _ in range(20)]:
+        await jobs.cancel(job_id)
+    late = await queue("b")
+    assert (await jobs.get(late)).queue.position == 1
+
+
+async def test_what_a_faster_device_has_done_for_a_key_costs_it_no_turn_on_a_slower_one(
+    queue: Callable, claimed: Callable
+) -> None:
+    large, small = {FAST: False, SLOW: True}, {FAST: True, SLOW: False}
+    for _ in range(30):
+        await queue("a", large, params={"n": 900})
+    quick = [await queue("b", small, params={"n": 100}) for _ in range(20)]
+    assert claimed(20, profile=FAST) == quick
+    late = await queue("b", large, params={"n": 900})
+    assert late in claimed(2, profile=SLOW)
+
+
+async def test_a_key_gets_no_larger_share_by_more_queues(queue: Callable, claimed: Callable) -> None:
+    served = ["cpu:0", "cpu", "any"]
+    for device in served:
+        for _ in range(8):
+            await queue("a", device=device)
+    other = [await queue("b", device="cpu") for _ in range(6)]
+    assert set(other) <= set(claimed(12, served))
+
+
+async def test_a_job_behind_another_key_that_uses_two_queues_waits_for_one_of_its_jobs(
+    queue: Callable, claimed: Callable
+) -> None:
+    for device in ("any", "cpu"):
+        for _ in range(6):
+            await queue("a", device=device)
+    behind = [await queue(owner, device=device) for owner, device in (("b", "cpu"), ("c", "any"))]
+    assert set(behind) < set(claimed(4, ["cpu", "any"]))
+
+
 async def test_a_single_key_keeps_its_order_over_all_queues(queue: Callable, claimed: Callable) -> None:
     submitted = [await queue("a", device=device) for device in ("cpu", "cpu", "any", "cpu", "any")]
     assert claimed(5, ["cpu", "any"]) == submitted
@@ -144,7 +186,7 @@ async def test_jobs_of_an_older_version_come_first(
         score = 2**50 + number
         client.hset(keys.job(job_id), "score", score)
         client.zadd(keys.queue("cpu"), {job_id: score}, xx=True)
-    client.delete(keys.turns("cpu"))
+    client.delete(keys.turns("cpu"), keys.waiting("cpu", OWNERS["a"]))
     for name in client.scan_iter(keys.class_jobs("cpu", "*")):
         client.delete(name)
     new = [await queue(owner) for owner in "ab"]
@@ -165,13 +207,11 @@ async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(
 async def test_an_empty_queue_forgets_the_keys(
     jobs: Jobs, queue: Callable, claimed: Callable, client: redis.Redis, keys: Keys
 ) -> None:
-    for job_id in [await queue(owner) for owner in "abc"]:
-        assert client.exists(keys.turns("cpu"))
-        await jobs.cancel(job_id)
-    assert not client.exists(keys.turns("cpu"))
-    [await queue(owner) for owner in "abc"]
+    ids = [await queue(owner) for owner in "abca"]
+    assert client.zrange(keys.waiting("cpu", OWNERS["a"]), 0, -1) == [ids[0], ids[3]]
+    await jobs.cancel(ids[0])
     claimed(3)
-    assert client.hlen(keys.turns("cpu")) == 1
+    assert not list(client.scan_iter(keys.waiting("*", "*")))
 
 
 @pytest.mark.verify

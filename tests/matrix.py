@@ -39,7 +39,8 @@ SHORT = ["-n", "2", "--dist", "loadfile", "-m", "not alone and not verify", *MEA
 IDENTIFYING = [
     *("-n", "2", "--dist", "loadfile", "-m", "not alone", "tests/devices", "tests/workloads/test_device_info.py"),
     *("tests/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
-    *("tests/cli/test_up.py", "api_tests/test_clients.py", "api_tests/test_readme.py"),
+    *("tests/runner/test_checked_runs.py", "tests/workers/whole/test_worker.py", "tests/cli/test_up.py"),
+    *("api_tests/test_clients.py", "api_tests/test_readme.py"),
 ]
 WHOLE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone and not verify"]
 SERVERS = {"redis-server", "valkey-server"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
 
+from dyno.devices.device import PeakFigure
 from dyno.devices.discovery import discover
 from dyno.devices.locks import hold_locks, lock_paths
 from dyno.models.job import Status
@@ -65,7 +67,7 @@ def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_la
     job = until_status(settings, job_id, Status.SUCCEEDED)
     assert (job.attempt, events_of(settings, job_id)) == (1, ["submit", "pass_over", "claim", "succeed"])
     until_idle(settings, 1)
-    assert offered(settings)[0].peak["float32"].value is not None
+    assert is_measured(offered(settings)[0].peak)
     said = capfd.readouterr().err
     assert f"{here.full_id} is held by process {os.getpid()}" in said
     assert "non-zero exit status" not in said
@@ -170,8 +172,12 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
     assert jobs_of(settings, job_id)[0].status is Status.QUEUED
 
 
+def is_measured(peaks: Mapping[str, PeakFigure]) -> bool:
+    """Not every processor has a loop that measures its peak."""
+    return bool(peaks["float32"].value or peaks["float32"].reason)
+
+
 @two_cores
-@pytest.mark.on_tensorflow
 def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores(
     start_worker: StartWorker, settings: Settings
 ) -> None:
@@ -181,7 +187,7 @@ def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores
     eventually(lambda: jobs_of(apart, job_id)[0].done, within_s=60)
     [device] = offered(apart)
     assert device.started_with == "fork"
-    assert device.peak["float32"].value is not None
+    assert is_measured(device.peak)
     assert device.frameworks["tensorflow"]
     allowed = [status.read_text() for status in Path(f"/proc/{worker.pid}/task").glob("*/status")]
     assert all(f"Cpus_allowed_list:\t{CORE}\n" in text for text in allowed)

@@ -138,6 +138,7 @@ def test_a_base_that_is_not_compared_is_refused(api: Api, alike: list[str], base
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/base"]
 
 
+@pytest.mark.verify
 def test_results_without_a_shared_metric_are_not_comparable(api: Api, alike: list[str]) -> None:
     other = api.finished(api.submit(TINY | {"workload": "device_info", "params": {}}))["id"]
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})

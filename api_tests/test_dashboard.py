@@ -116,6 +116,7 @@ def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http: ht
     assert beside(refused, "params.n")[1]
 
 
+@pytest.mark.verify
 def test_two_specs_in_turns_are_compared_on_their_jobs_page(api: Any, http: httpx.Client) -> None:
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]

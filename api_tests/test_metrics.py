@@ -84,6 +84,7 @@ def test_requests_are_counted_by_route_and_never_by_path(api: Any, tiny: dict[st
     assert of(found, name, method="GET", route="unmatched", status="404", held="no") >= 1
 
 
+@pytest.mark.verify
 def test_a_new_api_process_reports_the_same_jobs(api: Any, house: Any, tiny: dict[str, Any]) -> None:
     if house is None:
         pytest.skip("a live service's processes are none of our business")

@@ -138,7 +138,7 @@ def test_a_wrong_sum_is_found(folder: Path, house: Any) -> None:
     assert "RESULT_INCORRECT" in {raised["code"] for raised in found["warnings"]}
 
 
-@pytest.mark.parametrize("module", ["service", "workers"])
+@pytest.mark.parametrize("module", ["service", pytest.param("workers", marks=pytest.mark.verify)])
 def test_a_broken_file_stops_the_start_with_all_faults(folder: Path, house: Any, module: str) -> None:
     (folder / "vector_add.py").write_text(SOURCE.replace('name="vector_add"', 'name="vector"'))
     (folder / "absent.py").write_text("import no_such_module_anywhere")

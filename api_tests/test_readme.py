@@ -50,7 +50,9 @@ TESTED_ELSEWHERE = {
         "api_tests/test_traces.py::test_a_trace_spans_client_queue_and_each_run"
     ),
     "DYNO_TLS_CERT_FILE=/etc/ssl/dyno/fullchain.pem DYNO_TLS_KEY_FILE=/etc/ssl/dyno/key.pem \\\n"
-    "  dyno serve --host 0.0.0.0 --port 8443": "tests/service/server/test_tls.py::test_the_api_speaks_tls_itself",
+    "  dyno serve --host 0.0.0.0 --port 8443": (
+        "tests/service/server/test_tls.py::test_the_api_speaks_tls_and_tells_when_the_certificate_expires"
+    ),
     "dyno cordon cpu:0-3@lab-3       # for each of its devices in `dyno devices`: no new jobs\n"
     "dyno workers                    # wait until its workers are idle\n"
     "systemctl stop 'dyno-worker*'   # or: docker compose stop worker-cpu\n"

@@ -77,15 +77,16 @@ def test_ratios_are_of_the_results_in_the_right_direction(api: Api, sweep: dict[
 
 
 def test_rounds_give_an_interval_over_jobs(api: Api) -> None:
-    body = {"spec": TINY, "grid": {"params.repeats": [10, 40]}, "base": {"params.repeats": 10}, "rounds": 3}
+    body = {"spec": TINY, "grid": {"params.repeats": [10, 40]}, "base": {"params.repeats": 10}, "rounds": 2}
     found = finished(api, api.http.post("/v1/sweeps", json=body).json())
-    assert (found["status"], found["counts"]) == ("succeeded", {"total": 6, "succeeded": 6})
+    assert (found["status"], found["counts"]) == ("succeeded", {"total": 4, "succeeded": 4})
     started = sorted(_jobs(api, found), key=lambda job: str(job["started_at"]))
-    assert [{job["spec"]["params"]["repeats"] for job in started[at : at + 2]} for at in (0, 2, 4)] == [{10, 40}] * 3
+    assert [{job["spec"]["params"]["repeats"] for job in started[at : at + 2]} for at in (0, 2)] == [{10, 40}] * 2
     ratio = found["points"][1]["ratio"]
-    assert (ratio["degrees_of_freedom"], ratio["low"] < ratio["value"] < ratio["high"]) == (2, True)
+    assert (ratio["degrees_of_freedom"], ratio["low"] < ratio["value"] < ratio["high"]) == (1, True)
 
 
+@pytest.mark.verify
 def test_auto_finds_the_largest_batch_and_the_fastest(api: Api) -> None:
     params = {"epochs": 1, "train_samples": 80, "test_samples": 32, "data": "sample", "jit_compile": False}
     spec = {"workload": "mnist_cnn", "device": "cpu", "params": params, "measure": TINY["measure"]}

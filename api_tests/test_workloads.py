@@ -22,8 +22,8 @@ TESTS = [(workload, framework, 1) for workload in SMOKE for framework in FRAMEWO
 TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if framework != "torch"]  # no replicas on it
 
 
-# Beside `matmul`: one that trains, one that infers, and one that isn't timed.
-QUICK = ("mnist_cnn", "quantized_inference", "device_info")
+# Beside `matmul`: one that trains, and one that isn't timed.
+QUICK = ("mnist_cnn", "device_info")
 
 
 def marked(test: tuple[str, str, int]) -> Any:

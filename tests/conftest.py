@@ -135,6 +135,8 @@ def skip_products_that_crash() -> Iterator[None]:
 def tensorflow() -> TensorFlow:
     """The real TensorFlow, started once per process, since its threads can't be set twice."""
     framework = TensorFlow()
+    gc.disable()  # as a zygote does
     framework.load()
+    gc.enable()
     framework.start("cpu", len(os.sched_getaffinity(0)))
     return framework

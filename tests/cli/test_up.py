@@ -174,7 +174,7 @@ def test_a_taken_port_is_reported_on_one_line_and_nothing_is_started(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("words", [["up"], ["demo"]])
+@pytest.mark.parametrize("words", [["up"], pytest.param(["demo"], marks=pytest.mark.verify)])
 def test_a_foreign_address_is_reported_on_one_line(command: Callable[..., Command], words: list[str]) -> None:
     running = command(*words, DYNO_HOST="192.0.2.1")
     assert running.process.wait(60) == 2
@@ -225,7 +225,10 @@ def test_four_cores_or_more_reserve_one_unless_the_setting_says_otherwise(
     assert not cli_up.reserve(Settings(reserved_cores=None), devices, range(3))
 
 
-@pytest.mark.parametrize(("value", "said"), [("0-", "not a list of cores"), ("4000", "may not use 4000")])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("0-", "not a list of cores"), pytest.param("4000", "may not use 4000", marks=pytest.mark.verify)],
+)
 def test_an_invalid_reserved_core_is_reported_on_one_line(
     command: Callable[..., Command], home: Path, value: str, said: str
 ) -> None:

@@ -23,6 +23,7 @@ from tests.certificates import certificate_for
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
+EXPIRY = r"^dyno_tls_expiry_timestamp_seconds (.+)$"
 SERVICE = [sys.executable, "-P", "-m", "service"]
 
 
@@ -47,18 +48,23 @@ def serving(**settings: str | Path) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
-def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: tuple[Path, Path]) -> None:
+def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(
+    redis_url: str, namespace: str, certificate: tuple[Path, Path]
+) -> None:
     cert, key = certificate
     trusting = ssl.create_default_context(cafile=str(cert))
     with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
         assert url.startswith("https://127.0.0.1:")
         assert httpx.get(f"{url}/readyz", verify=trusting).status_code == 200
+        [told] = re.findall(EXPIRY, httpx.get(f"{url}/metrics", verify=trusting).text, re.MULTILINE)
+        assert float(told) == expiry_s(cert)
         with pytest.raises(httpx.ConnectError, match="certificate"):
             httpx.get(f"{url}/livez")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url}/livez".replace("https", "http"))
 
 
+@pytest.mark.verify
 def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
     [said] = refused(redis_url, certificate[0], None)
     assert "DYNO_TLS_KEY_FILE" in said
@@ -200,13 +206,3 @@ def test_the_expiry_is_that_which_openssl_reads(tmp_path: Path, algorithm: str, 
     [end] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     cert.write_text("a comment: ä\n" + cert.read_text() * 2)
     assert expiry_s(cert) == ssl.cert_time_to_seconds(end.removeprefix("notAfter="))
-
-
-def test_metrics_tell_when_the_certificate_expires(
-    redis_url: str, namespace: str, certificate: tuple[Path, Path]
-) -> None:
-    cert, key = certificate
-    with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
-        text = httpx.get(f"{url}/metrics", verify=trusting(certificate)).text
-    [told] = re.findall(r"^dyno_tls_expiry_timestamp_seconds (.+)$", text, re.MULTILINE)
-    assert float(told) == expiry_s(cert)

@@ -65,7 +65,9 @@ local function make_way(name, command)
 end
 
 local function recover(failure, command, name, ...)
-  local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true) or string.find(failure.err, 'not an integer', 1, true)
+  local is_number = string.find(command, 'INCR', 1, true) -- of other commands, an argument may be no integer
+  local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true)
+    or is_number and string.find(failure.err, 'not an integer', 1, true)
   local kind = is_damaged and kind_of_key(name)
   if kind == 'made again' and make_way(name, command) then
     return server.call(command, name, ...)

@@ -79,6 +79,7 @@ SAME_NEEDS: dict[str, Any] = {
     "expires_in_s": 60,
     "queue_if_absent": True,
     "baseline": "main",
+    "baseline_allow": ["device"],
 }
 OTHER_NEEDS: dict[str, Any] = {"workload": "matmul", "params": {"epochs": 2}, "framework": "jax", "replicas": 2}
 

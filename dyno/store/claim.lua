@@ -277,7 +277,7 @@ local function take(job)
   local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at', 'owner')
   local attempt = tonumber(record[2]) + 1
   require_rights(
-    { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM' },
+    { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM', 'PEXPIRE' },
     NAMESPACE .. ':jobs:turns:', NAMESPACE .. ':jobs:served:'
   )
   take_lease(device, id, token, ARGV[4], ARGV[5]) -- first: a running job always has a lease, which can expire

@@ -503,7 +503,7 @@ _ROWS = (
         "C",
         "Redis was full, so the raw samples were not stored.",
         means="The figures are complete. Redis was full when the job ended, so its raw samples are lost.",
-        found="Redis used more memory than its `maxmemory` when the worker wrote the result.",
+        found="The memory left below Redis' `maxmemory` was reserved for queued and running jobs.",
         do="Raise `maxmemory` or set `DYNO_MAX_STORE_BYTES`. If you need the samples, run the job again.",
     ),
     WarningCode(

@@ -153,6 +153,12 @@ local function bytes_left()
   return most == 0 and math.huge or most - figure('\nused_memory') + figure('\nmem_not_counted_for_evict')
 end
 
+-- Whether so many bytes are left beyond those reserved for all live jobs and for further ones; then the number of live jobs
+local function is_spare(bytes, further)
+  local live = redis.call('ZCARD', key('jobs', 'status', 'queued')) + redis.call('ZCARD', key('jobs', 'status', 'running'))
+  return bytes_left() >= (live + further) * RESERVED_BYTES + bytes, live
+end
+
 -- Fails, as a full Redis does, unless there is room for this many further jobs when all live ones are done: the scripts
 -- that end jobs are run by a full Redis, too. Only the first call of a script looks.
 local has_room_for_jobs = false
@@ -160,8 +166,8 @@ local function require_room(jobs)
   if has_room_for_jobs then
     return
   end
-  local live = redis.call('ZCARD', key('jobs', 'status', 'queued')) + redis.call('ZCARD', key('jobs', 'status', 'running'))
-  if bytes_left() < (live + jobs) * RESERVED_BYTES then
+  local spare, live = is_spare(0, jobs)
+  if not spare then
     error({ err = 'OOM the memory below maxmemory is reserved for the results of ' .. live .. ' queued and running jobs' })
   end
   has_room_for_jobs = true
@@ -344,14 +350,14 @@ local function expire_record(id, status)
 end
 
 -- Stores a piece of log under the next number, and returns the number; nil if `name` is the name of the last piece.
--- Drops the oldest pieces beyond LOG_BYTES_KEPT. While Redis is full, a line that says so takes the place of the pieces.
+-- Drops the oldest pieces beyond LOG_BYTES_KEPT. While the rest of the memory is reserved, a line that says so takes the place of the pieces.
 local function keep_log(id, name, text)
   local log = key('job', id, 'log')
   local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last', 'full')
   if kept[4] == name then
     return nil -- a retry of a call whose reply was lost
   end
-  local is_full = bytes_left() < 0
+  local is_full = not is_spare(#text, 0)
   if is_full and kept[5] then
     return nil
   end

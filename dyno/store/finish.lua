@@ -15,7 +15,7 @@
 -- ARGV[13] the figure, JSON   ARGV[14] figures that a series keeps   ARGV[15] TTL of the series, ms; with KEYS[4] only
 --
 -- Returns {"finished"} or {"already"} (the same token has ended it with the same event) or {"superseded"}
---      or {"full"}: Redis has no room for samples, and nothing was written; call again without them
+--      or {"full"}: the rest of Redis' memory is reserved, and nothing was written; call again without them
 
 local PACES_KEPT = 60
 local PACES_LIVE_MS = 90 * DAY_MS
@@ -40,7 +40,7 @@ if not allowed(record[1], event) or record[2] ~= token then
   return { again and 'already' or 'superseded' }
 end
 
-if ARGV[9] ~= '' and bytes_left() < 0 then
+if ARGV[9] ~= '' and not is_spare(#ARGV[9], 0) then
   return { 'full' }
 end
 require_rights({ 'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD' })

@@ -30,7 +30,7 @@ elseif more then
   change(id, 'heartbeat', record[1], {}, nil, more)
 end
 -- The figures have an event of their own, so that it holds the same events on each read.
-if (ARGV[10] or '') ~= '' and bytes_left() >= 0 then
+if (ARGV[10] or '') ~= '' and is_spare(#ARGV[10], 0) then
   local partial, name = key('job', id, 'partial'), string.sub(redis.sha1hex(token), 1, 12) .. ':' .. ARGV[9]
   if not redis.call('HGET', partial, name) then -- else a retry of a call whose reply was lost
     redis.call('HSET', partial, name, ARGV[10])

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 # The parts that vary are those of the jobs below: {done}, {running}, {queued}, {day}, {label}, {class}.
 MADE_AGAIN = [
-    *("jobs:done", f"jobs:done:{OWNER}", "jobs:turn:cpu:1@alpha"),
+    *("jobs:done", f"jobs:done:{OWNER}", "jobs:served:cpu:1@alpha"),
     *("jobs", "jobs:status:queued", "jobs:status:running", "jobs:status:succeeded", "jobs:workload:matmul"),
     *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged", "labeled"),
     *(
@@ -49,7 +49,7 @@ MADE_AGAIN = [
         "jobs:webhooks:clock",
     ),
     *("queue:cpu", "queues", "classes:cpu", "class:cpu:{class}", "passed:cpu", "resting", "woken:cpu", "indexed:cpu"),
-    "jobs:turns:cpu",
+    *("jobs:turns:cpu", f"jobs:waiting:cpu:{OWNER}"),
     *("lease:cpu:0@alpha", "lease:cpu:1@alpha", "leases", "cordoned", "workers", "expiring", "events", "counts"),
     *("sequence", "artifacts", f"spent:{OWNER}:{{day}}", "job:{done}:webhook"),
     *("job:{running}:events", "job:{running}:log", "job:{running}:partial"),
@@ -63,7 +63,14 @@ FAMILIES: dict[str, list[tuple[Any, ...]]] = {
     "derived": [
         *(("jobs",), ("jobs_with_status", "queued"), ("jobs_of_workload", "matmul"), ("jobs_of_owner", OWNER)),
         *(("owners",), ("done_of_owner", ""), ("jobs_with_label", "0"), ("labeled",), ("queued_of_owner", OWNER)),
-        *(("turns", "cpu"), ("queue", "cpu"), ("queues",), ("classes", "cpu"), ("class_jobs", "cpu", "1.0")),
+        *(
+            ("turns", "cpu"),
+            ("waiting", "cpu", OWNER),
+            ("queue", "cpu"),
+            ("queues",),
+            ("classes", "cpu"),
+            ("class_jobs", "cpu", "1.0"),
+        ),
         *(("indexed", "cpu"), ("passed", "cpu"), ("resting",), ("woken", "cpu"), ("lease", "cpu:0@alpha"), ("leases",)),
         *(("webhooks",), ("webhooks_due",), ("webhooks_ready",), ("webhooks_of_owner", OWNER), ("webhook", JOB)),
         *(("audit",), ("damaged",), ("expiring",), ("artifacts",), ("cordoned",), ("counts",), ("spent", OWNER, 1)),
@@ -347,7 +354,7 @@ def expected_type(name: str) -> str:
     family = name.partition(":")[0]
     if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged", "jobs:done"):
         return "set"
-    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock", "jobs:turn:cpu:1@alpha"):
+    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock"):
         return "string"
     if name == "events" or name.endswith(":events"):
         return "stream"

@@ -19,7 +19,7 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs, read_log
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.redis import sync_client
+from dyno.store.redis import RESERVED_BYTES, sync_client
 from tests.results import a_result
 from workers.outcome import Succeeded
 
@@ -123,3 +123,25 @@ async def test_above_the_limit_a_result_is_kept_without_samples_and_log(
     with pytest.raises(NoResult):
         await jobs.samples(job.id)
     assert (await read_log(async_redis, settings, job.id)).text == "before\n[Redis is full: output was dropped]\n"
+
+
+@pytest.mark.provokes("SAMPLES_NOT_STORED")
+async def test_samples_and_output_leave_alone_what_is_reserved_for_waiting_jobs(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    limit: Callable,
+    settings: Settings,
+    async_redis: redis.asyncio.Redis,
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    attempt = claim()
+    for _ in range(20):
+        await jobs.submit(a_spec())
+    limit(15 * RESERVED_BYTES)
+    assert not leases.heartbeat(attempt, None, LogPiece(0, "x" * 1000)).superseded
+    assert Succeeded(a_result(job.id), SAMPLES).write(leases, attempt)
+    with pytest.raises(NoResult):
+        await jobs.samples(job.id)
+    assert (await read_log(async_redis, settings, job.id)).text == "[Redis is full: output was dropped]\n"

@@ -59,7 +59,10 @@ local function make_way(name, command)
   if name == key('sequence') then
     server.call('SET', name, integer(tonumber(server.call('TIME')[1]) * 1000)) -- above the numbers of all jobs
   end
-  server.pcall('SADD', key('jobs', 'damaged'), name)
+  if type(server.pcall('SADD', key('jobs', 'damaged'), name)) == 'table' then -- the list of damaged keys is damaged
+    server.pcall('DEL', key('jobs', 'damaged'))
+    server.pcall('SADD', key('jobs', 'damaged'), name)
+  end
   server.pcall('HINCRBY', key('counts'), 'repaired ' .. (command == 'XADD' and 'stream' or 'index'), 1)
   return true
 end

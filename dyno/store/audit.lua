@@ -94,7 +94,12 @@ local function restore_done(id, status, record)
     redis.call('ZADD', key('expiring'), 'NX', integer(NOW_MS + ttl_ms), member)
   end
   local delivery = redis.call('HGET', key('job', id, 'webhook'), 'status')
-  if delivery then
+  if record.webhook and not delivery then
+    note_delivery(id, status, record.webhook, record.owner)
+    if ttl_ms > 0 then
+      redis.call('PEXPIRE', key('job', id, 'webhook'), integer(ttl_ms))
+    end
+  elseif delivery then
     redis.call('ZADD', key('jobs', 'webhooks'), 'NX', ended_ms, id)
     if record.owner then
       redis.call('ZADD', key('jobs', 'webhooks', 'owner', record.owner), 'NX', ended_ms, id)
@@ -115,7 +120,7 @@ local function restore(id)
   local indexes = { key('jobs'), key('jobs', 'status', status), key('jobs', 'workload', record.workload or '') }
   if record.owner then
     indexes[#indexes + 1] = key('jobs', 'owner', record.owner)
-    indexes[#indexes + 1] = status == 'queued' and key('jobs', 'queued', record.owner) or nil
+    indexes[#indexes + 1] = status == 'queued' and not record.uncharged and key('jobs', 'queued', record.owner) or nil
   end
   for _, digest in ipairs(label_digests(record.spec)) do
     indexes[#indexes + 1] = key('jobs', 'label', digest)

@@ -8,7 +8,8 @@ is lost: cordons, events, logs and counts.
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -18,13 +19,15 @@ import redis
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.maintenance import audit_indexes
-from dyno.store.redis import JOB_ID, SWEEP_ID, Keys, store_errors
+from dyno.store.maintenance import audit_indexes, take_turn
+from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, SWEEP_ID, Keys, Script, is_wrong_type, store_errors
 
 log = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
 _OWNER = re.compile(r"(key_\w+)?")
+_INDEXES_OF_JOBS = re.compile(r"(owner|workload|label|queued|done|webhooks:owner|webhooks:ready):.*")
+_REPAIRED_WITHIN_MS = 60_000  # later, another process begins again; 10,000 records take about a second
 
 
 def _lists(keys: Keys) -> dict[str, str]:
@@ -33,7 +36,8 @@ def _lists(keys: Keys) -> dict[str, str]:
     zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
     sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
     found = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
-    return found | dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash") | {keys.events: "stream"}
+    found |= dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash")
+    return found | {keys.events: "stream", keys.repairing: "string"}
 
 
 def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
@@ -42,45 +46,34 @@ def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
     return found | dict.fromkeys([*map(keys.woken, queues), *map(keys.indexed, queues)], "string")
 
 
-def _wrong(client: redis.Redis, expected: Mapping[str, str]) -> list[str]:
-    with client.pipeline(transaction=False) as pipeline:
-        for name in expected:
-            pipeline.type(name)
-        types: list[Any] = pipeline.execute()
-    return [name for name, found in zip(expected, types, strict=True) if found not in ("none", expected[name])]
-
-
-def _records(client: redis.Redis, key_of: Callable[[str], str], ids: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The fields of each record. Leaves out damaged records: whoever uses one gets the error."""
-    damaged = _wrong(client, {key_of(each): "hash" for each in ids})
-    return ((each, client.hgetall(key_of(each))) for each in ids if key_of(each) not in damaged)
-
-
-def _delete(client: redis.Redis, keys: Keys, names: Sequence[str]) -> None:
-    if keys.damaged in names:
-        client.delete(keys.damaged)
-    for name in names:
-        client.sadd(keys.damaged, name)  # first: a process that dies here leaves the name
-        if name != keys.damaged:
-            client.delete(name)
+def remove_damaged(client: redis.Redis, keys: Keys, types: Mapping[str, str]) -> list[str]:
+    """Delete the values that have another type than this one, and note their names. Returns the names."""
+    given = [part for row in types.items() for part in row]
+    removed: list[str] = client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
+    return removed
 
 
 def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
     """Make the keys again that had a value of a wrong type. Returns their names.
 
-    Deletes such values; scripts delete those that they meet. Then reads all records, and puts them into the
-    indexes. Idempotent. Raises StoreUnavailable.
+    Deletes such values; scripts delete those that they meet. Then one process reads all records, and puts them into the
+    indexes; until it has ended, it returns no names in others. Idempotent. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
-        _delete(client, keys, _wrong(client, _lists(keys)))  # first: the names of queues follow from them
+        remove_damaged(client, keys, _lists(keys))  # first: the names of queues follow from them
         queues = fleet.served_queues(client, settings).union(map(str, client.smembers(keys.queues)))
-        _delete(client, keys, _wrong(client, _of_queues(keys, queues)))
+        remove_damaged(client, keys, _of_queues(keys, queues))
+        if not client.exists(keys.damaged) or not take_turn(client, keys.repairing, _REPAIRED_WITHIN_MS):
+            return []
+        for before, pattern in ((f"{keys.jobs}:", _INDEXES_OF_JOBS), (keys.sweeps_of_owner(""), _OWNER)):
+            for rest in _ids(client, before, pattern):
+                remove_damaged(client, keys, dict.fromkeys((before + each for each in rest), "zset"))
         names = sorted(map(str, client.smembers(keys.damaged)))
-        if names:
-            log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
-            _make_again(client, settings, names)
-            client.srem(keys.damaged, *names)
+        log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
+        _make_again(client, settings, names)
+        client.srem(keys.damaged, *names)
+        client.delete(keys.repairing)
     return names
 
 
@@ -91,18 +84,42 @@ def _make_again(client: redis.Redis, settings: Settings, names: Collection[str])
         if keys.artifacts in names:
             client.zadd(keys.artifacts, dict.fromkeys(job_ids, 0), nx=True)  # each may have files
     for sweep_ids in _ids(client, keys.sweep(""), SWEEP_ID):
-        for sweep_id, fields in _records(client, keys.sweep, sweep_ids):
-            owner, created_ms = fields.get("owner"), float(fields.get("created_at", 0)) * 1000
-            for index in (keys.sweeps, keys.sweeps_due, *([keys.sweeps_of_owner(owner)] if owner else [])):
-                client.zadd(index, {sweep_id: created_ms}, nx=True)
-            client.sadd(keys.sweeps_watched, sweep_id)
+        for sweep_id in sweep_ids:
+            with _damaged_skipped(keys.sweep(sweep_id)):
+                _list_sweep(client, keys, sweep_id)
     for owners in _ids(client, keys.schedules(""), _OWNER):
-        for owner, stored in _records(client, keys.schedules, owners):
-            for name, text in stored.items():
-                if upcoming := json.loads(text).get("next_firings"):
-                    due_ms = datetime.fromisoformat(upcoming[0]).timestamp() * 1000
-                    client.zadd(keys.schedules_due, {f"{owner}:{name}": due_ms}, nx=True)
-            client.sadd(keys.schedule_owners, owner)
+        for owner in owners:
+            with _damaged_skipped(keys.schedules(owner)):
+                _list_schedules(client, keys, owner)
+
+
+def _list_sweep(client: redis.Redis, keys: Keys, sweep_id: str) -> None:
+    fields: Any = client.hgetall(keys.sweep(sweep_id))
+    owner, created_ms = fields.get("owner"), float(fields.get("created_at", 0)) * 1000
+    for index in (keys.sweeps, keys.sweeps_due, *([keys.sweeps_of_owner(owner)] if owner else [])):
+        client.zadd(index, {sweep_id: created_ms}, nx=True)
+    client.sadd(keys.sweeps_watched, sweep_id)
+
+
+def _list_schedules(client: redis.Redis, keys: Keys, owner: str) -> None:
+    stored: Any = client.hgetall(keys.schedules(owner))
+    client.sadd(keys.schedule_owners, owner)
+    for name, text in stored.items():
+        with _damaged_skipped(f"{keys.schedules(owner)} {name}"):
+            if upcoming := json.loads(text).get("next_firings"):
+                due_ms = datetime.fromisoformat(upcoming[0]).timestamp() * 1000
+                client.zadd(keys.schedules_due, {f"{owner}:{name}": due_ms}, nx=True)
+
+
+@contextmanager
+def _damaged_skipped(name: str) -> Iterator[None]:
+    """Go on behind a damaged record: whoever uses it gets the error."""
+    try:
+        yield
+    except (redis.ResponseError, ValueError, TypeError, AttributeError, LookupError) as error:
+        if isinstance(error, redis.ResponseError) and not is_wrong_type(error):
+            raise
+        log.error("%s is damaged: %s", name, error)
 
 
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:

@@ -29,7 +29,7 @@ from dyno.store import api_keys, artifacts, eta, placement
 from dyno.store.documents import SHAPE, StoredJob, StoredResult, listed_record
 from dyno.store.pipelining import CachedScript, PipeliningRedis
 from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, eta_now_s, parse_stored
-from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, index_errors, store_errors
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ class Jobs:
         """One page of jobs, newest first. Raises InvalidSpec for an invalid cursor."""
         times = (created_after, created_before)
         wanted = JobQuery(status, workload, device, framework, label, *times, self._owner, imported)
-        with store_errors():
+        async with index_errors(self._client, self._keys):
             return await self._listing.page(wanted, limit, cursor)
 
     def fetch_first(self, limit: int) -> Fetched:
@@ -402,7 +402,7 @@ class Jobs:
 
     async def browse_first(self, limit: int, fetched: Fetched | None = None) -> RecordPage[StoredJob]:
         """The first page of all jobs that the viewer may see. `fetched`: what `fetch_first` returned."""
-        with store_errors():
+        async with index_errors(self._client, self._keys):
             return await self._listing.page(JobQuery(owner=self._owner), limit, sent=fetched)
 
     @property

@@ -41,7 +41,7 @@ end
 
 -- The index to walk and the others. The place where a page begins is an entry of the walked index. As it must not be a
 -- job that the caller may not see, the owner's own index is walked, unless another one is empty.
-local function choose_indexes()
+local function choose_indexes() -- server.call: a damaged index must not look like an empty one
   local found = {}
   for _, name in ipairs({ 'owner', 'status', 'workload' }) do
     if wanted[name] then
@@ -58,7 +58,7 @@ local function choose_indexes()
   end
   local smallest, fewest
   for place, name in ipairs(found) do
-    local count = redis.call('ZCARD', name)
+    local count = server.call('ZCARD', name)
     if not fewest or count < fewest and (count == 0 or not wanted.owner) then
       smallest, fewest = place, count
     end
@@ -174,7 +174,6 @@ local function look(rows)
   return true
 end
 
--- server.call: a damaged index must not look like an empty one.
 local offset, at_once = 0, math.min(by_record and MOST_AT_ONCE or most + 1, MOST_AT_ONCE)
 while true do
   local entries = server.call('ZRANGE', index, newest, oldest, 'BYSCORE', 'REV', 'LIMIT', offset, at_once, 'WITHSCORES')

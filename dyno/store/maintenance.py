@@ -211,7 +211,7 @@ def index_queues(client: redis.Redis, settings: Settings) -> None:
     keys, pause_ms = Keys(settings.namespace), round(_INDEXED_EVERY_S * 1000)
     with store_errors():
         for queue in _served(client, settings):
-            if _take_turn(client, keys.indexed(queue), pause_ms):
+            if take_turn(client, keys.indexed(queue), pause_ms):
                 index_queue(client, settings, queue)
 
 
@@ -244,10 +244,10 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     pause_ms = max(1, round(settings.reap_every_s * 1000))
     with store_errors():
         waiting = [name for name in _served(client, settings) if client.zcard(keys.queue(name))]
-        return [name for name in waiting if _take_turn(client, keys.woken(name), pause_ms)]
+        return [name for name in waiting if take_turn(client, keys.woken(name), pause_ms)]
 
 
-def _take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
+def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
     """Whether no process has had this turn in the last `pause_ms`. A turn in the future doesn't count: Redis' clock
     has stepped back since, and the key's TTL has grown by as much."""
     seconds, micros = client.time()

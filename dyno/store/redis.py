@@ -11,8 +11,8 @@ builds the same key names as `Keys`; each begins with the namespace.
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -143,6 +143,30 @@ def store_errors() -> Iterator[None]:
 def is_wrong_type(error: redis.ResponseError) -> bool:
     """Whether the command met a value of another type: the data were damaged, or edited by hand."""
     return str(error).startswith("WRONGTYPE")
+
+
+def unless_wrong_type(reply: Any) -> Any:
+    """A reply of a pipeline that raises no errors; None for a value of a wrong type. Raises all other errors."""
+    if isinstance(reply, redis.ResponseError) and is_wrong_type(reply):
+        return None
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+@asynccontextmanager
+async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterator[None]:
+    """As `store_errors`, for the read of an index. If its value has a wrong type, tells maintenance to make all indexes
+    again (`repair_damage`), and raises StoreUnavailable.
+    """
+    with store_errors():
+        try:
+            yield
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            await client.sadd(keys.damaged, f"{keys.jobs}:*")
+            raise StoreUnavailable("an index is damaged; it is made again from the records within seconds") from error
 
 
 Fault = StoreUnfit | StoreUnavailable
@@ -490,6 +514,10 @@ class Keys:
     def damaged(self) -> str:
         return self._key("jobs", "damaged")  # SET: keys that had values of wrong types, until they are made again
 
+    @property
+    def repairing(self) -> str:
+        return self._key("jobs", "repairing")  # STRING with a TTL: a process makes the damaged keys again, since ms
+
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short TTL: JSON
 
@@ -545,6 +573,7 @@ class Script(StrEnum):
     EXPIRE = "expire"
     SHORTEN = "shorten"
     AUDIT = "audit"
+    REMOVE = "remove"
     DELETE = "delete"
     ADMIT = "admit"
     REVOKE = "revoke"

@@ -14,7 +14,8 @@ import redis
 from dyno.models.job import DONE
 from dyno.settings import Settings
 from dyno.store.artifacts import SETTLED_S
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.damage import remove_damaged
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, unless_wrong_type
 
 _RECORDS_AT_ONCE = 1000
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 200
@@ -67,7 +68,7 @@ def _own_limits(client: redis.Redis, keys: Keys) -> Mapping[str, int]:
     with client.pipeline(transaction=False) as pipeline:
         for owner in owners:
             pipeline.hget(keys.api_key(owner), "stored_jobs")
-        limits: list[Any] = pipeline.execute()
+        limits = [unless_wrong_type(reply) for reply in pipeline.execute(raise_on_error=False)]
     return {owner: int(most) for owner, most in zip(owners, limits, strict=True) if most}
 
 
@@ -77,6 +78,7 @@ def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
 
     def counted() -> Counter[str]:
         owners: list[Any] = sorted(client.smembers(keys.owners))
+        remove_damaged(client, keys, dict.fromkeys(map(keys.done_of_owner, owners), "zset"))
         with client.pipeline(transaction=False) as pipeline:
             for owner in owners:
                 pipeline.zcard(keys.done_of_owner(owner))

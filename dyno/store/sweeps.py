@@ -22,7 +22,7 @@ from dyno.models.sweep import Stop, SweepRecord
 from dyno.settings import Settings
 from dyno.store import api_keys, jobs, placement, records
 from dyno.store.pipelining import PipeliningRedis
-from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, store_errors
+from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 CHECK_EVERY_S = 86_400.0
 _STOPPED = "stopped "  # fields of the record, followed by the place of a point
@@ -142,7 +142,7 @@ class Sweeps:
         async def read(places: Sequence[records.IndexPosition]) -> list[StoredSweep | None]:
             return await self._read([sweep_id for _, sweep_id in places])
 
-        with store_errors():
+        async with index_errors(self._client, self._keys):
             return await records.read_page(self._client, records.JobIndex(index, None, None), read, cursor, limit)
 
     async def statuses(self, sweeps: Sequence[StoredSweep]) -> list[list[str]]:
@@ -186,7 +186,8 @@ class Sweeps:
             async with self._client.pipeline(transaction=False) as pipeline:
                 for sweep_id in sweep_ids:
                     pipeline.hgetall(self._keys.sweep(sweep_id))
-                found: list[dict[str, str]] = await pipeline.execute() if sweep_ids else []
+                replies = await pipeline.execute(raise_on_error=False) if sweep_ids else []
+            found: list[dict[str, str]] = [unless_wrong_type(reply) or {} for reply in replies]
         return [_readable(sweep_id, fields) for sweep_id, fields in zip(sweep_ids, found, strict=True)]
 
 

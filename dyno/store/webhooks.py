@@ -18,7 +18,7 @@ from dyno.models.job import new_token
 from dyno.models.webhook import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
 from dyno.settings import Settings
 from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_cursor, read_page, to_datetime
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
 _SETTLE_WITHIN_S = 15.0  # of a lease, after the attempt's timeout; long, as a lease that ends early sends twice
@@ -127,7 +127,7 @@ class Deliveries:
             return [each if each and wanted.fits(each) else None for each in read]
 
         index = JobIndex(self._index(), wanted.created_after, wanted.created_before)
-        with store_errors():
+        async with index_errors(self._client, self._keys):
             return await read_page(self._client, index, fitting, cursor, limit)
 
     async def redeliver(self, delivery_id: str) -> Delivery:
@@ -166,7 +166,7 @@ class Deliveries:
                 for job_id in job_ids:
                     pipeline.hgetall(self._keys.webhook(job_id))
                     pipeline.zscore(self._keys.webhooks_due, job_id)
-                replies: list[Any] = await pipeline.execute()
+                replies = [unless_wrong_type(reply) for reply in await pipeline.execute(raise_on_error=False)]
         rows = zip(job_ids, replies[::2], replies[1::2], strict=True)
         return [_read(job_id, record, due_ms) if record else None for job_id, record, due_ms in rows]
 

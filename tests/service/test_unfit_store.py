@@ -88,10 +88,10 @@ def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
         partial(http.post, url, json=body, headers={"Idempotency-Key": option + url})
         for url, body in (("/v1/jobs", BODY), ("/v1/sweeps", {"spec": BODY, "grid": {"params.n": [64, 128]}}))
     ]
-    kept = [request() for request in repeated]
+    kept = [repeat() for repeat in repeated]
     with configured(client, option, value, http):
-        for request in repeated:
-            again = request()
+        for repeat in repeated:
+            again = repeat()
             assert again.status_code == 202, again.text
             assert again.headers["Idempotent-Replayed"] == "true"
         before = [client.dump(name) for name in names]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import redis.asyncio
 from chaos.checks import ViolationKind, state_violations
 from chaos.snapshot import read
 from dyno.devices.device import Device
+from dyno.errors import StoreUnavailable
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Progress
@@ -28,7 +30,7 @@ from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
 from dyno.store.schedules import Schedules
 from dyno.store.sweeps import Sweeps
-from dyno.store.webhooks import DeliveryQueue
+from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
 from tests.deliveries import OWNER, URL
 from tests.results import a_result
 from tests.store.test_schedules import a_job, daily, fired, saved
@@ -73,7 +75,16 @@ FAMILIES: dict[str, list[tuple[Any, ...]]] = {
         ),
         *(("indexed", "cpu"), ("passed", "cpu"), ("resting",), ("woken", "cpu"), ("lease", "cpu:0@alpha"), ("leases",)),
         *(("webhooks",), ("webhooks_due",), ("webhooks_ready",), ("webhooks_of_owner", OWNER), ("webhook", JOB)),
-        *(("audit",), ("damaged",), ("expiring",), ("artifacts",), ("cordoned",), ("counts",), ("spent", OWNER, 1)),
+        *(
+            ("audit",),
+            ("damaged",),
+            ("repairing",),
+            ("expiring",),
+            ("artifacts",),
+            ("cordoned",),
+            ("counts",),
+            ("spent", OWNER, 1),
+        ),
         *(("sweeps",), ("sweeps_watched",), ("sweeps_of_owner", OWNER), ("sweeps_due",), ("schedule_owners",)),
         *(("schedules_due",), ("events",), ("job_events", JOB), ("log", JOB), ("partial", JOB)),
     ],
@@ -214,7 +225,7 @@ async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
     claimed = [claim("cpu:1@alpha").job_id]
     assert not leases.heartbeat(running, Progress(phase="sampling", run=1, runs=1), LogPiece(1, "two")).superseded
     assert leases.finish(running, "succeed", result=a_result(ids["running"]), samples=[])
-    assert (await outbox.take()) is not None or name == "job:{done}:webhook"
+    delivered = {taken.job_id for taken in [await outbox.take()] if taken}
     canceled = (await mine.submit(spec)).job.id
     await mine.cancel(canceled)
 
@@ -229,6 +240,9 @@ async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
     assert client.type(damaged) in ("none", expected_type(name))
     assert repair_damage(client, settings) == []
     assert wrong_indexes(client, keys) == []
+    while taken := await outbox.take():
+        delivered.add(taken.job_id)
+    assert delivered == {ids["done"], ids["running"], canceled}
     assert {job.id for job in (await mine.list(label="a=b")).data} == {*ids.values(), *new, canceled}
     new.append((await mine.submit(spec)).job.id)
     claimed += [claim(f"cpu:{device}@beta").job_id for device in range(2)]
@@ -286,6 +300,96 @@ async def test_damaged_figures_stop_no_submit(
     for device in ("cpu:1@alpha", "cpu:2@alpha"):
         job_id = claim(device).job_id
     assert job_id == new.id
+
+
+async def test_a_list_with_a_damaged_index_is_refused_until_it_is_made_again(
+    lives: Lives, mine: Jobs, spec: Spec, async_redis: Any, client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    ids, _ = await lives()
+    sweeps = Sweeps(async_redis, settings, mine)
+    first = new_sweep_id()
+    await sweeps.submit(first, *planned(spec))
+    deliveries = Deliveries(async_redis, settings, mine.viewer)
+    [label] = [name for name in client.scan_iter(keys.jobs_with_label("*")) if client.zscore(name, ids["done"])]
+    lists: list[tuple[str, Callable[[], Awaitable[Any]], str]] = [
+        (keys.jobs_of_owner(OWNER), partial(mine.list, label="a=b"), ids["done"]),
+        (keys.jobs_of_workload("matmul"), partial(mine.list, workload="matmul"), ids["done"]),
+        (label, partial(mine.list, label="a=b"), ids["done"]),
+        (keys.sweeps_of_owner(OWNER), partial(sweeps.page, None, 10), first),
+        (keys.webhooks_of_owner(OWNER), partial(deliveries.page, DeliveryQuery(), None, 10), f"msg_{ids['done'][4:]}"),
+    ]
+    for index, listed, expected in lists:
+        assert expected in {each.id for each in (await listed()).data}, index
+        damage(client, index)
+        with pytest.raises(StoreUnavailable):
+            await listed()
+        assert index in repair_damage(client, settings)
+        assert expected in {each.id for each in (await listed()).data}, index
+
+
+async def test_a_damaged_sweep_or_schedule_is_met_once_and_hides_no_other(
+    lives: Lives, mine: Jobs, spec: Spec, async_redis: Any, client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    await lives()
+    sweeps, schedules = Sweeps(async_redis, settings, mine), Schedules(async_redis, settings, EVERYBODY)
+    ids = [new_sweep_id() for _ in range(3)]
+    for sweep_id in ids:
+        await sweeps.submit(sweep_id, *planned(spec))
+    await schedules.put(daily("other"))
+    client.hset(keys.schedules(None), "junk", "[]")
+    client.hset(keys.sweep(ids[0]), "created_at", "junk")
+    damage(client, keys.sweep(ids[1]))
+    damage(client, keys.schedules(OWNER))
+    damage(client, keys.schedules_due)
+    damage(client, keys.sweeps_of_owner(OWNER))
+    client.set(keys.repairing, client.time()[0] * 1000, px=60_000)
+    assert repair_damage(client, settings) == [], "another process is at it"
+    client.delete(keys.repairing)
+    assert {keys.schedules_due, keys.sweeps_of_owner(OWNER)} <= set(repair_damage(client, settings))
+    assert repair_damage(client, settings) == []
+    assert [each.id for each in (await sweeps.page(None, 10)).data] == [ids[2]]
+    assert [name for name, _ in client.zscan_iter(keys.schedules_due)] == [":other"]
+
+
+async def test_the_repair_charges_no_uncharged_job(
+    mine: Jobs, spec: Spec, client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    charged, _ = [(await mine.submit(spec, uncharged=uncharged)).job.id for uncharged in (False, True)]
+    damage(client, keys.queued_of_owner(OWNER))
+    client.sadd(keys.damaged, keys.jobs)
+    repair_damage(client, settings)
+    assert client.zrange(keys.queued_of_owner(OWNER), 0, -1) == [charged]
+
+
+async def test_the_repair_deletes_no_key_that_was_made_again_meanwhile(
+    lives: Lives, client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    """Another process makes the key again just before this one deletes it."""
+    await lives()
+    made: list[str] = []
+    damage(client, keys.expiring)
+
+    class Late(redis.Redis):
+        def execute_command(self, *args: Any, **options: Any) -> Any:
+            if args[0] in ("DEL", "EVALSHA") and not made:
+                made.append("kept")
+                client.delete(keys.expiring)
+                client.zadd(keys.expiring, {"kept": 1})
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    repair_damage(Late(connection_pool=client.connection_pool), settings)
+    assert client.zscore(keys.expiring, *made) == 1
+
+
+async def test_retention_goes_on_behind_a_damaged_index(
+    jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
+) -> None:
+    for viewer in (jobs, mine):
+        await viewer.cancel((await viewer.submit(a_spec())).job.id)
+    damage(client, keys.done_of_owner(OWNER))
+    damage(client, keys.api_key("key_b"))
+    client.zadd(keys.api_keys, {"key_b": 1})
+    assert retention.drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 2}
 
 
 async def test_retention_goes_on_behind_a_damaged_record(

@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- Deletes values of wrong types, and notes the names of their keys, in one step with the look at each type: between two
+-- steps, another process might make the key again.
+--
+-- KEYS[1]  none: the names are arguments
+-- ARGV[1]  namespace
+-- ARGV[2]… name and expected type, for each key
+--
+-- Returns the names of the deleted keys
+
+local removed = {}
+for at = 2, #ARGV, 2 do
+  local stored = server.call('TYPE', ARGV[at]).ok
+  if stored ~= 'none' and stored ~= ARGV[at + 1] and make_way(ARGV[at], ARGV[at + 1] == 'stream' and 'XADD') then
+    removed[#removed + 1] = ARGV[at]
+  end
+end
+return removed

@@ -28,11 +28,11 @@ end
 
 local server = redis
 
--- The keys that can be made again from the records are "made again", and the record of a job is a "record". For all
--- others nil: they hold what nothing else has, and their values are never deleted here. What `cordoned`, a stream, a log
+-- The keys that can be made again from the records are "derived", and the record of a job is a "record". For all others
+-- nil: they hold what nothing else has, and their values are never deleted here. What `cordoned`, a stream, a log
 -- or a count held is lost. The tables are made here, as scripts hardly ever need them.
-local function kind_of_key(name)
-  local made_again = {
+local function role_of_key(name)
+  local derived = {
     jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
     resting = true, lease = true, leases = true, cordoned = true, labeled = true, expiring = true, events = true,
     counts = true, spent = true, artifacts = true, sweeps = true, sequence = true,
@@ -44,15 +44,15 @@ local function kind_of_key(name)
   if family == 'job' and not part then
     return 'record'
   end
-  local is_index = made_again[family] or whole_names[name_within] or parts_of_jobs[part]
-  return is_index and 'made again' or nil
+  local is_index = derived[family] or whole_names[name_within] or parts_of_jobs[part]
+  return is_index and 'derived' or nil
 end
 
 local IS_READ = [[ GET HGET HMGET HGETALL HEXISTS HKEYS HVALS HLEN ZRANGE ZRANK ZSCORE ZCARD SISMEMBER XRANGE ]]
 
 -- Deletes a value of a wrong type, and tells maintenance to make the key again (`repair_damage`). Returns whether this
 -- script and this user may do so.
-local function make_way(name, command)
+local function remove_damaged(name, command)
   if type(server.pcall('DEL', name)) == 'table' then
     return false
   end
@@ -71,8 +71,8 @@ local function recover(failure, command, name, ...)
   local is_number = string.find(command, 'INCR', 1, true) -- of other commands, an argument may be no integer
   local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true)
     or is_number and string.find(failure.err, 'not an integer', 1, true)
-  local kind = is_damaged and kind_of_key(name)
-  if kind == 'made again' and make_way(name, command) then
+  local kind = is_damaged and role_of_key(name)
+  if kind == 'derived' and remove_damaged(name, command) then
     return server.call(command, name, ...)
   end
   if kind and string.find(IS_READ, ' ' .. command .. ' ', 1, true) then
@@ -81,9 +81,9 @@ local function recover(failure, command, name, ...)
   error(failure)
 end
 
--- As redis.call, except that a value of a wrong type keeps no script from going on: after its first write, the error would
--- leave a job between two states, and before it, the error would strand a queue, a device or all submits. What can be made
--- again is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here. Only the scripts
+-- As redis.call, except that a script goes on at a value of a wrong type: after its first write, the error would leave a
+-- job between two states, and before it, the error would strand a queue, a device or all submits. What can be made again
+-- is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here. Only the scripts
 -- that end an attempt refuse a damaged record (`server.call`): its worker keeps the outcome.
 local type, try = type, server.pcall
 local function call(...)
@@ -139,9 +139,10 @@ local function require_rights(commands, ...)
   local at = NAMESPACE .. ':'
   check_rights(commands, {
     at .. 'job:', at .. 'job::events', at .. 'job::result', at .. 'job::samples', at .. 'job::log', at .. 'job::partial',
-    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due', at .. 'jobs:done', at .. 'jobs:done:', at .. 'jobs:waiting:',
-    at .. 'jobs:webhooks:owner:', at .. 'events', at .. 'expiring', at .. 'queue:', at .. 'queues', at .. 'resting',
-    at .. 'class:', at .. 'classes:', at .. 'passed:', at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
+    at .. 'job::webhook', at .. 'jobs:status:', at .. 'jobs:queued:', at .. 'jobs:webhooks', at .. 'jobs:webhooks:due',
+    at .. 'jobs:webhooks:owner:', at .. 'jobs:done', at .. 'jobs:done:', at .. 'jobs:waiting:', at .. 'events',
+    at .. 'expiring', at .. 'queue:', at .. 'queues', at .. 'resting', at .. 'class:', at .. 'classes:', at .. 'passed:',
+    at .. 'woken:', at .. 'lease:', at .. 'leases', at .. 'spent:', ...,
   })
   has_rights = true
 end
@@ -188,8 +189,6 @@ local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
-local update = redis.call
-
 -- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
 local function append_event(id, event, status, version, owner, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
@@ -199,8 +198,8 @@ local function append_event(id, event, status, version, owner, detail, more)
       fields[#fields + 1] = text
     end
   end
-  update('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
-  update('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
+  redis.call('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
+  redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
 local function fields_of(entry)
@@ -324,7 +323,7 @@ end
 
 local function index_labels(id, created_ms, digests)
   for _, digest in ipairs(digests) do
-    update('ZADD', key('jobs', 'label', digest), created_ms, id)
+    redis.call('ZADD', key('jobs', 'label', digest), created_ms, id)
   end
 end
 
@@ -348,7 +347,7 @@ local function expire_record(id, status)
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
   local member = expiring_member(id, status, record[2], record[3], label_digests(record[4]))
-  update('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
+  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
   return record[2]
 end
 
@@ -385,12 +384,12 @@ end
 -- delivery is lost, and before expire_record, so that the delivery expires with the job.
 local function note_delivery(id, status, url, owner)
   local fields = { 'status', 'pending', 'type', 'job.' .. status, 'url', url, 'tried', 0, 'attempts', 0, 'created_at', NOW_S }
-  update('HSET', key('job', id, 'webhook'), unpack(fields))
-  update('ZADD', key('jobs', 'webhooks'), integer(NOW_MS), id)
-  update('ZADD', key('jobs', 'webhooks', 'due'), integer(NOW_MS), id)
+  redis.call('HSET', key('job', id, 'webhook'), unpack(fields))
+  redis.call('ZADD', key('jobs', 'webhooks'), integer(NOW_MS), id)
+  redis.call('ZADD', key('jobs', 'webhooks', 'due'), integer(NOW_MS), id)
   if owner then
     redis.call('HSET', key('job', id, 'webhook'), 'owner', owner)
-    update('ZADD', key('jobs', 'webhooks', 'owner', owner), integer(NOW_MS), id)
+    redis.call('ZADD', key('jobs', 'webhooks', 'owner', owner), integer(NOW_MS), id)
   end
 end
 
@@ -405,13 +404,13 @@ end
 -- Updates the figures that the limits of an API key apply to: its queued jobs, and its device time today.
 local function note_for_owner(owner, id, before, after, started_at)
   if after == 'queued' then
-    update('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
+    redis.call('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
   elseif before == 'queued' then
-    update('ZREM', key('jobs', 'queued', owner), id)
+    redis.call('ZREM', key('jobs', 'queued', owner), id)
   end
   if before == 'running' and started_at then
     local spent, took_ms = key('spent', owner, today()), NOW_MS - tonumber(started_at) * 1000
-    update('HINCRBY', spent, 'device_ms', integer(math.max(0, took_ms)))
+    redis.call('HINCRBY', spent, 'device_ms', integer(math.max(0, took_ms)))
     redis.call('PEXPIRE', spent, 2 * DAY_MS)
   end
 end
@@ -439,9 +438,9 @@ local function change(id, event, before, fields, detail, more)
     record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook', 'uncharged')
   end
   if before ~= after then
-    update('ZADD', key('jobs', 'status', after), record[1], id)
+    redis.call('ZADD', key('jobs', 'status', after), record[1], id)
     if before then
-      update('ZREM', key('jobs', 'status', before), id)
+      redis.call('ZREM', key('jobs', 'status', before), id)
     end
     if record[2] and not record[5] then
       note_for_owner(record[2], id, before, after, record[3])
@@ -460,8 +459,8 @@ local function change(id, event, before, fields, detail, more)
     count_attempt(id)
   end
   if done and before ~= after then
-    update('SADD', key('jobs', 'done'), record[2] or '')
-    update('ZADD', key('jobs', 'done', record[2] or ''), integer(NOW_MS), id) -- an import can't choose this time
+    redis.call('SADD', key('jobs', 'done'), record[2] or '')
+    redis.call('ZADD', key('jobs', 'done', record[2] or ''), integer(NOW_MS), id) -- an import can't choose this time
     if record[4] then
       note_delivery(id, after, record[4], record[2])
     end
@@ -513,13 +512,13 @@ local function join_class(id, queue, score, class, answers)
   if all ~= known then
     redis.call('HSET', classes, class, all)
   end
-  update('ZADD', key('class', queue, class), score, id)
+  redis.call('ZADD', key('class', queue, class), score, id)
   return all
 end
 
 local function leave_class(id, queue, class)
   local jobs = key('class', queue, class)
-  update('ZREM', jobs, id)
+  redis.call('ZREM', jobs, id)
   if redis.call('EXISTS', jobs) == 0 then
     redis.call('HDEL', key('classes', queue), class)
   end
@@ -573,9 +572,9 @@ local function edge_of(line, priority, is_last)
   local from, to = integer(priority * PRIORITY_STEP), '(' .. integer((priority + 1) * PRIORITY_STEP)
   local edge
   if is_last then
-    edge = update('ZRANGE', line, to, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    edge = redis.call('ZRANGE', line, to, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
   else
-    edge = update('ZRANGE', line, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+    edge = redis.call('ZRANGE', line, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   end
   return edge[1], tonumber(edge[2])
 end
@@ -620,7 +619,7 @@ local function next_score(queue, priority, owner, fits, number)
   fields[1] = fields[1] or priority .. '+'
   local _, head = edge_of(key('queue', queue), priority)
   local reached = math.max(FIRST_ROUND, (round_of(head) or 0) - 1, own_round(queue, priority, owner))
-  for _, round in ipairs(update('HMGET', turns_of(queue), unpack(fields))) do
+  for _, round in ipairs(redis.call('HMGET', turns_of(queue), unpack(fields))) do
     reached = math.max(reached, tonumber(round or 0))
   end
   local score = priority * PRIORITY_STEP + (reached + 1) * ROUND_STEP + number % ROUND_STEP
@@ -634,8 +633,8 @@ end
 local function note_turn(queue, score, profile)
   for _, name in ipairs({ profile, '' }) do
     local turns, field = turns_of(queue), priority_of(score) .. '+' .. name
-    if round_of(score) > tonumber(update('HGET', turns, field) or 0) then
-      update('HSET', turns, field, integer(round_of(score)))
+    if round_of(score) > tonumber(redis.call('HGET', turns, field) or 0) then
+      redis.call('HSET', turns, field, integer(round_of(score)))
     end
   end
 end
@@ -643,8 +642,8 @@ end
 -- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
 -- `class` and `answers` as for join_class
 local function enqueue(id, queue, score, class, answers)
-  update('ZADD', key('queue', queue), score, id)
-  update('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), score, id)
+  redis.call('ZADD', key('queue', queue), score, id)
+  redis.call('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), score, id)
   redis.call('SADD', key('queues'), queue)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
@@ -660,8 +659,8 @@ end
 local function dequeue(id, queue, class)
   local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits', 'owner')
   leave_class(id, queue, class or class_of(record[1], record[2], record[3]))
-  update('ZREM', line_of(queue, record[4]), id)
-  update('ZREM', key('queue', queue), id)
+  redis.call('ZREM', line_of(queue, record[4]), id)
+  redis.call('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
     redis.call('SREM', key('resting'), queue)
@@ -690,7 +689,7 @@ end
 
 local function take_lease(device, id, token, worker, lease_ms)
   local expires_ms = integer(NOW_MS + tonumber(lease_ms))
-  update('ZADD', key('leases'), expires_ms, device)
+  redis.call('ZADD', key('leases'), expires_ms, device)
   redis.call(
     'HSET', key('lease', device),
     'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms, 'length_ms', lease_ms
@@ -700,7 +699,7 @@ end
 local function drop_lease(device, token)
   if redis.call('HGET', key('lease', device), 'token') == token then
     redis.call('DEL', key('lease', device))
-    update('ZREM', key('leases'), device)
+    redis.call('ZREM', key('leases'), device)
   end
 end
 

@@ -105,13 +105,13 @@ end
 
 -- `jobs:served:<device>`, ZSET: each owner and queue -> the number of the claim that last served it
 local function served(kind, name)
-  return tonumber(update('ZSCORE', key('jobs', 'served', device), kind .. ' ' .. name) or 0)
+  return tonumber(redis.call('ZSCORE', key('jobs', 'served', device), kind .. ' ' .. name) or 0)
 end
 
 local function note_served(owner, queue)
   local name = key('jobs', 'served', device)
-  local number = (tonumber(update('ZRANGE', name, 0, 0, 'REV', 'WITHSCORES')[2]) or 0) + 1
-  update('ZADD', name, integer(number), 'owner ' .. owner, integer(number), 'queue ' .. queue)
+  local number = (tonumber(redis.call('ZRANGE', name, 0, 0, 'REV', 'WITHSCORES')[2]) or 0) + 1
+  redis.call('ZADD', name, integer(number), 'owner ' .. owner, integer(number), 'queue ' .. queue)
   redis.call('PEXPIRE', name, DAY_MS)
 end
 

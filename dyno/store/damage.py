@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
 _OWNER = re.compile(r"(key_\w+)?")
-_INDEXES_OF_JOBS = re.compile(r"(owner|workload|label|queued|done|webhooks:owner|webhooks:ready):.*")
+_INDEXES_OF_JOBS = re.compile(r"(owner|workload|label|queued|waiting|done|webhooks:owner|webhooks:ready):.*")
 _REPAIRED_WITHIN_MS = 60_000  # later, another process begins again; 10,000 records take about a second
 
 
@@ -35,15 +35,15 @@ def _lists(keys: Keys) -> dict[str, str]:
     zsets = [keys.jobs, *map(keys.jobs_with_status, Status), keys.webhooks, keys.webhooks_due, keys.webhooks_ready]
     zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
     sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
-    found = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
-    found |= dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash")
-    return found | {keys.events: "stream", keys.repairing: "string"}
+    types = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
+    types |= dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash")
+    return types | {keys.events: "stream", keys.repairing: "string"}
 
 
 def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
-    found = dict.fromkeys(map(keys.queue, queues), "zset")
-    found |= dict.fromkeys([*map(keys.passed, queues), *map(keys.classes, queues), *map(keys.turns, queues)], "hash")
-    return found | dict.fromkeys([*map(keys.woken, queues), *map(keys.indexed, queues)], "string")
+    types = dict.fromkeys(map(keys.queue, queues), "zset")
+    types |= dict.fromkeys([*map(keys.passed, queues), *map(keys.classes, queues), *map(keys.turns, queues)], "hash")
+    return types | dict.fromkeys([*map(keys.woken, queues), *map(keys.indexed, queues)], "string")
 
 
 def remove_damaged(client: redis.Redis, keys: Keys, types: Mapping[str, str]) -> list[str]:
@@ -67,8 +67,8 @@ def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
         if not client.exists(keys.damaged) or not take_turn(client, keys.repairing, _REPAIRED_WITHIN_MS):
             return []
         for before, pattern in ((f"{keys.jobs}:", _INDEXES_OF_JOBS), (keys.sweeps_of_owner(""), _OWNER)):
-            for rest in _ids(client, before, pattern):
-                remove_damaged(client, keys, dict.fromkeys((before + each for each in rest), "zset"))
+            for endings in _ids(client, before, pattern):
+                remove_damaged(client, keys, dict.fromkeys((before + ending for ending in endings), "zset"))
         names = sorted(map(str, client.smembers(keys.damaged)))
         log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
         _make_again(client, settings, names)
@@ -125,5 +125,6 @@ def _damaged_skipped(name: str) -> Iterator[None]:
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
     """What follows `before` in the names of keys, if all of it fits the pattern: some at a time."""
     glob = re.sub(r"([\]\[*?^\\-])", r"\\\1", before) + "*"
-    ids = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
-    yield from iter(lambda: list(islice((each for each in ids if pattern.fullmatch(each)), _AT_ONCE)), [])
+    names = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
+    ids = filter(pattern.fullmatch, names)
+    yield from iter(lambda: list(islice(ids, _AT_ONCE)), [])

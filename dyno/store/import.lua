@@ -26,10 +26,10 @@ local function write(id, result, samples, fields)
   fields.id, fields.version = id, '1'
   if owner ~= '' then
     fields.owner = owner
-    update('ZADD', key('jobs', 'owner', owner), fields.created_ms, id)
+    redis.call('ZADD', key('jobs', 'owner', owner), fields.created_ms, id)
   end
-  update('ZADD', key('jobs'), fields.created_ms, id)
-  update('ZADD', key('jobs', 'workload', fields.workload), fields.created_ms, id)
+  redis.call('ZADD', key('jobs'), fields.created_ms, id)
+  redis.call('ZADD', key('jobs', 'workload', fields.workload), fields.created_ms, id)
   index_labels(id, fields.created_ms, label_digests(fields.spec))
   change(id, 'import', nil, fields)
 end

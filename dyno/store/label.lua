@@ -40,7 +40,8 @@ local jobs
 if rank then
   jobs = redis.call('ZRANGE', KEYS[2], rank + 1, rank + most, 'WITHSCORES')
 else
-  jobs = redis.call('ZRANGE', KEYS[2], tonumber(known[3] or '') and known[3] or '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+  local from = tonumber(known[3] or '') and known[3] or '-inf'
+  jobs = redis.call('ZRANGE', KEYS[2], from, '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
 end
 for place = 1, #jobs, 2 do
   index_job(jobs[place], jobs[place + 1])

@@ -11,7 +11,7 @@
 local removed = {}
 for at = 2, #ARGV, 2 do
   local stored = server.call('TYPE', ARGV[at]).ok
-  if stored ~= 'none' and stored ~= ARGV[at + 1] and make_way(ARGV[at], ARGV[at + 1] == 'stream' and 'XADD') then
+  if stored ~= 'none' and stored ~= ARGV[at + 1] and remove_damaged(ARGV[at], ARGV[at + 1] == 'stream' and 'XADD') then
     removed[#removed + 1] = ARGV[at]
   end
 end

@@ -118,10 +118,10 @@ else
 end
 change(id, 'submit', nil, fields)
 count(1, 'submitted', workload)
-update('ZADD', key('jobs'), fields.created_ms, id)
-update('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
+redis.call('ZADD', key('jobs'), fields.created_ms, id)
+redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
 if fields.owner then
-  update('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
+  redis.call('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
 end
 index_labels(id, fields.created_ms, label_digests(fields.spec))
 if tonumber(redis.call('HGET', key('labeled'), 'sequence') or 0) == number - 1 then

@@ -25,7 +25,7 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "a cancel counts twice": (Script.CANCEL, "or record[3] then", "then"),
     "a key makes a second job": (Script.SUBMIT, "if earlier[1] then", "if false then"),
     "it learns from what didn't succeed": (Script.FINISH, "if event == 'succeed' then", "if true then"),
-    "an end leaves its index": (Script.FINISH, "update('ZREM', key('jobs', 'status', before), id)", ""),
+    "an end leaves its index": (Script.FINISH, "redis.call('ZREM', key('jobs', 'status', before), id)", ""),
     "keys take no turns": (
         Script.SUBMIT,
         "edge_of(line_of(queue, owner), priority, true)",
@@ -33,7 +33,7 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     ),
     "the round that was reached is forgotten": (
         Script.CLAIM,
-        "update('HSET', turns, field, integer(round_of(score)))",
+        "redis.call('HSET', turns, field, integer(round_of(score)))",
         "",
     ),
     "a job is deleted before its webhook is told": (Script.DELETE, "if ARGV[4] and is_kept() then", "if false then"),

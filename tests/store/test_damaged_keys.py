@@ -39,7 +39,7 @@ from tests.store.test_sweeps import planned
 pytestmark = pytest.mark.anyio
 
 # The parts that vary are those of the jobs below: {done}, {running}, {queued}, {day}, {label}, {class}.
-MADE_AGAIN = [
+DAMAGED = [
     *("jobs:done", f"jobs:done:{OWNER}", "jobs:served:cpu:1@alpha"),
     *("jobs", "jobs:status:queued", "jobs:status:running", "jobs:status:succeeded", "jobs:workload:matmul"),
     *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged", "labeled"),
@@ -124,7 +124,7 @@ def test_scripts_delete_no_value_that_nothing_else_has(
 
 def test_scripts_delete_nothing_that_has_no_row(keys: Keys) -> None:
     """`sequence` is the only name that the scripts alone know; it begins again above the numbers of all jobs."""
-    [table] = re.findall(r"local made_again = \{(.*?)\}", SCRIPT_SOURCES[Script.EXPIRE], re.DOTALL)
+    [table] = re.findall(r"local derived = \{(.*?)\}", SCRIPT_SOURCES[Script.EXPIRE], re.DOTALL)
     families = {name.split(":")[1] for name in names_of(keys, "derived")} - {"job", "schedules"}
     assert set(re.findall(r"(\w+) = true", table)) == families | {"sequence"}
 
@@ -199,7 +199,7 @@ def wrong_indexes(client: redis.Redis, keys: Keys) -> list[str]:
     return [what for what in found if not what.startswith("the audit had to repair")]
 
 
-@pytest.mark.parametrize("name", MADE_AGAIN)
+@pytest.mark.parametrize("name", DAMAGED)
 async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
     lives: Lives,
     mine: Jobs,

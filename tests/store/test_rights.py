@@ -41,7 +41,7 @@ VIEWER = Viewer(OWNER, sees_all=False)
 
 
 def called(path: Path) -> set[str]:
-    return {f"+{name.lower()}" for name in re.findall(r"(?:redis\.p?call|update)\(\s*'(\w+)'", path.read_text())}
+    return {f"+{name.lower()}" for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", path.read_text())}
 
 
 OF_SCRIPTS = {path.stem: called(path) for path in (ROOT / "dyno" / "store").glob("*.lua")}

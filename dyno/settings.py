@@ -166,10 +166,10 @@ class Settings(BaseSettings):
         None  # done jobs of one key, imported ones too; beyond, its first are deleted; unless the key has its own limit
     )
     max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = (
-        None  # stored jobs that are done; beyond, those that ended first are deleted; None: they expire only
+        None  # done jobs stored; beyond, the first of the key with the most are deleted; None: they expire only
     )
     max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = (
-        None  # memory of Redis; beyond, the jobs that ended first are deleted
+        None  # used and reserved memory of Redis; beyond, the first jobs of the key with the most bytes are deleted
     )
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)

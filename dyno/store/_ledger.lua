@@ -709,7 +709,7 @@ local END_COMMANDS = {
 
 -- Ends an attempt that has no outcome: a requested cancel takes precedence, then another attempt, then failure.
 -- Returns {new status, 1 if its queue was empty}. With `counts` 0, the attempt isn't counted. The caller drops the lease.
-local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure)
+local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure, is_handed_back)
   require_rights(END_COMMANDS)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
   local fields = { last_token = token, last_event = event, status_reason = reason }
@@ -731,7 +731,7 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
   local was_empty = enqueue(id, record[3], record[4])
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
-  count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')
+  count(1, 'requeued', event == 'expire' and 'lost' or is_handed_back and 'handed_back' or 'infrastructure')
   redis.call('DEL', key('woken', record[3])) -- so that the next maintenance run wakes a worker for it
   return { 'queued', was_empty }
 end

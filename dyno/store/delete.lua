@@ -7,7 +7,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
 -- ARGV[4]  for retention, the number of done jobs to keep: at this number the job stays. So does a job whose webhook is
---          pending. Absent for a deletion that a caller asked for
+--          pending and was never redelivered. Absent for a deletion that a caller asked for
 -- ARGV[5]  1 if that is the number of the owner's done jobs
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
@@ -23,7 +23,8 @@ if not is_done(status) then
 end
 
 local function is_kept()
-  if redis.call('HGET', key('job', id, 'webhook'), 'status') == 'pending' then
+  local delivery = redis.call('HMGET', key('job', id, 'webhook'), 'status', 'redelivered')
+  if delivery[1] == 'pending' and not delivery[2] then
     return true
   end
   local done = ARGV[5] and redis.call('ZCARD', key('jobs', 'done', owner or '')) or 0

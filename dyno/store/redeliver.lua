@@ -13,6 +13,7 @@ local record = redis.call('HMGET', KEYS[1], 'status', 'token')
 if not record[1] then
   return { 'unknown' }
 end
+redis.call('HSET', KEYS[1], 'redelivered', 1) -- retention needn't wait for it any more
 if record[2] and tonumber(redis.call('ZSCORE', KEYS[2], ARGV[2]) or 0) > NOW_MS then
   redis.call('HSET', KEYS[1], 'again', 1)
   return { 'under_way' }

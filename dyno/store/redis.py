@@ -26,7 +26,7 @@ from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from dyno.errors import StoreUnavailable, StoreUnfit
-from dyno.models.job import TRANSITIONS, Status
+from dyno.models.job import TRANSITIONS
 from dyno.settings import Durability, Settings
 from dyno.store.pipelining import PipeliningRedis
 
@@ -198,14 +198,7 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
             syncing: Any = await client.config_get(*_SYNCING)
         except redis.ResponseError as error:
             syncing = _config_denied(error)
-        by_status = [Keys(settings.namespace).jobs_with_status(status) for status in (Status.QUEUED, Status.RUNNING)]
-        try:
-            live = sum([await client.zcard(index) for index in by_status])
-        except redis.ResponseError as error:
-            if not is_wrong_type(error):
-                raise
-            live = 0  # until a script or maintenance has repaired the index, `require_room` alone keeps room
-    return [*judge_server(info, syncing, settings.durability), *map(StoreUnavailable, _room_complaints(info, live))]
+    return judge_server(info, syncing, settings.durability)
 
 
 def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[Fault]:
@@ -283,16 +276,6 @@ def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
     limit = info.get("maxmemory", 0)
     if limit and info.get("used_memory", 0) > _FULL_FROM * limit:
         yield f"Redis is full: {info['used_memory']} of {limit} bytes used"
-
-
-def _room_complaints(info: Mapping[str, Any], live: int) -> Iterator[str]:
-    """As `require_room` of _ledger.lua, a little earlier."""
-    limit, used, reserved = info.get("maxmemory", 0), info.get("used_memory", 0), live * RESERVED_BYTES
-    if limit and used <= _FULL_FROM * limit < used + reserved:
-        yield (
-            f"Redis is full: {used} of {limit} bytes used, and {reserved} reserved for the results of {live} queued "
-            "and running jobs"
-        )
 
 
 JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.job.new_job_id

@@ -25,7 +25,7 @@ local most, counts, handed_back = tonumber(ARGV[9] or ''), ARGV[6], tonumber(rec
 if most and handed_back > most then
   counts = '1'
 end
-local ended = end_attempt(id, token, device, 'requeue', ARGV[5], counts, ARGV[7], ARGV[8])
+local ended = end_attempt(id, token, device, 'requeue', ARGV[5], counts, ARGV[7], ARGV[8], most or ARGV[6] ~= '1')
 if most then
   redis.call('HSET', KEYS[1], 'handed_back', handed_back)
 end

@@ -1,26 +1,28 @@
 """Retention: done jobs beyond limits on their number or on Redis' memory are deleted, those that were stored first.
 
-Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first, so no key
-can displace another's results by many of its own.
+Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first: the most
+jobs beyond `max_done`, and the most bytes beyond `max_store_bytes`. If none of these may go, none of another owner is
+deleted.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import redis
 
-from dyno.models.job import DONE
+from dyno.models.job import DONE, Status
 from dyno.settings import Settings
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.damage import remove_damaged
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, unless_wrong_type
+from dyno.store.redis import RESERVED_BYTES, SCRIPT_SOURCES, Keys, Script, store_errors, unless_wrong_type
 
 _RECORDS_AT_ONCE = 1000
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 200
 _WEBHOOK_ENDED = (None, "delivered", "failed")
-_PAGES = 20  # of candidates: behind 2000 jobs with pending webhooks, no job is deleted until some of them are delivered
+_SIZED, _JOB_BYTES = 50, 6_000  # jobs of an owner whose sizes are read, and what each takes without its large parts
+_PAGES = 20  # of candidates: behind 4000 jobs with pending webhooks, no job is deleted until some of them are delivered
 _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
 
 
@@ -28,10 +30,11 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
     """Delete done jobs beyond the limits, of one key those that were stored first. At most 1000 jobs a call.
 
     First the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while there are more than `max_done` or
-    Redis uses more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by limit. Raises
-    StoreUnavailable.
+    Redis uses and reserves more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by
+    limit. Raises StoreUnavailable.
 
-    A job whose webhook is neither delivered nor failed stays. Safe to run in several processes at once.
+    A job whose webhook is neither delivered nor failed stays, unless it was redelivered. Safe to run in several
+    processes at once.
     """
     keys, dropped = Keys(settings.namespace), Counter[str]()
     with store_errors():
@@ -49,14 +52,16 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
                 dropped["key_stored_jobs"] += deleted
         while dropped.total() < _RECORDS_AT_ONCE and held and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
-            (owner, most), (_, second) = [*held.most_common(2), ("", 0)][:2]
-            number = min(surplus, max(1, most - second), _DROPPED_AT_ONCE)
+            sizes = _mean_sizes(client, keys, held) if limit == "max_store_bytes" else dict.fromkeys(held, 1.0)
+            totals = Counter({owner: number * sizes[owner] for owner, number in held.items()})
+            (owner, most), (_, second) = [*totals.most_common(2), ("", 0)][:2]
+            number = min(surplus, max(1, int((most - second) / sizes[owner])), _DROPPED_AT_ONCE)
             keeping = settings.max_done if limit == "max_done" else None
-            if deleted := _delete_oldest(client, keys, owner, number, keeping or 0):
-                held[owner] -= deleted
-                dropped[limit] += deleted
-            else:
-                del held[owner]
+            deleted = _delete_oldest(client, keys, owner, number, keeping or 0)
+            if not deleted:
+                break
+            held[owner] -= deleted
+            dropped[limit] += deleted
         for limit, number in dropped.items():
             client.hincrby(keys.counts, f"dropped {limit}", number)
     return dropped
@@ -91,13 +96,33 @@ def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
                 ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
                 if not ids:
                     break
-                _index_done(client, keys, ids)
+                _index_done(client, keys, status, ids)
         held = counted()
     return held
 
 
-def _index_done(client: redis.Redis, keys: Keys, ids: Sequence[str]) -> None:
-    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends."""
+def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
+    """About how many bytes a done job of each owner takes, by the first that would go. Its large parts are the result,
+    the samples and the log. A user without the right to STRLEN, as in older versions' users.acl, reads none of them.
+    """
+    sizes = dict[str, float]()
+    for owner in owners:
+        ids: Any = client.zrange(keys.done_of_owner(owner), 0, _SIZED - 1)
+        with client.pipeline(transaction=False) as pipeline:
+            for job_id in ids:
+                pipeline.strlen(keys.result(job_id))
+                pipeline.strlen(keys.samples(job_id))
+                pipeline.hget(keys.log(job_id), "bytes")
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+        large = sum(int(reply or 0) for reply in replies if not isinstance(reply, redis.ResponseError))
+        sizes[owner] = _JOB_BYTES + large / max(1, len(ids))
+    return sizes
+
+
+def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[str]) -> None:
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends. Those without a record leave the index of
+    their status: else each later call would read all jobs again.
+    """
     with client.pipeline(transaction=False) as pipeline:
         for job_id in ids:
             pipeline.hmget(keys.job(job_id), "owner", "finished_at")
@@ -113,6 +138,9 @@ def _index_done(client: redis.Redis, keys: Keys, ids: Sequence[str]) -> None:
         for (job_id, owner, _), is_there in zip(known, remaining, strict=True):
             if not is_there:  # deleted meanwhile
                 pipeline.zrem(keys.done_of_owner(owner), job_id)
+        for job_id, (owner, end) in zip(ids, records, strict=True):
+            if owner is end is None:
+                pipeline.zrem(keys.jobs_with_status(status), job_id)
         pipeline.execute()
 
 
@@ -125,9 +153,16 @@ def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str,
         return "max_done", done - settings.max_done
     if settings.max_store_bytes is not None:
         memory: Any = client.info("memory")
-        if memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS) > settings.max_store_bytes:
+        live: int = sum(client.zcard(keys.jobs_with_status(status)) for status in (Status.QUEUED, Status.RUNNING))
+        used = memory["used_memory"] - sum(memory.get(name, 0) for name in _NOT_JOBS)
+        if used + live * RESERVED_BYTES > settings.max_store_bytes:
             return "max_store_bytes", max(1, done // 10)  # a few large jobs may take all of the memory
     return None
+
+
+def _may_go(delivery: Any) -> bool:
+    """`delivery`: the status of a job's webhook, and whether it was redelivered; or the error of a damaged one."""
+    return not isinstance(delivery, Exception) and (delivery[0] in _WEBHOOK_ENDED or delivery[1] is not None)
 
 
 def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
@@ -141,10 +176,9 @@ def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, kee
             break
         with client.pipeline(transaction=False) as pipeline:
             for job_id in candidates:
-                pipeline.hget(keys.webhook(job_id), "status")
+                pipeline.hmget(keys.webhook(job_id), "status", "redelivered")
             told: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged delivery keeps no other from going
-            oldest = [job_id for job_id, status in zip(candidates, told, strict=True) if status in _WEBHOOK_ENDED]
-            del oldest[number:]
+            oldest = [job_id for job_id, reply in zip(candidates, told, strict=True) if _may_go(reply)][:number]
             for job_id in oldest:
                 args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]
                 delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)

@@ -1,7 +1,7 @@
 #!lua
 -- Writes a new job's record, its idempotency key, its place in the queue and its first event, in one step.
--- A full Redis refuses this script entirely. All other scripts have the allow-oom flag, so that accepted jobs can end. The
--- script itself refuses jobs whose results would fill Redis (`require_room` in _ledger.lua).
+-- A full Redis refuses this script entirely. Scripts that end jobs have the allow-oom flag. The script
+-- itself refuses jobs whose results would fill Redis (`require_room` in _ledger.lua).
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  idempotency, HASH {job, body_sha256}; optional

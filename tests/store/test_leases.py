@@ -215,7 +215,7 @@ async def test_attempts_that_count_are_limited(running: Callable, leases: Leases
 
 
 async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end(
-    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
+    running: Callable, leases: Leases, jobs: Jobs, claim: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     attempt = await running()
     for _ in range(MAX_HAND_BACKS + MAX_ATTEMPTS - 1):
@@ -229,6 +229,7 @@ async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end
     assert job.failure is not None
     assert (job.failure.failure_class, job.failure.reason) == (FailureClass.INFRASTRUCTURE, WORKER_SHUTDOWN)
     assert f"handed the job back {MAX_HAND_BACKS} times" in job.failure.message
+    assert client.hget(keys.counts, "requeued handed_back") == str(MAX_HAND_BACKS + MAX_ATTEMPTS - 1)
 
 
 async def test_a_job_handed_back_after_a_cancel_was_requested_is_canceled(

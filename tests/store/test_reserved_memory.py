@@ -19,7 +19,7 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs, read_log
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.redis import RESERVED_BYTES, sync_client
+from dyno.store.redis import RESERVED_BYTES, check_server_async, sync_client
 from tests.results import a_result
 from workers.outcome import Succeeded
 
@@ -70,7 +70,14 @@ def _end(leases: Leases, claim: Claim) -> None:
 
 @pytest.mark.silent("SAMPLES_NOT_STORED")
 async def test_no_more_jobs_are_accepted_than_have_room_when_they_are_done(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef, client: redis.Redis, limit: Callable
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    leases: Leases,
+    worker: WorkerRef,
+    client: redis.Redis,
+    limit: Callable,
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
 ) -> None:
     await jobs.submit(a_spec())
     _end(leases, _claim(leases, worker))  # Redis keeps the scripts
@@ -83,6 +90,7 @@ async def test_no_more_jobs_are_accepted_than_have_room_when_they_are_done(
     assert 20 < accepted < 100
     with pytest.raises(StoreUnavailable, match=f"reserved for the results of {accepted} queued and running jobs"):
         await jobs.submit(a_spec())
+    assert await check_server_async(async_redis, settings) == [], "reads, cancels and workers go on"
     for _ in range(accepted):
         claim = _claim(leases, worker)
         _end(leases, claim)

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
+from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import retention
 from dyno.store.artifacts import note_files
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.redis import Keys
+from dyno.store.redis import RESERVED_BYTES, Keys
 from dyno.store.retention import drop_oldest
-from dyno.store.webhooks import DeliveryQueue
-from tests.deliveries import RECEIVER, URL, canceled, delivered, taken
+from dyno.store.webhooks import Deliveries, DeliveryQueue
+from tests.deliveries import OTHER, OWNER, RECEIVER, URL, canceled, delivered, taken
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +34,9 @@ Finish = Callable[..., Any]
 def finish(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> Finish:
     """Submit, claim and end jobs; returns their ids in the order of their ends."""
 
-    async def ended(number: int, samples_bytes: int = 0) -> list[str]:
+    async def ended(number: int, samples_bytes: int = 0, owner: str | None = None) -> list[str]:
         for _ in range(number):
-            await jobs.submit(a_spec())
+            await jobs.seen_by(Viewer(owner, sees_all=False)).submit(a_spec())
         attempts = [claim(f"cpu:{device}@alpha") for device in range(number)]
         for attempt in attempts:
             leases.finish(
@@ -153,3 +155,62 @@ async def test_jobs_with_pending_webhooks_do_not_keep_others_from_being_deleted(
     told = [await canceled(jobs, a_spec()) for _ in range(4)]
     assert sum(drop_oldest(client, settings.model_copy(update={"max_done": 7})).values()) == len(told)
     assert {each.id for each in (await jobs.list()).data} == set(untold)
+
+
+async def test_pending_webhooks_of_one_key_cost_no_other_key_its_results(
+    finish: Finish, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings
+) -> None:
+    own = jobs.seen_by(Viewer(OWNER, sees_all=False))
+    untold = [await canceled(own, a_spec(webhook={"url": URL})) for _ in range(8)]
+    others = await finish(4, owner=OTHER)
+    assert drop_oldest(client, settings.model_copy(update={"max_done": 6})) == {}
+    assert {each.id for each in (await jobs.list()).data} == {*untold, *others}
+
+
+async def test_a_redelivery_keeps_no_job(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    settings: Settings,
+    outbox: DeliveryQueue,
+    keys: Keys,
+    async_redis: redis.asyncio.Redis,
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook={"url": URL}))
+    await delivered(outbox, await taken(outbox))
+    await Deliveries(async_redis, settings, jobs.viewer).redeliver(f"msg_{job_id.removeprefix('job_')}")
+    assert client.hget(keys.webhook(job_id), "status") == "pending"
+    assert drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 1}
+
+
+async def test_beyond_the_memory_the_key_with_the_most_bytes_loses_jobs(
+    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings
+) -> None:
+    large = await finish(4, 400_000, owner=OWNER)
+    small = await finish(12, owner=OTHER)
+    used: Any = client.info("memory")["used_memory"]
+    dropped = drop_oldest(client, settings.model_copy(update={"max_store_bytes": used - 300_000}))
+    assert 1 <= dropped["max_store_bytes"] <= 3
+    assert {*small, large[-1]} <= {each.id for each in (await jobs.list()).data}
+
+
+async def test_memory_reserved_for_waiting_jobs_counts_as_used(
+    finish: Finish, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings
+) -> None:
+    await finish(3)
+    for _ in range(20):
+        await jobs.submit(a_spec())
+    used: Any = client.info("memory")["used_memory"]
+    assert drop_oldest(client, settings.model_copy(update={"max_store_bytes": used + 40 * RESERVED_BYTES})) == {}
+    limited = settings.model_copy(update={"max_store_bytes": used + 10 * RESERVED_BYTES})
+    assert drop_oldest(client, limited) == {"max_store_bytes": 3}
+
+
+async def test_a_job_whose_record_was_deleted_by_hand_is_looked_for_once(
+    finish: Finish, client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    [gone, kept] = await finish(2)
+    client.delete(keys.job(gone))
+    client.zrem(keys.done_of_owner(""), gone)
+    assert drop_oldest(client, settings.model_copy(update={"max_done": 9})) == {}
+    assert client.zrange(keys.jobs_with_status("succeeded"), 0, -1) == [kept]

@@ -50,12 +50,14 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
                     break
                 held[owner] -= deleted
                 dropped["key_stored_jobs"] += deleted
+        sizes: Mapping[str, float] = {}  # jobs count alike until memory is the limit
         while dropped.total() < _RECORDS_AT_ONCE and held and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
-            sizes = _mean_sizes(client, keys, held) if limit == "max_store_bytes" else dict.fromkeys(held, 1.0)
-            totals = Counter({owner: number * sizes[owner] for owner, number in held.items()})
+            if limit == "max_store_bytes" and not sizes:
+                sizes = _mean_sizes(client, keys, held)
+            totals = Counter({owner: number * sizes.get(owner, 1.0) for owner, number in held.items()})
             (owner, most), (_, second) = [*totals.most_common(2), ("", 0)][:2]
-            number = min(surplus, max(1, int((most - second) / sizes[owner])), _DROPPED_AT_ONCE)
+            number = min(surplus, max(1, int((most - second) / sizes.get(owner, 1.0))), _DROPPED_AT_ONCE)
             keeping = settings.max_done if limit == "max_done" else None
             deleted = _delete_oldest(client, keys, owner, number, keeping or 0)
             if not deleted:

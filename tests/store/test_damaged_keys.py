@@ -267,7 +267,7 @@ async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
     with nullcontext() if damaged == "the record" else pytest.raises(redis.ResponseError):
         new = (await mine.submit(spec, idempotency_key="one", body_sha256="b")).job.id
     if damaged == "the record":
-        assert claim("cpu:1@alpha").job_id == new, "the damaged job doesn't strand its queue"
+        assert claim("cpu:1@alpha").job_id == new, "the queue goes on behind the damaged job"
         assert ids["queued"] not in client.zrange(keys.queue("cpu"), 0, -1)
     else:
         assert records(client, keys) == before

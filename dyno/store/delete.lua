@@ -28,8 +28,8 @@ local function is_kept()
     return true
   end
   local done = ARGV[5] and redis.call('ZCARD', key('jobs', 'done', owner or '')) or 0
-  for _, each in ipairs(ARGV[5] and {} or { 'succeeded', 'failed', 'canceled' }) do
-    done = done + redis.call('ZCARD', key('jobs', 'status', each))
+  for _, ending in ipairs(ARGV[5] and {} or { 'succeeded', 'failed', 'canceled' }) do
+    done = done + redis.call('ZCARD', key('jobs', 'status', ending))
   end
   return done <= tonumber(ARGV[4])
 end

@@ -41,28 +41,28 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
         own = _own_limits(client, keys)
         if not own and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
             return dropped
-        held = _held_by_owner(client, keys)
-        for owner in filter(None, list(held)):  # requests without a key have no limit of a key
+        stored = _stored_by_owner(client, keys)
+        for owner in filter(None, list(stored)):  # requests without a key have no limit of a key
             most = own.get(owner, settings.key_stored_jobs)
-            while most is not None and held[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
-                number = min(held[owner] - most, _DROPPED_AT_ONCE)
+            while most is not None and stored[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
+                number = min(stored[owner] - most, _DROPPED_AT_ONCE)
                 if not (deleted := _delete_oldest(client, keys, owner, number, most, "1")):
                     break
-                held[owner] -= deleted
+                stored[owner] -= deleted
                 dropped["key_stored_jobs"] += deleted
         sizes: Mapping[str, float] = {}  # jobs count alike until memory is the limit
-        while dropped.total() < _RECORDS_AT_ONCE and held and (over := _exceeded(client, keys, settings)):
+        while dropped.total() < _RECORDS_AT_ONCE and stored and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
             if limit == "max_store_bytes" and not sizes:
-                sizes = _mean_sizes(client, keys, held)
-            totals = Counter({owner: number * sizes.get(owner, 1.0) for owner, number in held.items()})
+                sizes = _mean_sizes(client, keys, stored)
+            totals = Counter({owner: number * sizes.get(owner, 1.0) for owner, number in stored.items()})
             (owner, most), (_, second) = [*totals.most_common(2), ("", 0)][:2]
             number = min(surplus, max(1, int((most - second) / sizes.get(owner, 1.0))), _DROPPED_AT_ONCE)
             keeping = settings.max_done if limit == "max_done" else None
             deleted = _delete_oldest(client, keys, owner, number, keeping or 0)
             if not deleted:
                 break
-            held[owner] -= deleted
+            stored[owner] -= deleted
             dropped[limit] += deleted
         for limit, number in dropped.items():
             client.hincrby(keys.counts, f"dropped {limit}", number)
@@ -79,7 +79,7 @@ def _own_limits(client: redis.Redis, keys: Keys) -> Mapping[str, int]:
     return {owner: int(most) for owner, most in zip(owners, limits, strict=True) if most}
 
 
-def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
+def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
     """The number of done jobs of each owner that has any."""
     done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
 
@@ -91,16 +91,16 @@ def _held_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
                 pipeline.zcard(keys.done_of_owner(owner))
             return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
 
-    held = counted()
-    if held.total() < done:  # jobs of a version without these indexes
+    stored = counted()
+    if stored.total() < done:  # jobs of a version without these indexes
         for status in DONE:
             for start in count(0, _RECORDS_AT_ONCE):
                 ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
                 if not ids:
                     break
                 _index_done(client, keys, status, ids)
-        held = counted()
-    return held
+        stored = counted()
+    return stored
 
 
 def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
@@ -179,8 +179,10 @@ def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, kee
         with client.pipeline(transaction=False) as pipeline:
             for job_id in candidates:
                 pipeline.hmget(keys.webhook(job_id), "status", "redelivered")
-            told: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged delivery keeps no other from going
-            oldest = [job_id for job_id, reply in zip(candidates, told, strict=True) if _may_go(reply)][:number]
+            deliveries: list[Any] = pipeline.execute(
+                raise_on_error=False
+            )  # a damaged delivery keeps no other from going
+            oldest = [job_id for job_id, reply in zip(candidates, deliveries, strict=True) if _may_go(reply)][:number]
             for job_id in oldest:
                 args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]
                 delete(keys=[keys.job(job_id), keys.artifacts], args=args, client=pipeline)

@@ -106,7 +106,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
         key, job_id = next(iter(clients.accepted.items()))
         assert http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key}).json().get("id", job_id) == job_id
 
-        assert http.get(f"/v1/jobs/{claim.job_id}/samples").status_code == 404, "they would take reserved memory"
+        assert http.get(f"/v1/jobs/{claim.job_id}/samples").status_code == 409, "they would take reserved memory"
         http.delete(f"/v1/jobs/{claim.job_id}").raise_for_status()
         _make_room(http, sorted(stored - {claim.job_id})[:200])
         refused = next(iter(clients.refused))

@@ -130,7 +130,7 @@ def _replay(case: str, jobs: Sequence[Mapping[str, Any]]) -> list[bool | None]:
         own = Peer(job="", **{name: job[name] for name in ("value", "clock_hz", "runs", "scatter")})
         (metric,) = with_earlier_results(_result(case, own), own, peers, {_METRIC}).metrics
         repeat = metric.repeat
-        found.append(repeat and repeat.low <= following["value"] <= repeat.high)
+        found.append(None if repeat is None else repeat.low <= following["value"] <= repeat.high)
         if not regression_band.DISTURBED.intersection(job["warnings"]):
             peers.insert(0, own)
     return found
@@ -149,7 +149,8 @@ def _result(case: str, own: Peer) -> Result:
     )
     fraction = own.value / _MATMUL_PEAK if is_rate else None
     peak = Peak(value=_MATMUL_PEAK if is_rate else None, fraction=fraction, provenance="measured clock")
-    return Result.model_construct(metrics=[metric], peak=peak, device={"kind": "cpu"})
+    known: dict[str, Any] = {"metrics": [metric], "peak": peak, "device": {"kind": "cpu"}}
+    return Result.model_construct(**known)
 
 
 def replay_rows(found: Mapping[str, Sequence[bool | None]]) -> list[list[object]]:

@@ -12,7 +12,10 @@ from api_tests.conftest import Api
 from dyno.models.job import new_ulid
 
 QUICK = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
-OUTCOME_FIELDS = {"name", "outcome", "metric", "ratio", "low", "high", "margin", "job", "reason", "differences"}
+OUTCOME_FIELDS = {
+    *("name", "outcome", "metric", "ratio", "ratio_as_measured", "low", "high", "margin", "job", "reason"),
+    *("differences", "other_work"),
+}
 
 
 def put(api: Api, name: str, **body: Any) -> dict[str, Any]:

@@ -31,7 +31,9 @@ COMPARISON_FIELDS = {
     *("results", "differences", "warnings", "notes", "urls", "owner", "schema"),
 }
 ROUNDED = 1e-4  # results are stored with rounded figures
-RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smallest_effect", "more_runs", "reason"}
+RATIO_FIELDS = {
+    *("verdict", "value", "as_measured", "low", "high", "degrees_of_freedom", "smallest_effect", "more_runs", "reason")
+}
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 TWO_RUNS = TINY | {"measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
 SWEEP_FIELDS = {
     *("id", "status", "created_at", "cancel_requested_at", "workload", "preset", "axes", "base", "counts", "urls"),
-    *("owner", "schema", "metric", "eta_s", "points", "rounds", "batch_sizes"),
+    *("owner", "schema", "metric", "eta_s", "points", "notes", "rounds", "batch_sizes"),
 }
 POINT_FIELDS = {
     *("values", "job", "jobs", "status", "status_reason", "metrics", "verdict", "warnings", "device", "base", "ratio"),

@@ -141,7 +141,7 @@ async def test_of_many_attempts_the_last_ones_are_kept(
         await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 60)
     [delivery] = (await deliveries.page(DeliveryQuery(), None, 1)).data
     assert (delivery.attempts_made, len(delivery.attempts)) == (30, 24)
-    assert client.hlen(keys.webhook(job_id)) == 6 + 2 * 24
+    assert client.hlen(keys.webhook(job_id)) == 7 + 2 * 24
 
 
 async def test_an_owner_sees_and_sends_its_own_alone(

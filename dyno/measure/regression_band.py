@@ -13,7 +13,7 @@ would raise one normal result in eight against five others.
 The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
 All GPUs Are Created Equal", five clusters).
 
-Untrusted and disturbed results, and those of too few samples, are nobody's peers (`shows_level`).
+Untrusted and disturbed results, and results of too few samples, don't count as peers (`shows_level`).
 
 With fewer than five other results there is no band. All work begins that way, so the check doesn't count as missed.
 """

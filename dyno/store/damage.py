@@ -113,7 +113,7 @@ def _list_schedules(client: redis.Redis, keys: Keys, owner: str) -> None:
 
 @contextmanager
 def _damaged_skipped(name: str) -> Iterator[None]:
-    """Go on behind a damaged record: whoever uses it gets the error."""
+    """Skip a damaged record. Requests that use it get the error."""
     try:
         yield
     except (redis.ResponseError, ValueError, TypeError, AttributeError, LookupError) as error:

@@ -122,7 +122,7 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
 
     first = measured()
     assert codes(first) & {"INSUFFICIENT_SAMPLES", "METRIC_OUT_OF_BAND"} == {"INSUFFICIENT_SAMPLES"}
-    assert client.keys(Keys(quick.namespace).peers("*")) == [], "so short a job is nobody's peer"
+    assert client.keys(Keys(quick.namespace).peers("*")) == [], "a job this short doesn't count as a peer"
     own = headline(first, OF.spec, OF.params)
     assert own is not None
     value = own.own.value

@@ -54,7 +54,7 @@ test: install  # what protects every change, with ruff and mypy among the tests
 		$(PYTEST) -m 'alone $(QUICK)' $(ALONE) && exit $$first
 
 verify: install  # every test, a real browser's too where Chromium is, then the matrix; more than an hour
-	@DYNO_TEST_TO_THE_SECOND=yes $(MAKE) test QUICK=; first=$$?; $(MAKE) matrix && exit $$first
+	@DYNO_TEST_TO_THE_SECOND=yes LIFE_EXAMPLES=100 $(MAKE) test QUICK=; first=$$?; $(MAKE) matrix && exit $$first
 
 matrix: install  # what measures, under other processors and surroundings (make matrix ROWS='avx2 one-core')
 	@$(BIN)/python -m tests.matrix $(ROWS)

@@ -54,6 +54,7 @@ def result_of(api: Any, *more: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.verify
 @two_cores
 def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None:
     found = result_of(own)

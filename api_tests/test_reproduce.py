@@ -29,6 +29,7 @@ def _run(result: dict[str, Any], url: str, *options: str) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.verify
 def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdict(
     api: Any, url: str, asked: dict[str, Any]
 ) -> None:

@@ -76,6 +76,7 @@ def test_ratios_are_of_the_results_in_the_right_direction(api: Api, sweep: dict[
     }
 
 
+@pytest.mark.verify
 def test_rounds_give_an_interval_over_jobs(api: Api) -> None:
     body = {"spec": TINY, "grid": {"params.repeats": [10, 40]}, "base": {"params.repeats": 10}, "rounds": 2}
     found = finished(api, api.http.post("/v1/sweeps", json=body).json())

@@ -13,7 +13,7 @@ from tests.life.faults import FAULTS
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "promises.md").read_text()
 PARTS = ["Submit", "Claim", "Runner", "Worker", "Redis", "Device", "Time", "Upgrade", "Keys", "Connections", "Webhooks"]
-AREAS = [*PARTS, "Every order of events"]
+AREAS = [*PARTS, "Every order of events", "Numbers"]
 COLUMNS = ["fault", "guarantee", "test", "mechanism", "without the mechanism"]
 NAMED = re.findall(r"`((?:api_)?tests/[\w/]+\.py)::(\w+)`", PAGE)
 ROWS = [

@@ -135,6 +135,7 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
     again.assert_nothing_left()
 
 
+@pytest.mark.verify
 def test_a_process_that_dies_is_restarted_and_the_server_with_its_jobs_and_its_durability(
     up: Callable[..., tuple[Command, Client]],
 ) -> None:

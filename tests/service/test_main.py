@@ -72,6 +72,7 @@ def test_a_public_address_is_refused_without_keys(redis_url: str, namespace: str
     assert "DYNO_ALLOW_UNAUTHENTICATED" in said
 
 
+@pytest.mark.verify
 def test_a_public_address_is_served_once_a_key_exists(redis_url: str, namespace: str) -> None:
     own = {"redis_url": redis_url, "namespace": f"{namespace}-keys"}
     _, secret = make_key(Settings(**own))
@@ -103,6 +104,7 @@ def test_loopback_hosts_are_recognized(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
+@pytest.mark.verify
 def test_without_a_store_the_error_names_the_setting() -> None:
     code, said = refused()
     assert code == 1
@@ -117,6 +119,7 @@ def test_a_store_that_evicts_is_refused() -> None:
     assert "allkeys-lru" in said
 
 
+@pytest.mark.verify
 def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
     for package in ("dyno", "service"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -104,7 +104,8 @@ def failed(calls: list[Future[None]]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("durability", "busy_s", "may_lose_s"), [("everysec", 8.0, promised(2.0)), ("always", 1.0, 0.0)]
+    ("durability", "busy_s", "may_lose_s"),
+    [pytest.param("everysec", 8.0, promised(2.0), marks=pytest.mark.verify), ("always", 1.0, 0.0)],
 )
 def test_a_power_loss_takes_only_jobs_of_the_last_seconds_and_none_with_strict_durability(
     durability: Durability, busy_s: float, may_lose_s: float, binary: Path, namespace: str, tmp_path: Path

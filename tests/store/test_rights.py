@@ -210,7 +210,13 @@ async def connect(user: User) -> AsyncIterator[Callable[[Sequence[str]], Store]]
             yield connected
 
 
-@pytest.mark.parametrize(("step", "role", "earlier"), STEPS, ids=[step.__name__ for step, _, _ in STEPS])
+@pytest.mark.parametrize(
+    ("step", "role", "earlier"),
+    [
+        pytest.param(*row, id=row[0].__name__, marks=[] if row[0] in (submit, claim, finish) else pytest.mark.verify)
+        for row in STEPS
+    ],
+)
 async def test_a_step_that_lacks_any_right_changes_no_job(
     step: Step,
     role: str,

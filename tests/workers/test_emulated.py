@@ -76,6 +76,7 @@ def _distrusted(result: Any) -> bool:
     return result.verdict == "untrusted" and "EMULATED_DEVICE" in codes and result.device["emulated"]
 
 
+@pytest.mark.verify
 @pytest.mark.provokes("EMULATED_DEVICE")
 def test_a_product_runs_on_it_and_is_untrusted(emulated: Store) -> None:
     result = _result(emulated, _spec())

@@ -72,7 +72,7 @@ def limited(settings: Settings) -> Settings:
         (HANGS, "timeout", "timeout", "hanging"),
         (FORKS, "resource", "too_many_processes", "taking them"),
         (LEAVES, "benchmark", "no_result", "leaving one"),
-        (FLOODS, "timeout", "timeout", "flood flood"),
+        pytest.param(FLOODS, "timeout", "timeout", "flood flood", marks=pytest.mark.verify),
         (FILLS, "resource", "artifacts_too_large", "writing"),
     ],
 )

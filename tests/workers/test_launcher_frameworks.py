@@ -57,6 +57,7 @@ def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(
     assert len(list(Path(f"/proc/{zygote}/task").iterdir())) == 1
 
 
+@pytest.mark.verify
 @pytest.mark.skipif(not JAX, reason=NO_JAX)
 def test_a_framework_whose_proof_fails_is_spawned_from_its_first_runner_on(
     here: Device, settings: Settings, request_for: Callable[..., RunRequest]

@@ -123,7 +123,7 @@ def test_one_whose_runner_is_killed_begins_again_with_all_runs(
     here: Device,
     serve: Callable[[], Future[int]],
 ) -> None:
-    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 3, "max_s": 3}), control=False))
+    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 1, "max_s": 1}), control=False))
     serving = serve()
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
     killed = runner_of(here, quick)

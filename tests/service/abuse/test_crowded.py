@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+import pytest
+
 from service.openapi.components import recorded_examples
 from tests.service.abuse.conftest import MOST, Api, Caller, problem
 from tests.service.openapi.house import plain
@@ -38,6 +40,7 @@ def test_beyond_the_limit_a_new_connection_gets_retry_after(run_api: Run) -> Non
         eventually(lambda: 200 in [each.status_code for each in api.call().get("/livez", CLOSE).answers()])
 
 
+@pytest.mark.verify
 def test_connections_without_a_request_make_room_after_the_head_timeout(run_api: Run) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="1") as api, ExitStack() as stack:
         crowd(api, stack, IDLE)

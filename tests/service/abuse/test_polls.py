@@ -6,12 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 import httpx
+import pytest
 
 from tests.service.abuse.conftest import JOB, MOST, Api, problem
 from tests.service.abuse.test_slow import answered
 from tests.waiting import eventually
 
 
+@pytest.mark.verify
 def test_streams_use_at_most_a_quarter_of_the_connections(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         for _ in range(MOST // 4):

@@ -57,7 +57,8 @@ def frozen(pids: list[int]) -> Callable[[], None]:
 
 @two_cores
 @pytest.mark.timeout(300 + 5 * LEASE_S)
-@pytest.mark.parametrize("vanish", [lost, pytest.param(frozen, marks=pytest.mark.verify)])
+@pytest.mark.verify
+@pytest.mark.parametrize("vanish", [lost, frozen])
 def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
     vanish: Callable[[list[int]], Callable[[], None]],
     start_worker: StartWorker,

@@ -54,6 +54,7 @@ def other_machine(settings: Settings) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.verify
 def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker: StartWorker, brief: Settings) -> None:
     with other_machine(brief):
         ended = failed_start(environment_of(brief), HERE)

@@ -208,6 +208,7 @@ class Launches(Renamed):
         return trainer
 
 
+@pytest.mark.verify
 def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow: TensorFlow, untold: BuildContext) -> None:
     """In one of three measurements: a pause of the machine at the wrong moment shortens the queue of one."""
     queued = replace(untold, framework=Launches(tensorflow, "tensorflow"))
@@ -231,6 +232,7 @@ def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: 
     assert losses(untold) == pytest.approx(losses(replace(untold, tuned={"jit_compile": False})), rel=1e-3)
 
 
+@pytest.mark.verify
 def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(
     tensorflow: TensorFlow, untold: BuildContext
 ) -> None:

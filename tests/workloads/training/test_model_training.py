@@ -222,6 +222,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(conte
     assert second.epochs_to_accuracy in (1, 2, 3, 4)
 
 
+@pytest.mark.verify
 def test_an_accuracy_that_is_not_reached_has_no_time(context: Context) -> None:
     training = _of_digits(context(), epochs=1, target_accuracy=1.0)
     [trial] = training.trials
@@ -229,6 +230,7 @@ def test_an_accuracy_that_is_not_reached_has_no_time(context: Context) -> None:
     assert training.epochs[0].test_accuracy is not None
 
 
+@pytest.mark.verify
 def test_without_a_target_epochs_are_not_tested(context: Context) -> None:
     training = _of_digits(context(), epochs=1)
     assert (training.trials, training.target_accuracy) == ([], None)
@@ -422,6 +424,7 @@ def test_a_training_whose_first_step_does_not_tell_is_held_against_new_weights(
     assert raised.evidence["start"] == pytest.approx(1.5, abs=0.7)
 
 
+@pytest.mark.verify
 def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context: Context, tmp_path: Path) -> None:
     first = replace(context(), artifacts=tmp_path)
     _verified(first, 1e-6, batch_size=16)

@@ -25,8 +25,11 @@ from dyno.store.redis import sync_client
 # Tests of programs that check Dyno from outside. They run in `make verify` only.
 PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
 
-# Folders whose tests share something that takes seconds to start.
-SHARING = ("api_tests/", "tests/frameworks/")
+# Folders whose tests share something that takes seconds to start: a fleet, or TensorFlow.
+SHARING = {
+    "api_tests/": "fleet",
+    **dict.fromkeys(("tests/frameworks/", "tests/runner/", "tests/workloads/"), "framework"),
+}
 
 # Every client of httpx reads all authorities that it trusts, for 20 ms. No test needs one of them.
 _AUTHORITY = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115 - until the process ends
@@ -47,10 +50,11 @@ hypothesis.settings.load_profile("dyno")
 
 
 class _ByFile(LoadFileScheduling):
-    """Run a file's tests in one process, and a SHARING folder's, which share a fleet or each import JAX."""
+    """Run a file's tests in one process, and those of SHARING folders that share the same thing."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        shared = (what for folder, what in SHARING.items() if nodeid.startswith(folder))
+        return next(shared, super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -65,11 +69,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile, which takes a quarter of the time, and never look at the 8,000 tests again."""
+    """Collect no garbage meanwhile, which takes a quarter of the time, and never look at the 8,000 tests again.
+
+    From then on, collect less often than by default: frameworks and models are large, and looking at them all again
+    takes a tenth of the tests' time.
+    """
     gc.disable()
     yield
     gc.enable()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks

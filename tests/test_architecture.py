@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def _statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.AST]:
         yield from _statements(child, inside_functions=inside_functions)
 
 
-def imports(path: Path, *, inside_functions: bool) -> set[str]:
+@cache
+def imports(path: Path, *, inside_functions: bool) -> frozenset[str]:
     """Every module that `path` imports, as dotted names; also those that only a type checker imports."""
     names: set[str] = set()
     for node in _statements(ast.parse(path.read_text()), inside_functions=inside_functions):
@@ -88,7 +90,7 @@ def imports(path: Path, *, inside_functions: bool) -> set[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 names.add(inner if inner in MODULES else node.module)
-    return names
+    return frozenset(names)
 
 
 def _part(module: str) -> str:

@@ -82,6 +82,7 @@ def test_a_job_without_a_service_prints_its_figure(command: Callable[..., Comman
     assert "throughput" in running.text()
 
 
+@pytest.mark.verify
 def test_a_job_without_a_service_prints_json_alone_and_leaves_nothing(command: Callable[..., Command]) -> None:
     measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")
     running = command("run", "matmul", "--n", "64", *measure, "--device", HERE, "--local", "--json", **ON_NUMPY)

@@ -51,6 +51,7 @@ def listed(path: Path, variables: dict[str, str]) -> None:
     subprocess.run(command, env=env, capture_output=True, check=False, timeout=120)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.verify)])
 def test_on_a_cpu_device_jax_leaves_the_accelerators_of_its_host_alone(accelerator: Path, isolated: bool) -> None:
     listed(accelerator, isolating_variables("cpu") if isolated else {})

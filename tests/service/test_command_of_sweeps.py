@@ -96,6 +96,7 @@ def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Cal
     assert "<svg" in plot.read_text()
 
 
+@pytest.mark.verify
 def test_a_sweep_says_which_process_holds_its_device(
     http: httpx.Client, settings: Settings, offered: Device, work: Callable[[], int]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_sweep_says_which_process_holds_its_device(
     assert running.returncode == 0
 
 
+@pytest.mark.verify
 def test_a_sweep_that_is_followed_again_shows_another_metric(
     http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int], tmp_path: Path
 ) -> None:

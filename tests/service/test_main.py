@@ -111,6 +111,7 @@ def test_without_a_store_the_error_names_the_setting() -> None:
     assert "DYNO_REDIS_URL" in said
 
 
+@pytest.mark.verify
 def test_a_store_that_evicts_is_refused() -> None:
     with EmbeddedServer() as server:
         redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")

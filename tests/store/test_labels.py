@@ -51,6 +51,7 @@ def records_read(client: redis.Redis) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hgetall", "hmget", "hget"))
 
 
+@pytest.mark.verify
 async def test_a_label_that_matches_nothing_costs_a_bounded_number_of_records_whatever_is_stored(
     jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
 ) -> None:

@@ -100,6 +100,7 @@ async def test_a_job_is_claimed_with_the_same_commands_behind_any_number_that_do
     assert costs[0]["evalsha"] == 1
 
 
+@pytest.mark.verify
 async def test_a_profile_that_the_api_did_not_know_is_asked_once_per_class(
     queue: Callable, take: Callable, asked: list[int], commands: Callable
 ) -> None:

@@ -94,6 +94,7 @@ def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
     assert result.training.accuracy is not None  # of 6 samples, which 8 replicas can't share evenly
 
 
+@pytest.mark.verify
 def test_a_job_for_more_devices_than_it_has_waits_for_another_while_it_goes_on(emulated: Store) -> None:
     job_id = emulated.submit(_spec(workload="mnist_cnn", params=DIGITS, replicas=16))
     assert _result(emulated, _spec()) is not None

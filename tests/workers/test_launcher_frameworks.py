@@ -44,6 +44,7 @@ def launcher(here: Device, settings: Settings) -> Iterator[Launcher]:
         yield automatic
 
 
+@pytest.mark.verify
 @pytest.mark.skipif(not JAX, reason=NO_JAX)
 def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(
     launcher: Launcher, request_for: Callable[..., RunRequest], caplog: pytest.LogCaptureFixture

@@ -159,6 +159,7 @@ def test_one_whose_worker_died_is_run_whole_by_another(
     assert not Leases(client, quick).finish(dead, "stop")
 
 
+@pytest.mark.verify
 def test_a_failure_names_the_spec(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
 ) -> None:

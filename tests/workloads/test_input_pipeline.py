@@ -77,6 +77,7 @@ def _codes(found: Verification) -> set[str]:
     return {raised.code for raised in found.warnings}
 
 
+@pytest.mark.verify
 @pytest.mark.provokes("INPUT_BOUND")
 def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Context) -> None:
     found = _run(context(), **STARVED).verify()
@@ -148,6 +149,7 @@ def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Con
     assert {spec.name for spec in PIPELINE.metrics if spec.each_run} == run.verify().figures.keys()
 
 
+@pytest.mark.verify
 def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(context: Context) -> None:
     run = _run(context(), **STARVED | {"prefetch": 3, "input_threads": 2})
     run.verify()

@@ -119,6 +119,7 @@ def test_no_hour_is_in_two_of_training_validation_and_test(context: Context, hou
     assert ends[0][1] <= ends[1][0] < ends[1][1] == hours.train + 24 == found.data.train_samples
 
 
+@pytest.mark.verify
 def test_xla_is_not_even_tried_on_a_loop(context: Context) -> None:
     built = WEATHER.build(_params(**BARELY, jit_compile="auto"), replace(context(), tuned={}))
     choice = built.verify().details["jit_compile_choice"]
@@ -181,6 +182,7 @@ def test_plots_show_predicted_and_true_values(trained: tuple[Built, Training], a
         assert (artifacts / f"forecast_{quantity}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.verify
 def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> None:
     """These steps change no weight, so every epoch has the validation loss of the first."""
     _, training = _trained(context(), **BARELY, learning_rate=1e-30, early_stopping_patience=3)

@@ -48,6 +48,7 @@ def test_connections_without_a_request_make_room_after_the_head_timeout(run_api:
         eventually(lambda: api.ended()["silent"] + api.ended()["full"] >= IDLE)
 
 
+@pytest.mark.verify
 def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api: Run) -> None:
     most = 2 * MOST
     with run_api(files=(most, most), head_timeout_s="600") as api, ExitStack() as stack:

@@ -110,6 +110,7 @@ def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path: Path) -> 
     assert "EE_KEY_TOO_SMALL" in str(tls_error(of(cert=cert, key=key)))
 
 
+@pytest.mark.verify
 def test_unusable_tls_files_prevent_the_start_with_one_line(
     redis_url: str, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:

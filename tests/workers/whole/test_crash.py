@@ -21,6 +21,7 @@ from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle
 AGAIN_WITHIN_S = promised(5.0)  # much shorter than the lease of 30 s, after which other processes would notice
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
 def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_crash(
     number: signal.Signals,

@@ -19,7 +19,7 @@ from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
 
 OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "5"))
-AROUND_S = 3.0  # duration of the benchmark before and after the outage
+AROUND_S = 1.5  # duration of the benchmark before and after the outage
 LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # runs out during the outage
 
 

@@ -26,8 +26,9 @@ def send(settings: Settings, *queues: str) -> None:
             publisher.send_task(WAKE_TASK, args=[queue], queue=celery_queue(queue), connection=connection)
 
 
+@pytest.mark.verify
 @two_cores
-@pytest.mark.parametrize("each", [3, pytest.param(12, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("each", [3, 12])
 def test_each_job_runs_once_whatever_happens_to_wake_ups(
     start_worker: StartWorker, settings: Settings, each: int
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_la
     assert "non-zero exit status" not in said
 
 
+@pytest.mark.verify
 def test_no_process_of_a_cpu_worker_that_loads_a_framework_may_see_an_accelerator(
     start_worker: StartWorker, settings: Settings
 ) -> None:

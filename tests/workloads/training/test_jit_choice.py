@@ -166,6 +166,7 @@ class FailsLater(Renamed):
         return trainer
 
 
+@pytest.mark.verify
 def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
     choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
     assert not choice.setting
@@ -174,6 +175,7 @@ def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, 
     assert str(choice.details["step_s"]).startswith("{'false'")
 
 
+@pytest.mark.verify
 def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold: BuildContext) -> None:
     import tensorflow as tf
 

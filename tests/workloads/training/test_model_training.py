@@ -163,6 +163,7 @@ def test_windows_are_validated_too(context: Context) -> None:
     assert training.epochs[0].validation_loss == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.verify
 def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context: Context) -> None:
     training = _trained(context(), Judge([0.8, 0.9, 0.7]), trials=3)
     assert [trial.seed for trial in training.trials] == [5, 6, 7]
@@ -352,6 +353,7 @@ def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> Mo
     return ModelTraining(given, plan, context)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.provokes("LOSS_RISING")
 @pytest.mark.silent("LOSS_RISING")
@@ -371,6 +373,7 @@ def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context: 
     assert raised(10.0) == ["LOSS_RISING"]
 
 
+@pytest.mark.verify
 def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Context) -> None:
     training = _diverging(context(), 1e-6, trials=2)
     training.compile()
@@ -382,6 +385,7 @@ def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Con
     assert [trial.highest_loss for trial in found.trials] == [trial.loss for trial in found.trials]
 
 
+@pytest.mark.verify
 def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(
     context: Context, tmp_path: Path
 ) -> None:

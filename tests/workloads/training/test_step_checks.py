@@ -162,6 +162,7 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
     assert precision_mismatch(found.precision) is None  # it is what the frameworks make of float32 on a GPU
 
 
+@pytest.mark.verify
 def test_later_runs_take_the_precision_that_the_first_observed(context: Context) -> None:
     first = _verified(_training(context(run=1)))
     errors = first.tuned["precision_errors"]

@@ -45,7 +45,7 @@ TESTED_ELSEWHERE = {
     ),
     "make test": "tests/test_makefile.py::test_install_makes_the_given_environment",
     "export DYNO_WORKLOADS_DIR=~/workloads\n.venv/bin/dyno up": OWN_WORKLOAD,
-    ".venv/bin/dyno run vector_add --n 1000000 --processes 2 --measure max_s=1": OWN_WORKLOAD,
+    ".venv/bin/dyno run vector_add --n 1000000 --budget 5": OWN_WORKLOAD,
     "DYNO_TRACES=1 OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 dyno serve": (
         "api_tests/test_traces.py::test_a_trace_spans_client_queue_and_each_run"
     ),

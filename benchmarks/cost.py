@@ -37,7 +37,6 @@ from dyno.measure.sampling import HostClock, sample
 from dyno.measure.statistics import median
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import Sensors
-from dyno.models.spec import Measure
 from dyno.runner.case_sampling import take_samples, without_gc
 from dyno.runner.frame_writer import FrameWriter
 from dyno.settings import Settings
@@ -48,7 +47,7 @@ PROCESSES, ROUNDS = 12, 10
 AIM = 0.01
 WAYS = ("off", "on")
 # A target that any samples meet: each way stops early, as a machine's speed drifts and turns have to be shorter.
-MEASURE = Measure(target_rel_ci=1.0, min_samples=10, min_s=1.0)
+RULE = StoppingRule(target_rel_ci=1.0, min_samples=10, min_s=1.0)
 PARAMS: dict[str, dict[str, JsonValue]] = {
     "matmul": {"n": 512, "repeats": 10},
     "mnist_cnn": {"train_samples": 2048, "batch_size": 256, "epochs": 1},
@@ -85,8 +84,8 @@ def lines(found: Mapping[str, Sequence[Process]]) -> list[str]:
     text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: sensors, clocks,
         what neighbours used (`/proc`), what the framework has traced, draining its queue, and progress into a pipe to a
         supervisor's monitor, which sends heartbeats to a Redis on this machine. Left out: the launcher's look at a
-        runner's memory and files, the API, Celery, and that Redis while it idles. Blocks of {MEASURE.min_samples}
-        samples and {MEASURE.min_s:g} s in turns (AB, BA, …) in one process, on all of the device's cores: half of what
+        runner's memory and files, the API, Celery, and that Redis while it idles. Blocks of {RULE.min_samples}
+        samples and {RULE.min_s:g} s in turns (AB, BA, …) in one process, on all of the device's cores: half of what
         a run takes at least. *Change*: of the time per execution to that of *off*, the geometric mean of the turns'
         ratios and then of the processes' (Student's t on logarithms); its one-sided upper bound is to stay below
         {AIM:.0%}. A *block* lasts as long as what lies between its samples, too. *Heartbeats* are those of a process.
@@ -144,14 +143,13 @@ class Turns:
 
     def _as_runner(self) -> Sequence[float]:
         with sensing(self._device) as source:
-            taken = take_samples(self._execute, MEASURE, self._device, source, self._frames, framework=self._engine)
+            taken = take_samples(self._execute, RULE, self._device, source, self._frames, framework=self._engine)
         self.sensors = taken.sensors
         return taken.samples.samples
 
     def _alone(self) -> Sequence[float]:
         with without_gc():
-            rule = StoppingRule.of(MEASURE, self._device.kind)
-            return sample(self._execute, rule, HostClock(), lambda taken, expected: None).samples
+            return sample(self._execute, RULE, HostClock(), lambda taken, expected: None).samples
 
 
 class Monitor:

@@ -212,7 +212,8 @@ class Replay:
 
     def _expected(self, spec: Spec) -> tuple[eta.ExpectedDuration, JobProgress]:
         """As a worker expects it when it begins the job."""
-        one, count = resolve(spec).estimate(self._device), spec.measure.processes.max
+        one = resolve(spec).estimate(self._device)
+        count = one.runs(spec.measure)
         run_s = one.run_s(spec.measure)
         series = eta.duration_series(spec, self._device)
         expected = eta.ExpectedDuration(series, one.in_all_s(spec.measure), eta.work_digest(spec))

@@ -113,7 +113,7 @@ EXPERIMENTS = {
         HARNESS,
         "weather_gru, windows of 1344 hours, batch 256, 10 steps an epoch",
         ("GPU 42 to 44 s an epoch", "TPU 14 s the first, then 5 s", "CPU ran out of memory"),
-        _spec("weather_gru", REAL, {"processes": 1, "min_samples": 2, "min_s": 0, "max_s": 60}),
+        _spec("weather_gru", {"train": "full", **REAL}, {"processes": 1, "min_samples": 2, "min_s": 0, "max_s": 60}),
         ("epoch_time", "first_epoch_time"),
         "Beijing's stations instead of the article's; else its size",
         ("signals", "better_than"),
@@ -155,7 +155,7 @@ EXPERIMENTS = {
         INTRODUCTION,
         "quantized_inference of mnist_cnn",
         ("Inception 91 MB in float32, 23 MB in int8", "up to 25 times as fast (TPU)"),
-        _spec("quantized_inference", {"model": "mnist_cnn", **REAL}, {"processes": 3, "max_s": 20}),
+        _spec("quantized_inference", {"model": "mnist_cnn", "train": "full", **REAL}, {"processes": 3, "max_s": 20}),
         (
             *("size_float32", "size_int8", "accuracy_float32", "accuracy_int8", "agreement"),
             *("throughput_float32_batch_256", "throughput_int8_batch_256"),

@@ -27,10 +27,10 @@ from dyno.models.result import METHOD_VERSION, Result, Verdict
 STATE = Path("build") / "trusted"
 JOBS, STEP = 20, 0.05
 QUOTA_CORES = 0.8  # of the worker's one core
-SPEC: Spec = {"workload": "matmul", "params": {"n": 256}, "measure": {"max_s": 4}}
-METHOD = """Jobs of `matmul` at n = 256 on one core of this machine, five runs of 2 to 4 s each, in turns under each
+SPEC: Spec = {"workload": "matmul", "params": {"n": 256}}
+METHOD = """Default jobs of `matmul` at n = 256 on one core of this machine, with a budget of 15 s, in turns under each
     condition. *Same core*, *neighbouring core*: a process that never sleeps, pinned there. *Step*: the quiet jobs,
-    replayed with a clock that falls by {step:.0%} after the second or third of five runs, and times that follow it
+    replayed with a clock that falls by {step:.0%} in the middle of the runs, and times that follow it
     (elasticity {elasticity}). Aim: 80 % of the quiet jobs `trusted`, none under a condition that moves the figure.
     Intervals are Wilson's, 95 %."""
 RECORDED = """The 60 recorded runs of each workload (`recorded/`), in every stretch of n neighbours, as they are and

@@ -195,7 +195,7 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 def _candidate(request: JobRequest, device: Device) -> _Candidate:
     run = request.estimate(device)
     measure = request.spec.measure
-    sure_s = measure.processes.min * measure.min_s  # at most max_s, so every run samples for so long
+    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # every run samples for so long
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
@@ -210,8 +210,12 @@ def _does_not_fit(request: JobRequest, best: Device) -> errors.DoesNotFit:
 
 def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -> errors.ExceedsTimeout:
     detail = f"the job needs about {first.time_s:.3g} s on {first.device.full_id}; timeout_s is {timeout_s:.3g}"
-    fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
-    if request.spec.measure.processes.min > 1:
+    fields = _that_shrink(
+        request, first.device, lambda estimate: estimate.start_s + sum(estimate.executions_s) + estimate.train_s
+    )
+    if request.spec.measure.is_divided:
+        fields.append("/measure/budget_s")
+    elif request.spec.measure.runs.min > 1:
         fields.append("/measure/processes")
     if 2 * first.sure_s > first.time_s - first.run.train_s:  # most of the runs' time
         fields.append("/measure/min_s")

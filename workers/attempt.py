@@ -17,7 +17,7 @@ from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
 from dyno.logging import Tracer
-from dyno.measure import baseline_outcome
+from dyno.measure import baseline_outcome, budget
 from dyno.measure.compare_results import free_params
 from dyno.measure.regression_band import headline, shows_level, with_band_check
 from dyno.measure.repeatability import with_earlier_results
@@ -207,7 +207,7 @@ class JobAttempt:
             return
         now_s = self._context.clock()
         each_s = max((now_s - self._began_s) / done, _LEAST_RUN_S)
-        most = min(baseline_outcome.most_runs(variant.spec), done + int((deadline_s - now_s) / each_s / 2))
+        most = min(baseline_outcome.most_runs(variant.spec, done), done + int((deadline_s - now_s) / each_s / 2))
         result = variant.result(self._claim.job_id, self._context.launcher.describe(self._context.device))
         variant.for_baseline.in_all = self._baseline.runs_to_settle(result, variant, most)
         if variant.for_baseline.in_all > done:
@@ -235,12 +235,16 @@ class JobAttempt:
         )
 
     def _likely_duration_s(self, expected: ExpectedDuration) -> float | None:
-        """The duration of the attempt, by earlier jobs; None if unknown, or if the store can't be read now."""
+        """The duration of the attempt: by earlier jobs, else by the budget, else None.
+
+        A store that can't be read now has no earlier jobs.
+        """
+        by_budget = expected.expected_s if all(arm.measure.is_divided for arm in self._spec.arms) else None
         try:
-            return self._context.leases.likely_duration_s(expected)
+            return self._context.leases.likely_duration_s(expected) or by_budget
         except (StoreUnavailable, redis.RedisError) as error:
             event("durations-not-read", logging.WARNING, job=self._claim.job_id, why=str(error))
-            return None
+            return by_budget
 
     def _pace(self, variants: Sequence[Variant]) -> ExpectedDuration:
         """The estimated duration of the attempt; the store records it with the actual one."""
@@ -312,7 +316,7 @@ class JobAttempt:
             job=self._claim.job_id,
             spec=variant.spec,
             run=run,
-            runs=max(variant.spec.measure.processes.max, variant.most_runs),
+            runs=variant.most_runs,
             device=self._context.device,
             lock_paths=lock_paths(self._context.device, settings),
             shared_lock_paths=shared_lock_paths(self._context.device, settings),
@@ -321,6 +325,7 @@ class JobAttempt:
             scratch_dir=str(room),
             weights_path=str(variant.files.weights) if variant.files.weights else None,
             tuned=variant.tuned,
+            share=budget.share(variant.spec.measure),
         )
 
     def _deadline_s(self, variants: Sequence[Variant]) -> float:
@@ -332,7 +337,11 @@ class JobAttempt:
         """The limits of a run. A runner sends no frames during an execution, so a run may be silent for three times the
         estimate of one."""
         settings, one = self._context.settings, variant.estimate(self._context.device)
-        return RunLimits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
+        return RunLimits(
+            max(settings.stall_s, _ESTIMATE_FACTOR * (one.start_s + sum(one.executions_s))),
+            settings.term_grace_s,
+            deadline_s,
+        )
 
 
 def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:

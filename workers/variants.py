@@ -53,7 +53,7 @@ class Variant(contract.ResolvedSpec):
         measure = self.spec.measure
         first = self.records[: stopping_rule.first_set(measure)]
         is_fixed = len(first) == stopping_rule.first_set(measure)
-        of_spec = stopping_rule.required_runs(measure, first) if is_fixed else measure.processes.max
+        of_spec = stopping_rule.required_runs(measure, first) if is_fixed else measure.runs.max
         return max(of_spec, self.for_baseline.in_all)
 
     @property
@@ -65,20 +65,29 @@ class Variant(contract.ResolvedSpec):
     def time_s(self, device: Device) -> float:
         """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
         one, measure = self.estimate(device), self.spec.measure
-        most = measure.processes.max if self.spec.baseline is None else baseline_outcome.most_runs(self.spec)
-        return most * (one.time_s + measure.max_s) + one.train_s
+        most = max(one.runs(measure), measure.runs.max)
+        if self.spec.baseline is not None:
+            most = max(most, baseline_outcome.most_runs(self.spec))
+        longest_s = one.run_s(measure) if measure.is_divided else one.start_s + measure.longest_s
+        least_s = measure.budget_s if measure.buys_runs else 0.0
+        return max(most * longest_s, least_s) + one.train_s
 
     def times(self, device: Device) -> heartbeat.RunTimes:
         """The expected times of this variant's first run."""
         one = self.estimate(device)
         return heartbeat.RunTimes(max(one.run_s(self.spec.measure), _LEAST_RUN_S), one.train_s)
 
+    def planned_runs(self, device: Device) -> int:
+        """The expected number of runs: by the estimate, until the first runs show what the budget pays."""
+        is_open = len(self.records) < stopping_rule.first_set(self.spec.measure)
+        return max(self.most_runs, self.estimate(device).runs(self.spec.measure)) if is_open else self.most_runs
+
     def result(self, job_id: str, device: Device) -> Result:
         return assemble(job_id, self, device, self.records)
 
     def metrics_so_far(self) -> PartialMetrics:
         """The figures of the runs that have ended."""
-        specs, first = self.workload.metrics_for(self.params), stopping_rule.first_set(self.spec.measure)
+        specs, first = self.workload.metrics_for(self.params), stopping_rule.decided_by(self.spec.measure, self.records)
         found = [each for each in result_metrics.all_metrics(specs, self.records, first) if each.value is not None]
         return PartialMetrics(run=len(self.records), runs=self.most_runs, arm=self.name, metrics=found)
 
@@ -107,8 +116,8 @@ def variants_of(
 def planned_times(variants: Sequence[Variant], device: Device) -> list[heartbeat.RunTimes]:
     """The expected times of all runs, in the order of `run_order`, if each variant makes as many as it may."""
     found: list[heartbeat.RunTimes] = []
-    for number in range(max(each.most_runs for each in variants)):
-        waiting = [each.times(device) for each in variants if number < each.most_runs]
+    for number in range(max(each.planned_runs(device) for each in variants)):
+        waiting = [each.times(device) for each in variants if number < each.planned_runs(device)]
         times = waiting if number == 0 else [each._replace(train_s=0.0) for each in waiting]
         found += reversed(times) if number % 2 else times
     return found

@@ -100,7 +100,7 @@ def as_options(detail: str) -> str:
 
 
 def _measure_option(found: re.Match[str]) -> str:
-    return "--processes" if found[1] == "processes" else f"--measure {found[1]}"
+    return {"processes": "--processes", "budget_s": "--budget"}.get(found[1], f"--measure {found[1]}")
 
 
 def _fail(detail: str, code: int) -> NoReturn:

@@ -7,7 +7,7 @@ While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the
 import json
 import re
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
@@ -25,13 +25,13 @@ from dyno.cli import completion, render
 from dyno.cli.up import show_while_alive, temporary_dyno
 from dyno.client import DEFAULT_URL, Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
-from dyno.formatting import did_you_mean
+from dyno.formatting import did_you_mean, format_duration
 from dyno.models import inventory, webhook
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
-from dyno.models.spec import CONFIDENCE, MARGIN, Measure
+from dyno.models.spec import BUDGET_S, CONFIDENCE, MARGIN, Measure
 from dyno.models.sweep import PRECISION_PARAMS
 from dyno.processes import Stack
 from dyno.workloads import registry
@@ -220,7 +220,9 @@ _LOCAL = "Run it in a Dyno that is started for this job alone and keeps nothing;
 _BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
 _BASELINE_ALLOW = "What may differ from the baseline's job: params.n, precision, hardware … May be repeated."
 _FAIL_ON_RUN = "With --baseline: exit with 5 if the job is proven slower (always), or also if it is inconclusive."
-_MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
+_MEASURED = ", ".join(name for name in Measure.model_fields if name not in ("processes", "budget_s"))
+_PROCESSES = "Number of fresh processes to measure in; by default as many as the budget allows, at least 5."
+_BUDGET = f"How long to measure, s; by default {BUDGET_S:g}. A larger one gives a narrower interval."
 _TIME = "ISO 8601 with a time zone: 2026-11-22T04:05:06Z."
 
 
@@ -235,7 +237,8 @@ Params = Annotated[list[str] | None, typer.Option("--param", help="name=value; t
 Device = Annotated[str, typer.Option("--device", help=_DEVICE)]
 Framework = Annotated[str, typer.Option("--framework", help="tensorflow, jax or torch.")]
 Replicas = Annotated[int, typer.Option("--replicas", help="Copies of the model; the batch is split evenly.")]
-RunCount = Annotated[int, typer.Option("--processes", help="Number of fresh processes to measure in.")]
+RunCount = Annotated[int | None, typer.Option("--processes", help=_PROCESSES)]
+Budget = Annotated[float | None, typer.Option("--budget", help=_BUDGET)]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of data and weights.")]
 Measures = Annotated[list[str] | None, typer.Option("--measure", help=f"name=value; one of {_MEASURED}.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="name=value, to find the job by; may be repeated.")]
@@ -254,7 +257,8 @@ def run(
     device: Device = "any",
     framework: Framework = "tensorflow",
     replicas: Replicas = 1,
-    processes: RunCount = 5,
+    budget: Budget = None,
+    processes: RunCount = None,
     seed: Seed = 0,
     measure: Measures = None,
     label: Labels = None,
@@ -280,8 +284,10 @@ def run(
         temporary_dyno(device) if local else nullcontext((None, url)) as (stack, at),
         retrying_client(at) as client,
     ):
-        spec = job_spec(client, workload, context.args, param, device, processes, measure, label, baseline, **plain)
+        how = measure_of(budget, processes, measure)
+        spec = job_spec(client, workload, context.args, param, device, how, label, baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}  # which older versions refuse
+        _say_how_long(client, spec)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
         result = wait_for_result(client, job.id, as_json, stack)
     _print_job_result(result, as_json, require, verbose or local, url)
@@ -289,6 +295,16 @@ def run(
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):
         raise typer.Exit(CommandExit.SLOWER)
+
+
+def _say_how_long(client: Client, spec: dict[str, JsonValue]) -> None:
+    """Say on stderr how long the job will take. The submit reports errors in the spec."""
+    try:
+        estimate = client.validate(spec).estimate
+    except Refused:
+        return
+    if estimate is not None:
+        cli.print_line(cli.error_console, f"takes about {format_duration(estimate.time_s)} on {estimate.device}")
 
 
 @cli.app.command()
@@ -325,14 +341,19 @@ def _print_job_result(found: Result, as_json: bool, require: Verdict | None, ver
         raise typer.Exit(CommandExit.NOT_JUDGED)
 
 
+def measure_of(budget: float | None, processes: int | None, measure: list[str] | None) -> dict[str, JsonValue]:
+    """The `measure` that --budget, --processes and --measure describe."""
+    given: dict[str, JsonValue] = {"budget_s": budget, "processes": processes}
+    return {name: value for name, value in given.items() if value is not None} | parse_params(measure)
+
+
 def job_spec(
     client: Client,
     workload: str,
     words: Sequence[str],
     param: list[str] | None,
     device: str,
-    processes: int,
-    measure: list[str] | None,
+    measure: Mapping[str, JsonValue],
     label: list[str] | None,
     baseline: str | None,
     **plain: JsonValue,
@@ -349,7 +370,7 @@ def job_spec(
         "params": params,
         "device": parse_value(device),
         "labels": {**parse_pairs(label)},
-        "measure": {"processes": processes, **parse_params(measure)},
+        "measure": {**measure},
     }
     return spec if baseline is None else spec | {"baseline": baseline}  # which older versions refuse
 

@@ -32,7 +32,8 @@ def save(
     device: job_commands.Device = "any",
     framework: job_commands.Framework = "tensorflow",
     replicas: job_commands.Replicas = 1,
-    processes: job_commands.RunCount = 5,
+    budget: job_commands.Budget = None,
+    processes: job_commands.RunCount = None,
     seed: job_commands.Seed = 0,
     measure: job_commands.Measures = None,
     label: job_commands.Labels = None,
@@ -49,9 +50,8 @@ def save(
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
     with Client(url) as client:
-        spec = job_commands.job_spec(
-            client, workload, context.args, param, device, processes, measure, label, baseline, **plain
-        )
+        how = job_commands.measure_of(budget, processes, measure)
+        spec = job_commands.job_spec(client, workload, context.args, param, device, how, label, baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}
         row = client.save_schedule(name, cron, spec, timezone=time_zone, enabled=not disabled)
     cli.print_result(row.model_dump(mode="json", by_alias=True), as_json, lambda: render.schedules(cli.console, [row]))

@@ -80,7 +80,8 @@ def sweep(
         bool,
         typer.Option("--stop-hopeless", help="Cancel further rounds of points less than half as good as the best."),
     ] = False,
-    processes: Annotated[int | None, typer.Option(help="Number of fresh processes to measure each point in.")] = None,
+    budget: job_commands.Budget = None,
+    processes: job_commands.RunCount = None,
     seed: Annotated[int | None, typer.Option(help="Seed of data and weights.")] = None,
     measure: Annotated[list[str] | None, typer.Option(help="name=value, as for `dyno run`.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value, to find the jobs by; may be repeated.")] = None,
@@ -116,7 +117,7 @@ def sweep(
             axes |= {} if device is None else {"device": parse_devices(device)}
             axes |= _param_axes(client, workload, preset, param, words)
             single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
-            spec = _spec(single, measure, processes, label)
+            spec = _spec(single, job_commands.measure_of(budget, processes, measure), label)
             more: dict[str, JsonValue] = {
                 "preset": preset,
                 "metric": metric,
@@ -166,12 +167,9 @@ def _param_axes(
     return found
 
 
-def _spec(
-    single: Mapping[str, JsonValue], measure: list[str] | None, processes: int | None, labels: list[str] | None
-) -> dict[str, Any]:
+def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels: list[str] | None) -> dict[str, Any]:
     """The fields of the spec that don't vary, without those that weren't given."""
-    of_measure = job_commands.parse_params(measure) | ({} if processes is None else {"processes": processes})
-    given = {**single, "measure": of_measure or None, "labels": {**job_commands.parse_pairs(labels)} or None}
+    given = {**single, "measure": measure or None, "labels": {**job_commands.parse_pairs(labels)} or None}
     return {name: value for name, value in given.items() if value is not None}
 
 

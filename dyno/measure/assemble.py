@@ -10,12 +10,23 @@ from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
-from dyno.measure import host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
+from dyno.measure import budget, host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.measure.execution_checks import path_unknown, slow_path
-from dyno.measure.stopping_rule import first_set, time_interval
+from dyno.measure.stopping_rule import decided_by, time_interval
 from dyno.measure.warning_codes import CODES
 from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
-from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
+from dyno.models.result import (
+    Cpu,
+    Measurement,
+    Memory,
+    Peak,
+    Phases,
+    Precision,
+    Reference,
+    Result,
+    ResultWarning,
+    Training,
+)
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Spec
 from dyno.workloads.contract import MetricSpec, ResolvedSpec, Workload
@@ -41,7 +52,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
     warnings = _warnings(spec, params, lint, used, records, peak, training)
-    first = first_set(spec.measure)
+    first = decided_by(spec.measure, records)
     further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
     missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
@@ -53,6 +64,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         warnings=warnings,
         unchecked=missing,
         metrics=result_metrics.all_metrics(specs, records, first),
+        measurement=Measurement(budget=budget.use(spec.measure, records)),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
@@ -88,9 +100,11 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
     if spec.replicas > 1:
         words += ["--replicas", str(spec.replicas)]
-    measure = spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes"})
+    measure = spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes", "budget_s"})
     processes = spec.measure.processes
-    if processes.min == processes.max:
+    if processes is None:
+        words += ["--budget", f"{spec.measure.budget_s:g}"] if spec.measure.is_divided else []
+    elif processes.min == processes.max:
         words += ["--processes", str(processes.max)]
     else:
         measure["processes"] = processes.model_dump(mode="json")
@@ -126,7 +140,7 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
-    target, first = spec.measure.target_of_runs, first_set(spec.measure)
+    target, first = spec.measure.target_of_runs, decided_by(spec.measure, records)
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)

@@ -27,7 +27,8 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MOST_CALLS = 2000  # of each loop; an interval of p99 needs 368
-MOST_S = 2.0  # of each loop
+MOST_S, LEAST_S = 2.0, 0.2  # of each loop
+OF_SHARE = 0.5  # all loops of a run, as a part of what the run gets of a budget
 _FIRST_CALLS = 10  # before the first loop, not measured
 _UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
 _SPIN_S = 0.002  # a sleep ends later than this only on a busy host

@@ -152,7 +152,9 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
 def _from_first_run(spec: MetricSpec, first: RunRecord) -> Metric:
     value = first.figures.get(spec.name)
     if value is None:
-        return _absent(spec, "the first run didn't measure it")
+        why = "the first run didn't measure it"
+        timed_steps = "training" in first.amounts and first.training is None
+        return _absent(spec, f'{why}: the job trained only the timed steps ("train": "steps")' if timed_steps else why)
     reason = "taken once, in the first run: no interval"
     return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
 

@@ -10,6 +10,9 @@ Once the target is met, a sharper test searches all samples again, because twent
 five can't separate from noise. Up to three times, samples before such a change also become warm-up and sampling
 continues. If a change of more than the target remains, no more samples move, and the run reports no steady state.
 
+With a share of a budget, the windows alone decide, and the last ten samples before the share is over count if they
+don't agree. Where only fewer fit in, nothing is decided here: `dyno.measure.stability` looks at all runs together.
+
 Both tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
 (Georges et al. 2007, 3.2.2) can't separate the two. Change points replace the manual inspection of plots in Kalibera &
 Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
@@ -24,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
+from dyno.measure import budget
 from dyno.measure.statistics import change_point, mad, median, median_interval, quartiles, separated
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import CoreShares, Cpu, Phases, RunSummary, Sensors
@@ -90,7 +94,7 @@ class TimedSample:
         return float(f"{self.duration_s / self.executions:.12g}")
 
 
-StoppedBecause = Literal["target", "max_samples", "max_s"]
+StoppedBecause = Literal["target", "max_samples", "max_s", "budget"]
 Execute = Callable[[int], None]  # executes this number of times, then drains the device
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
@@ -193,6 +197,8 @@ class _Sampler:
 
         Also False if the rule allows fewer samples than two windows, which is too few to decide.
         """
+        if self._rule.is_divided:
+            return self._warm_up_within_share()
         if self._rule.max_samples < 2 * WINDOW:
             return False
         block = max(2 * WINDOW, min(PLATEAU_BLOCK, self._rule.min_samples))
@@ -206,6 +212,16 @@ class _Sampler:
             self._cut(change)
             self._lengthened()
         return False
+
+    def _warm_up_within_share(self) -> bool:
+        """As `_warm_up`, at the latest until the share is over. True where too few samples fit in to tell."""
+        while not (agree := self._windows_agree()) and not self._share_is_over():
+            self._take()
+            self._report(0, self._rule.max_samples)
+        surplus = len(self._taken) - 2 * WINDOW
+        if surplus > 0:
+            self._cut(surplus)
+        return agree or surplus < 0
 
     def _cut_late_warm_up(self) -> bool:
         """Separate late warm-up. False if there is no late warm-up, or no time for as many samples again."""
@@ -246,11 +262,23 @@ class _Sampler:
         return True
 
     def _ended(self) -> StoppedBecause | None:
+        if self._rule.is_divided:
+            return self._share_ended()
         if len(self._taken) >= self._rule.min_samples and self._window_s() >= self._rule.min_s and self._on_target():
             return "target"
         if len(self._taken) >= self._rule.max_samples:
             return "max_samples"
         return "max_s" if self._elapsed_s() >= self._rule.max_s else None
+
+    def _share_ended(self) -> StoppedBecause | None:
+        if len(self._taken) >= self._rule.max_samples:
+            return "max_samples"
+        return "budget" if self._share_is_over() else None
+
+    def _share_is_over(self) -> bool:
+        """Whether the time is over, and there are as many samples as a run must have."""
+        count = len(self._taken)
+        return self._elapsed_s() >= self._rule.max_s and count >= budget.least_samples(self._window_s() / count)
 
     def _on_target(self) -> bool:
         width = median_interval(self._times()).rel_half_width
@@ -271,6 +299,8 @@ class _Sampler:
         No more are expected than fit into `max_s`.
         """
         count, rule = len(self._taken), self._rule
+        if rule.is_divided:
+            return rule.max_samples
         each_s = max(self._window_s() / count, 1e-9)
         width = median_interval(self._times()).rel_half_width or 0.0
         wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets

@@ -29,7 +29,7 @@ from itertools import pairwise
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.measure import clock_adjustment, level_shift, statistics, stopping_rule
+from dyno.measure import budget, clock_adjustment, level_shift, statistics, stopping_rule
 from dyno.measure.warnings import EFFECT, least_effect, warning
 from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
@@ -41,16 +41,17 @@ HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the f
 
 
 def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) -> ResultWarning | None:
-    """Raised for fewer than 20 samples, less than 2 s in total, or samples below the minimum length for the device.
+    """Raised for fewer than five samples (three long ones), or samples below the minimum length for the device.
 
     The message names the settings of `measure` that would reach that floor.
     """
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
     sample_s = statistics.median(record.samples) * record.summary.executions_per_sample
     least_s = stopping_rule.FLOOR_SAMPLE_S[kind]
-    if count >= stopping_rule.FLOOR_SAMPLES and steady_s >= stopping_rule.FLOOR_S and sample_s >= _SHORT * least_s:
+    few = budget.least_samples(sample_s)
+    if count >= few and sample_s >= _SHORT * least_s:
         return None
-    floor = f"the floor is {stopping_rule.FLOOR_SAMPLES} samples of {least_s} s over {stopping_rule.FLOOR_S} s"
+    floor = f"the floor is {few} samples of {least_s} s"
     advice = _to_reach_it(measure, sample_s, least_s)
     return warning(
         "INSUFFICIENT_SAMPLES",
@@ -63,14 +64,19 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) 
 
 def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
     """Such as " To reach it, set max_s to 1400." Warm-up takes at most half of `max_s`; the samples need the rest."""
-    enough_s = 1.05 * 2 * stopping_rule.FLOOR_SAMPLES * max(sample_s, least_s)  # rounding to two digits takes up to 5 %
+    if measure.is_divided:
+        return ""
+    few = budget.least_samples(sample_s)
+    enough_s = 1.05 * 2 * few * max(sample_s, least_s)  # rounding to two digits takes up to 5 %
     needed = {
-        "min_samples": (measure.min_samples, stopping_rule.FLOOR_SAMPLES),
-        "min_s": (measure.min_s, stopping_rule.FLOOR_S),
-        "max_s": (measure.max_s, float(f"{enough_s:.2g}")),
+        "min_samples": (measure.least_samples, few),
+        "max_s": (measure.longest_s, float(f"{enough_s:.2g}")),
     }
     settings = [f"{name} to {least:g}" for name, (given, least) in needed.items() if given < least]
     return f" To reach it, set {' and '.join(settings)}." if settings else ""
+
+
+COMMON_CONFIDENCE = 0.99  # of a drift that all runs have
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
@@ -90,6 +96,8 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
             moved=moved,
             runs=[*unsteady],
         )
+    if (common := _common_drift(records, rel_half_width)) is not None:
+        return common
     medians = [statistics.median(record.samples) for record in records]
     shift = level_shift.largest_shift(medians, level_shift.ONE_IN_100)
     if shift is None or shift.moved <= least_effect(shift.rel_half_width):
@@ -102,6 +110,30 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
         rel_half_width_without=shift.rel_half_width,
         step_before_run=shift.at,
         medians_s=[*medians],
+    )
+
+
+def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
+    """Raised if the second halves of the runs' samples differ from the first ones, in all runs alike.
+
+    Few samples of one run don't show it. The figure lies between the halves, half of their distance from the second.
+    """
+    halves = [(each[: len(each) // 2], each[len(each) // 2 :]) for each in (record.samples for record in records)]
+    if min(len(first) for first, _ in halves) < 1:
+        return None
+    over_runs = statistics.mean_interval(
+        [math.log(statistics.median(second) / statistics.median(first)) for first, second in halves], COMMON_CONFIDENCE
+    )
+    if over_runs.low is None or over_runs.high is None or over_runs.low <= 0 <= over_runs.high:
+        return None
+    moved = abs(over_runs.value) / 2
+    if moved <= max(EFFECT, rel_half_width or 0.0):
+        return None
+    return warning(
+        "NO_STEADY_STATE",
+        f"In all runs, the later half of the samples differed by {math.expm1(over_runs.value):+.1%} in time.",
+        moved=moved,
+        over_runs=[over_runs.low, over_runs.high],
     )
 
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyno.measure import result_metrics, statistics
-from dyno.models.runner_protocol import RunRecord
-from dyno.models.spec import TARGET_REL_CI, DeviceKind, Measure
+from dyno.measure import budget, result_metrics, statistics
+from dyno.models.runner_protocol import RunRecord, RunShare
+from dyno.models.spec import MAX_S, MIN_S, MIN_SAMPLES, TARGET_REL_CI, DeviceKind, Measure
 
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
@@ -20,8 +20,7 @@ MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 # default margin of ±2 % can find two results the same only if each is known to about that.
 LOOSEST_REL_CI = 0.02
 # The method's floor; requests for less raise INSUFFICIENT_SAMPLES.
-FLOOR_SAMPLES = 20
-FLOOR_S = 2.0
+FLOOR_SAMPLES = budget.FEW_SAMPLES
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
@@ -34,35 +33,40 @@ def effective_rel_ci(target_rel_ci: float | None) -> float:
 class StoppingRule:
     """The rule that stops sampling. Times are in seconds; `target_rel_ci` is the median's relative half-width.
 
-    Samples that change by more than `steady_rel_ci` aren't in a steady state.
+    Samples that change by more than `steady_rel_ci` aren't in a steady state. `is_divided`: take `max_samples` if there
+    is time, whatever the interval is.
     """
 
-    min_samples: int = FLOOR_SAMPLES
-    min_s: float = FLOOR_S
-    max_s: float = 60.0
+    min_samples: int = MIN_SAMPLES
+    min_s: float = MIN_S
+    max_s: float = MAX_S
     target_rel_ci: float = TARGET_REL_CI
     min_sample_s: float = FLOOR_SAMPLE_S["cpu"]
     max_samples: int = MAX_SAMPLES
+    is_divided: bool = False
 
     @property
     def steady_rel_ci(self) -> float:
         return effective_rel_ci(self.target_rel_ci)
 
     @classmethod
-    def of(cls, measure: Measure, kind: DeviceKind) -> "StoppingRule":
-        """The method's rule for a device of `kind`, with the caller's settings.
+    def of(cls, measure: Measure, kind: DeviceKind, share: RunShare | None = None) -> "StoppingRule":
+        """The method's rule for a device of `kind`: for a `share` of the budget, or with the caller's settings.
 
         If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and samples are
         shortened to fit `max_s`. Samples are lengthened if the maximum number of them wouldn't last `min_s`.
         """
-        max_samples = MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples
-        longest_s = measure.max_s / measure.min_samples
+        target, least_sample_s = measure.target_rel_ci or TARGET_REL_CI, FLOOR_SAMPLE_S[kind]
+        if share is not None:
+            return cls(FLOOR_SAMPLES, 0.0, share.time_s, target, least_sample_s, share.samples, is_divided=True)
+        min_samples, min_s, max_s = measure.least_samples, measure.least_s, measure.longest_s
+        max_samples = MAX_SAMPLES if min_samples >= MIN_FOR_INTERVAL else min_samples
         return cls(
-            min_samples=measure.min_samples,
-            min_s=measure.min_s,
-            max_s=measure.max_s,
-            target_rel_ci=measure.target_rel_ci or TARGET_REL_CI,
-            min_sample_s=min(max(FLOOR_SAMPLE_S[kind], measure.min_s / max_samples), longest_s),
+            min_samples=min_samples,
+            min_s=min_s,
+            max_s=max_s,
+            target_rel_ci=target,
+            min_sample_s=min(max(least_sample_s, min_s / max_samples), max_s / min_samples),
             max_samples=max_samples,
         )
 
@@ -75,25 +79,36 @@ def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
 
 def first_set(measure: Measure) -> int:
     """The number of runs that fix how many there are."""
-    return min(max(measure.processes.min, 2), measure.processes.max)  # a single run shows no scatter
+    return min(max(measure.runs.min, 2), measure.runs.max)  # a single run shows no scatter
+
+
+def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
+    """The number of runs whose scatter decided whether there are more: Stein's interval rests on them.
+
+    A budget decides by costs. Only a target, and a baseline after these runs, decide by scatter.
+    """
+    first = first_set(measure)
+    if measure.target_of_runs is not None or len(records) <= first:
+        return first
+    return required_runs(measure, records[:first])
 
 
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     """The number of runs for which the `first` ones' Student's t, times their deviation, is within the target.
 
     It applies to every case, and is at least the number of first runs and at most `processes.max`. Without a target it
-    is the number of first runs.
+    is what the budget pays, or the number of first runs if the spec fixes that.
     """
     target = measure.target_of_runs
     if target is None:
-        return len(first)
+        return budget.runs_in_all(measure, first) if measure.buys_runs else len(first)
     widest = max(width or 0.0 for width in _widths(first))
     if widest >= 1:
-        return measure.processes.max
+        return measure.runs.max
     within = (
         widest / (1 - widest) / target
     )  # the final mean may be lower than the first one, by as much as that is known
-    return min(max(len(first), math.ceil(len(first) * within**2)), measure.processes.max)
+    return min(max(len(first), math.ceil(len(first) * within**2)), measure.runs.max)
 
 
 def _widths(records: Sequence[RunRecord]) -> list[float | None]:

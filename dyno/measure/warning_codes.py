@@ -316,10 +316,10 @@ _ROWS = (
         "B",
         "The figure rests on fewer or shorter samples than the method's floor.",
         means="The figure rests on fewer or shorter samples than the method's minimum.",
-        found="""A run has fewer than {measure.stopping_rule.FLOOR_SAMPLES} samples or less than
-        {measure.stopping_rule.FLOOR_S} s of them, or its samples are shorter than
+        found="""A run has fewer than {measure.budget.FEW_SAMPLES} samples ({measure.budget.FEW_LONG_SAMPLES} of
+        {measure.budget.LONG_SAMPLE_S} s or more), or they are shorter than
         {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
-        accelerator), with a tolerance of a tenth.""",
+        accelerator), with a tolerance of a tenth. Within a budget, every run takes at least that many.""",
         do="""Set what the message names. If that takes too long, request less work in one execution: a smaller `n`,
         fewer `repeats` or a smaller batch.""",
     ),
@@ -328,16 +328,19 @@ _ROWS = (
         "B",
         "The times still drifted, or there were too few samples to decide.",
         means="The times still changed when sampling ended, or there were too few to tell.",
-        found="""Warm-up didn't end within half of `max_s`: neighbouring windows of five samples kept differing (Mann
-        and Whitney), or the first 20 samples had a change point (Pettitt, 1 %). Or a change point came later (0.1 %).
-        Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't count.
-        Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart, divided
-        by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more than half
-        of the figure's interval, which is wide if each run drifts in its own way. Also raised from five runs on if
-        their medians step or slide, as one in a hundred sets of runs does by chance, and if this moved the figure by
-        more than {measure.warnings.EFFECT:%}, and by more than half of the interval without the step.""",
-        do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Raise `max_s` for a slow warm-up. A
-        slope usually means heat; a step means a changed clock, other load or a cache.""",
+        found="""Warm-up didn't end within a run's share of the budget (half of `max_s`, if the spec has it):
+        neighbouring windows of five samples kept differing (Mann and Whitney). Or a change point came later (Pettitt,
+        0.1 %). Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't
+        count. Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart,
+        divided by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more
+        than half of the figure's interval, which is wide if each run drifts in its own way. Also raised from five runs
+        on if their medians step or slide, as one in a hundred sets of runs does by chance, and if this moved the figure
+        by more than {measure.warnings.EFFECT:%}, and by more than half of the interval without the step. And if the
+        later half of the samples differs from the earlier one in all runs
+        ({measure.stability.COMMON_CONFIDENCE:%}), which moved the figure by more than {measure.warnings.EFFECT:%} and
+        by more than half of its interval.""",
+        do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Give a slow warm-up a larger
+        budget. A slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),
     WarningCode(
         "RETRACED",

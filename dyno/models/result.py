@@ -94,7 +94,7 @@ class Energy(Stored):
     reason: str | None = None
 
 
-METHOD_VERSION = "1"
+METHOD_VERSION = "2"
 
 
 class Verdict(StrEnum):
@@ -396,6 +396,31 @@ class Reference(Stored):
     doubt: str | None = None
 
 
+class LargerBudget(Stored):
+    """What a larger budget would probably bring, at the cost and the scatter of these runs."""
+
+    budget_s: float
+    rel_half_width: float = Field(description="Half of the headline's interval as a share of its value")
+
+
+class BudgetUse(Stored):
+    """How the budget was spent, in seconds. The first run counts as the others; what it does once is `once_s`."""
+
+    budget_s: float
+    spent_s: float = Field(description="All runs; more than the budget if five runs take longer")
+    runs: int
+    samples: int = Field(description="Of all runs and cases")
+    starting_s: float = Field(description="Processes, devices, data, builds, compiling and ends of the runs")
+    warmup_s: float
+    sampling_s: float
+    once_s: float = Field(description="A full training, and the first run's checks and choices")
+    larger: list[LargerBudget] = []
+
+
+class Measurement(Stored):
+    budget: BudgetUse | None = Field(None, description="Null if the spec said how long each run samples")
+
+
 class Result(Stored):
     """The result of a job that succeeded."""
 
@@ -414,6 +439,7 @@ class Result(Stored):
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]
+    measurement: Measurement = Measurement()
     phases: Phases
     runs: list[RunSummary]
     peak: Peak

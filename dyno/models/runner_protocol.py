@@ -10,6 +10,16 @@ from dyno.models.result import Memory, Precision, ResultWarning, RunSummary, Tra
 from dyno.models.spec import Spec
 
 
+class RunShare(Stored):
+    """What one run gets of a job's budget: `samples` of each case, and `time_s` from its start to its last sample.
+
+    A run that has no time left for them takes fewer, down to the least number (`dyno.measure.budget`).
+    """
+
+    samples: int
+    time_s: float
+
+
 class RunRequest(Stored):
     """One runner process: run `spec` once, as run number `run` (from 0) of its job."""
 
@@ -26,6 +36,7 @@ class RunRequest(Stored):
     scratch_dir: str | None = None  # for temporary files; the worker deletes it after the run, however the run ends
     weights_path: str | None = None  # the file that `spec.params.weights` names
     tuned: dict[str, JsonValue] = {}  # what run 0 chose or found by measuring
+    share: RunShare | None = None  # of the job's budget; None if the spec says how long a run samples
 
 
 class CaseRecord(Stored):

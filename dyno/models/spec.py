@@ -16,7 +16,13 @@ FrameworkName = Literal["tensorflow", "jax", "torch"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
-MIN_S = 2.0  # seconds of samples in each run, by default
+BUDGET_S = 15.0  # how long a job measures, by default
+LEAST_RUNS = 5  # fewer aren't trusted
+TARGET_RUNS = 30  # the most runs for a target, by default
+# Of a run, if the spec has one of `min_samples`, `min_s` and `max_s`, but not this one.
+MIN_SAMPLES = 20
+MIN_S = 2.0
+MAX_S = 60.0
 TARGET_REL_CI = 0.01  # of a range of processes, and of the samples of a run, if the spec has no target
 MARGIN = 0.02
 CONFIDENCE = 0.95
@@ -38,6 +44,10 @@ DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*|[0-9]+:[
 
 class Model(BaseModel, extra="forbid", allow_inf_nan=False, frozen=True):
     """Base of all documents from outside the process. It refuses unknown fields, NaN and Infinity."""
+
+
+def _is_null(value: object) -> bool:
+    return value is None
 
 
 def without_unknown_fields(kind: type[BaseModel], values: Any) -> Any:
@@ -102,8 +112,8 @@ class WeightsRef(Model):
 class Processes(Model):
     """How many fresh processes measure a result: `min`, or as many up to `max` as the target requires."""
 
-    min: Annotated[int, Field(ge=1, le=100)] = 5
-    max: Annotated[int, Field(ge=1, le=100)] = 5
+    min: Annotated[int, Field(ge=1, le=100)] = LEAST_RUNS
+    max: Annotated[int, Field(ge=1, le=100)] = LEAST_RUNS
 
     @model_validator(mode="before")
     @classmethod
@@ -120,46 +130,81 @@ class Processes(Model):
 
 
 class Measure(Model):
-    """How precise a result must be, and how long it may take. Below the method's floor it has INSUFFICIENT_SAMPLES.
+    """How long a job may measure, and how precise its result must be.
 
-    `min_s` is 2 by default, or `max_s` if that is less. Without `target_rel_ci`, Dyno makes `processes.min` runs, and
-    their interval is the answer. With it, the first `processes.min` runs show how much runs scatter. That fixes the
-    number of runs, at most `processes.max`. A range of processes without a target has the target 0.01. The samples of a
-    run also end at the target, without one at 0.01. Above 0.02, Dyno still uses 0.02 to decide on steadiness.
+    `budget_s` is divided between runs and their samples (`dyno.measure.budget`); a full training and checks that are
+    made once come on top, and at least five runs are made. The other fields rule if they are given. `processes` is the
+    number of runs. With `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is within
+    the target (without one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
+
+    With `target_rel_ci`, the first `processes.min` runs show how much runs scatter. That fixes the number of runs, at
+    most `processes.max`. A range of processes without a target has the target 0.01. Above 0.02, Dyno still uses 0.02 to
+    decide on steadiness. Below the method's floor, the result has INSUFFICIENT_SAMPLES.
     """
 
-    processes: Processes = Processes()
-    # Left out of the JSON if null: versions before it could be null read the spec with their default.
+    budget_s: Annotated[float, Field(gt=0, le=86400)] = Field(
+        BUDGET_S, description="How long the job may measure, s; its runs and their samples share it"
+    )
+    # The fields below are left out of the JSON if null: versions before `budget_s` read the spec with their defaults.
+    processes: Processes | None = Field(
+        None, description="Number of runs; null: as many as the budget allows, at least 5", exclude_if=_is_null
+    )
     target_rel_ci: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None,
         description="Half of the interval's width as a share of the value; null for no target",
-        exclude_if=lambda target: target is None,
+        exclude_if=_is_null,
     )
-    min_samples: Annotated[int, Field(ge=1, le=200)] = 20
-    max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # declared after max_s, which its validator reads
+    min_samples: Annotated[int, Field(ge=1, le=200)] | None = Field(
+        None, description="Least samples of a run; null: as the budget allows", exclude_if=_is_null
+    )
+    max_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(
+        None, description="Longest warm-up and samples of a run, s; null: as the budget allows", exclude_if=_is_null
+    )
+    min_s: Annotated[float, Field(ge=0, le=3600)] | None = Field(  # after max_s, which its validator reads
+        None, description="Least time of a run's samples, s; null: as the budget allows", exclude_if=_is_null
+    )
     cold_start: bool = False
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the budget decides how long a run samples."""
+        return self.min_samples is None and self.min_s is None and self.max_s is None
+
+    @property
+    def buys_runs(self) -> bool:
+        """Whether the budget decides how many runs there are."""
+        return self.is_divided and self.processes is None and self.target_rel_ci is None
+
+    @property
+    def runs(self) -> Processes:
+        """How many runs there are; without `processes`, at least."""
+        if self.processes is not None:
+            return self.processes
+        return Processes() if self.target_rel_ci is None else Processes(min=LEAST_RUNS, max=TARGET_RUNS)
+
+    @property
+    def least_samples(self) -> int:
+        return MIN_SAMPLES if self.min_samples is None else self.min_samples
+
+    @property
+    def longest_s(self) -> float:
+        return MAX_S if self.max_s is None else self.max_s
+
+    @property
+    def least_s(self) -> float:
+        return min(MIN_S, self.longest_s) if self.min_s is None else self.min_s
 
     @property
     def target_of_runs(self) -> float | None:
         """The target for the interval over the runs, if any."""
-        ranges = self.processes.max > self.processes.min
+        ranges = self.runs.max > self.runs.min
         return self.target_rel_ci or (TARGET_REL_CI if ranges else None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_within_max_s(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "min_s" in value:
-            return value
-        max_s = value.get("max_s")
-        short = isinstance(max_s, int | float) and not isinstance(max_s, bool) and 0 < max_s < MIN_S
-        return value | {"min_s": max_s} if short else value
 
     @field_validator("min_s")
     @classmethod
-    def _within_max_s(cls, min_s: float, info: ValidationInfo) -> float:
-        max_s = info.data.get("max_s")
-        if max_s is not None and min_s > max_s:
+    def _within_max_s(cls, min_s: float | None, info: ValidationInfo) -> float | None:
+        max_s = info.data.get("max_s") or MAX_S
+        if min_s is not None and min_s > max_s:
             raise ValueError(f"min_s, {min_s:g}, is above max_s, {max_s:g}")
         return min_s
 
@@ -218,8 +263,8 @@ class Spec(Model):
 
     @property
     def most_runs(self) -> int:
-        """The maximum number of processes, over all arms; without those that a baseline may add."""
-        return sum(arm.measure.processes.max for arm in self.arms)
+        """The number of processes over all arms as far as the spec says it; a budget or a baseline may add some."""
+        return sum(arm.measure.runs.max for arm in self.arms)
 
 
 class InterleavedSpec(Spec):

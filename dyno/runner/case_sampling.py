@@ -20,7 +20,6 @@ from dyno.measure.sampling import HostClock, SamplingResult, sample
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import CoreShares, ResultWarning, RunSummary, Sensors
 from dyno.models.runner_protocol import CaseRecord
-from dyno.models.spec import Measure
 from dyno.runner.frame_writer import FrameWriter
 from dyno.workloads.contract import Built, Case, HasCases
 
@@ -77,14 +76,14 @@ def without_gc() -> Iterator[None]:
 
 def take_samples(
     execute: Callable[[int], None],
-    measure: Measure,
+    rule: StoppingRule,
     device: Device,
     source: SensorSource,
     frames: FrameWriter,
     place: tuple[int, int] = (0, 1),
     framework: Framework | None = None,
 ) -> CaseSamples:
-    """Warm up and sample by the method's rule; report progress and read the sensors between samples.
+    """Warm up and sample by `rule`; report progress and read the sensors between samples.
 
     `place`: (number of cases already sampled, total number of cases). `framework`: the framework that `execute` uses.
     """
@@ -106,7 +105,7 @@ def take_samples(
             watch.look()
             neighbours.look()
 
-        samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report, before_each)
+        samples = sample(execute, rule, clock, report, before_each)
         stopped_s = clock.now_s()
         drain()
         drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
@@ -133,18 +132,26 @@ class SampledCase:
 
 
 def sample_cases(
-    built: Built, measure: Measure, device: Device, source: SensorSource, frames: FrameWriter, framework: Framework
+    built: Built,
+    rule_for: Callable[[int], StoppingRule],
+    device: Device,
+    source: SensorSource,
+    frames: FrameWriter,
+    framework: Framework,
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """The run's own samples, with the disturbances of all cases, and every case with its samples."""
+    """The run's own samples, with the disturbances of all cases, and every case with its samples.
+
+    `rule_for`: the rule of the next case, if so many are left.
+    """
     cases = built.cases if isinstance(built, HasCases) else ()
     count = max(1, len(cases))
-    own = take_samples(built.execute, measure, device, source, frames, (0, count), framework)
+    own = take_samples(built.execute, rule_for(count), device, source, frames, (0, count), framework)
     found = [SampledCase(case, own) for case in cases[:1]]
     for place, case in enumerate(cases[1:], start=1):
         began_s = time.perf_counter()
         case.execute(1)
         first_execution_s = time.perf_counter() - began_s
-        taken = take_samples(case.execute, measure, device, source, frames, (place, count), framework)
+        taken = take_samples(case.execute, rule_for(count - place), device, source, frames, (place, count), framework)
         found.append(SampledCase(case, taken, first_execution_s))
         own.disturbances.extend(taken.disturbances)
     return own, found

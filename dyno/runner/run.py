@@ -24,6 +24,7 @@ from dyno.frameworks import framework as framework_named
 from dyno.frameworks.interface import Framework
 from dyno.measure import latency
 from dyno.measure.sampling import summarise
+from dyno.measure.stopping_rule import StoppingRule
 from dyno.measure.warnings import warning
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.models.result import Memory, Phases, ResultWarning, RunSummary, Training
@@ -131,8 +132,8 @@ class PhaseTimer:
             self._inside_s = before_s + took_s
 
     def seconds(self, name: str) -> float:
-        """How long the phase took; KeyError if it never ran."""
-        return self._seconds[name]
+        """How long the phase took; 0 if it never ran."""
+        return self._seconds.get(name, 0.0)
 
     def phases(self) -> Phases:
         return Phases(**{f"{name}_s": seconds for name, seconds in self._seconds.items()})
@@ -165,7 +166,8 @@ class Run:
         self._device = request.device
         self._framework = framework
         self._frames = frames
-        self._started_at_s = started_at_s
+        self._started_at_s, self._began_s = started_at_s, time.perf_counter()
+        self._times_calls = False
         self._timer = PhaseTimer(frames.report)
         self._found_before: list[ResultWarning] = []
         self._training_sensors: sensors.SensorRecorder | None = None
@@ -183,11 +185,10 @@ class Run:
         first_op_at_s = self._start_device()
         resolved = resolve(self._request.spec)
         built = self._build(resolved)
+        self._times_calls = any(spec.loop for spec in resolved.workload.metrics_for(resolved.params))
         with sensors.sensing(self._device) as source:
             training = self._execute_first(built, source)
-            own, cases = sample_cases(
-                built, self._request.spec.measure, self._device, source, self._frames, self._framework
-            )
+            own, cases = sample_cases(built, self._rule, self._device, source, self._frames, self._framework)
         clock_hz = self._clock_hz(own)
         memory_peak = peak_memory(self._framework, self._device.driven_as)  # before the checks allocate memory
         calls = self._calls(resolved, built)
@@ -199,6 +200,17 @@ class Run:
             built.work,
             _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings, calls),
         )
+
+    def _rule(self, cases: int) -> StoppingRule:
+        """The rule of the next case, if `cases` are left: they share what is left of the run's share of the budget."""
+        share, measure = self._request.share, self._request.spec.measure
+        if share is not None:
+            spent_s = time.perf_counter() - self._began_s - self._timer.seconds("training")
+            loops_s = latency.OF_SHARE * share.time_s if self._times_calls else 0.0
+            # What the first run chooses by measuring isn't paid from its share.
+            least_s = share.time_s / 2 if self._request.run == 0 else 0.0
+            share = share.model_copy(update={"time_s": max(least_s, share.time_s - loops_s - spent_s) / cases})
+        return StoppingRule.of(measure, self._device.kind, share)
 
     def _start_device(self) -> float:
         """Load the framework and finish a first operation; returns when that was (`time.time()`)."""
@@ -253,7 +265,7 @@ class Run:
 
     def _calls(self, resolved: ResolvedSpec, built: Built) -> latency.CallReadings:
         """The latency of single calls, if the workload has metrics of it."""
-        if not any(spec.loop for spec in resolved.workload.metrics_for(resolved.params)):
+        if not self._times_calls:
             return latency.CallReadings()
         cases = {case.name: case.execute for case in built.cases} if isinstance(built, HasCases) else {}
         known = self._request.tuned.get(latency.RATES)
@@ -263,10 +275,17 @@ class Run:
                 getattr(resolved.params, "rate_per_s", None),
                 known if isinstance(known, dict) else {},
                 self._request.spec.seed + self._request.run,
-                min(latency.MOST_S, resolved.spec.measure.max_s),
+                self._loop_s(2 * max(1, len(cases))),
                 latency.HostCallClock(),
                 lambda: self._frames.report("latency"),
             )
+
+    def _loop_s(self, loops: int) -> float:
+        """How long each of the loops of calls lasts: they get a part of the run's share of the budget."""
+        share = self._request.share
+        if share is None:
+            return min(latency.MOST_S, self._request.spec.measure.longest_s)
+        return min(latency.MOST_S, max(latency.LEAST_S, latency.OF_SHARE * share.time_s / loops))
 
     @staticmethod
     def _cases_to_check(

@@ -29,7 +29,7 @@ from dyno.models.job import (
     WorkerRef,
 )
 from dyno.models.result import Result
-from dyno.models.spec import Spec
+from dyno.models.spec import Measure, Spec
 from dyno.store import compression
 from dyno.store.records import QueueState, eta_now_s, parse_stored, progress_shown, to_datetime, to_job
 
@@ -131,7 +131,7 @@ def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
     """The document of a record before and after its place in the queue."""
     get, job_id, status = record.get, record["id"], Status(record["status"])
     spec, warnings = record["spec"], get("warnings", "[]")
-    runs = from_json(spec)["measure"]["processes"]["max"]
+    runs = Measure.model_validate(from_json(spec)["measure"]).runs.max
     from_json(warnings)  # damaged text would make the whole page unreadable
     done = "true" if status in DONE else "false"
     webhook = f'{{"url":{_encode(url)}}}' if (url := get("webhook")) else "null"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, r
 from pydantic import Field, JsonValue
 
 from dyno.errors import FieldError
+from dyno.measure import budget
 from dyno.measure.latency import PERCENTILES, Loop, metric_name
 from dyno.models.result import Precision, Reference, ResultWarning, Training
 from dyno.models.spec import FrameworkName, Measure, Model, Spec
@@ -64,32 +65,51 @@ class Params(Model, strict=True):
 _WARMUP = 1.25  # time of warm-up and samples, to that of the samples
 _CALIBRATION_S = 1.0  # to find the length of a sample, and for the target
 _SAMPLE_S = 0.1  # the least length of a sample
+_ONCE_S = 2.0  # the first run's checks
 
 
-def sampling_s(execution_s: float, measure: Measure = Measure()) -> float:  # noqa: B008 - frozen
-    """Time of one run's warm-up and samples: by default 25 samples and at least 3 s; no sample starts after 60 s."""
-    samples_s = _WARMUP * measure.min_samples * max(execution_s, _SAMPLE_S)
-    return min(max(samples_s, measure.min_s + _CALIBRATION_S), measure.max_s + execution_s)
+def sampling_s(execution_s: float, measure: Measure) -> float:
+    """Time of the warm-up and samples of one case in one run, where the spec says how long a run samples."""
+    samples_s = _WARMUP * measure.least_samples * max(execution_s, _SAMPLE_S)
+    return min(max(samples_s, measure.least_s + _CALIBRATION_S), measure.longest_s + execution_s)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed."""
+    """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed.
 
-    time_s: float  # one run from build to the end of its steady samples, without the framework's import
+    `start_s`: of one run up to its first execution, without the framework's import. `train_s`: what a full training
+    adds to the first run. `executions_s`: one execution of each case.
+    """
+
+    start_s: float
     memory_bytes: int  # peak, of host memory on a CPU and of device memory elsewhere
-    train_s: float = 0.0  # additional time of the first run (a full training)
-    # Of each case: the time of one execution, whose sampling by default (`sampling_s`) is part of `time_s`.
+    train_s: float = 0.0
     executions_s: tuple[float, ...] = ()
 
     def run_s(self, measure: Measure) -> float:
-        """One run, without its training, that samples for as long as `measure` allows."""
-        changes_s = (sampling_s(each, measure) - sampling_s(each) for each in self.executions_s)
-        return max(self.time_s + math.fsum(changes_s), measure.min_s)
+        """One run, without a full training."""
+        if not measure.is_divided:
+            return max(
+                self.start_s + math.fsum(sampling_s(each, measure) for each in self.executions_s), measure.least_s
+            )
+        least_s = self.start_s + self._samples_s(budget.FEW_SAMPLES)
+        samples = budget.SAMPLES if measure.buys_runs else budget.MOST_SAMPLES
+        return max(least_s, min(self.start_s + self._samples_s(samples), measure.budget_s / measure.runs.min))
+
+    def runs(self, measure: Measure) -> int:
+        """The expected number of runs."""
+        if not measure.buys_runs:
+            return measure.runs.min
+        return min(max(measure.runs.min, int(measure.budget_s / self.run_s(measure))), budget.MOST_RUNS)
 
     def in_all_s(self, measure: Measure) -> float:
-        """The minimum number of runs, and the training of the first."""
-        return measure.processes.min * self.run_s(measure) + self.train_s
+        """All expected runs, with the full training and the checks of the first."""
+        return self.runs(measure) * self.run_s(measure) + self.train_s + _ONCE_S
+
+    def _samples_s(self, samples: int) -> float:
+        """So many samples of every case; each begins with a calibration."""
+        return math.fsum((1 + samples) * max(each, _SAMPLE_S) for each in self.executions_s)
 
 
 @dataclass(frozen=True)
@@ -155,7 +175,7 @@ class BuildContext:
 
     framework: Framework
     seed: int
-    run: int  # run 0 trains in full
+    run: int  # run 0 trains in full, if the job does
     cores: int
     phase: Callable[[str], Any]
     report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; cheap enough to call often

@@ -172,7 +172,7 @@ def estimate(
 ) -> contract.Estimate:
     """The default sampling budget, and the time to query the other frameworks."""
     queried = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
-    return contract.Estimate(4.0, estimates.runtime_bytes(device), queried * _QUERY_S, (_READ_S,))
+    return contract.Estimate(1.0, estimates.runtime_bytes(device), queried * _QUERY_S, (_READ_S,))
 
 
 def build(params: DeviceInfoParams, context: contract.BuildContext) -> contract.Built:

@@ -90,7 +90,9 @@ class MatmulParams(contract.Params):
     n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
     m: Size | None = Field(None, description="Rows of the product; requires k and n")
     k: Size | None = Field(None, description="Inner side; requires m and n")
-    repeats: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="Products per execution")
+    repeats: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Products per execution; null: 1, 10 or 100, so that the device takes about 0.1 s or less"
+    )
     sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
         None, description="Several products instead of n, m and k: each is n or [m, k, n] and is measured in turn"
     )
@@ -132,13 +134,31 @@ class MatmulParams(contract.Params):
         """Refuse chains so long that their normal rounding errors could hide any mistake."""
         if self.mode == "dispatch" or self.dtype == "int8":
             return []
-        longest = math.floor(
-            (correctness.MAX_TOLERANCE / correctness.tolerance(self.dtype, inner=self.n, products=1)) ** 2
-        )
-        if self.repeats <= longest:
+        if (self.repeats or 1) <= self._verifiable:
             return []
-        detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {longest} products"
+        detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {self._verifiable} products"
         return [FieldError("/repeats", "unverifiable", detail)]
+
+    @property
+    def _verifiable(self) -> int:
+        """The number of products of the longest chain whose rounding errors hide no mistake."""
+        of_one = correctness.tolerance(self.dtype, inner=self.n, products=1)
+        return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
+
+    def on(self, device: Device | None) -> Self:
+        """These params with `repeats` for the device: as many as hide the cost of a call, by its expected speed.
+
+        One of three numbers, so that devices of one model get the same one, however their clocks wander.
+        """
+        if self.repeats is not None:
+            return self
+        m, k, n = self.sides
+        in_float32 = self.model_copy(update={"dtype": "float32"})  # so that precisions are compared by the same work
+        product_s = 2.0 * m * n * k / _expected_flop_per_s(in_float32, device) if device is not None else 0.0
+        many = [count for count in _REPEATS if count * product_s <= _EXECUTION_S]
+        unlimited = self.mode == "dispatch" or self.dtype == "int8"
+        able = [count for count in many if unlimited or count <= self._verifiable]
+        return self.model_copy(update={"repeats": max(able, default=1)})
 
     def _shape_conflicts(self) -> list[FieldError]:
         if self.m is None and self.k is None:
@@ -190,6 +210,7 @@ def _sides(size: int | list[int]) -> dict[str, int | None]:
     return dict(zip(("m", "k", "n"), size, strict=True))
 
 
+_REPEATS, _EXECUTION_S = (1, 10, 100), 0.1
 _ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; one may even be exact
 # With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
 _ENOUGH_VALUES = 64
@@ -204,11 +225,13 @@ def tensor_dtype(dtype: str) -> str:
 
 
 class Chain:
-    """X·Q·Q·…·Q and its sum in one compiled graph."""
+    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: the device decided about the number of products."""
+
+    chosen = False
 
     def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
         self.work = work
-        self._params = params
+        self._params, self._repeats = params, params.repeats or 1
         self._framework = context.framework
         self._seed = context.seed
         self._tuned = context.tuned
@@ -224,7 +247,7 @@ class Chain:
         self._product: Any = None
 
     def compile(self) -> None:
-        self._compiled = self._of(self._params.repeats)
+        self._compiled = self._of(self._repeats)
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         framework = self._framework
@@ -240,8 +263,8 @@ class Chain:
 
     def grown(self, times: float) -> Callable[[int], None] | None:
         """A chain `times` as long, whose product is discarded."""
-        repeats = round(times * self._params.repeats)
-        if repeats != times * self._params.repeats or repeats < 1:
+        repeats = round(times * self._repeats)
+        if repeats != times * self._repeats or repeats < 1:
             return None
         compiled = self._of(repeats)
 
@@ -277,7 +300,7 @@ class Chain:
             start,
             lambda vectors: factor @ vectors,
             framework.numpy(self._product),
-            params.repeats,
+            self._repeats,
             dtype=params.dtype,
             seed=self._seed,
         )
@@ -286,8 +309,8 @@ class Chain:
         degenerate = result_checks.degenerate_data(start)
         if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
             degenerate = result_checks.degenerate_data(factor)
-        found = _judged(check, single, params.repeats, params.dtype, params.n, degenerate, working_set_bytes)
-        found.amounts["execution"] = self.work
+        found = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
+        found = _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
         if math.isfinite(single.rel_error):
             found.tuned[self._tuned_name] = single.rel_error
         return found
@@ -317,10 +340,11 @@ class Dispatch:
     """
 
     by_xla = frozenset({"jax"})
+    chosen = False
 
     def __init__(self, params: MatmulParams, work: float, pairs: int, context: contract.BuildContext) -> None:
         self.work = work
-        self._params = params
+        self._params, self._repeats = params, params.repeats or 1
         self._framework = context.framework
         self._seed = context.seed
         random = generator(context.seed)
@@ -351,12 +375,12 @@ class Dispatch:
     def counted_flops(self) -> float | None:
         """Count one product in a separate trace, because `execute` runs without a graph."""
         one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
-        return None if one is None else one * self._params.repeats
+        return None if one is None else one * self._repeats
 
     def execute(self, count: int) -> None:
         matmul, pairs = self._multiply, self._pairs
         place, a, b, product = self._next, None, None, None
-        for _ in range(count * self._params.repeats):
+        for _ in range(count * self._repeats):
             a, b = pairs[place]
             product = matmul(a, b)
             place = place + 1 if place + 1 < len(pairs) else 0
@@ -375,8 +399,7 @@ class Dispatch:
         inner = params.sides[1]
         found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
         found.details |= own
-        found.amounts["execution"] = self.work
-        return found
+        return _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
 
     def _degenerate(self) -> ResultWarning | None:
         """A warning for the first degenerate operand, if any."""
@@ -443,6 +466,21 @@ def _judged(
     )
 
 
+def _as_it_ran(found: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
+    """Add the amount of an execution and, if the device decided how many products it has, that number."""
+    found.amounts["execution"] = work
+    if chosen:
+        found.flops = work
+        found.params["repeats"] = repeats
+        found.details["execution"] = _execution(repeats)
+    return found
+
+
+def _execution(repeats: int) -> str:
+    products = "1 product" if repeats == 1 else f"{repeats} products"
+    return f"{products}; the sum of the last one is read back"
+
+
 _LEAST_ODD = 113
 _FLOAT32_EXACT = 2**24  # float32 represents every integer up to here, and only even ones above
 
@@ -484,19 +522,19 @@ class IntegerDispatch(Dispatch):
             "rows_compared": found.rows_compared,
             "sums": str(product.dtype),
         }
-        return contract.Verification(
+        verification = contract.Verification(
             warnings=[raised for raised in warnings if raised is not None],
             verified=OUTPUT_CODES,  # integers are always finite
             precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=found.rel_error),
             details=details,
-            amounts={"execution": self.work},
         )
+        return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
 
 
 class Sizes:
     """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
 
-    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[contract.Built]) -> None:
+    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Chain | Dispatch]) -> None:
         self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
         self._first = built[0]
         self.work = self._first.work
@@ -524,8 +562,13 @@ class Sizes:
             | {code: why for each in found.values() for code, why in each.unchecked.items()},
             verified=frozenset.intersection(*(each.verified for each in found.values())),
             precision=_worst([each.precision for each in found.values() if each.precision is not None]),
-            details={"working_set_bytes": smallest, "sizes": by_size},
+            details={
+                "working_set_bytes": smallest,
+                "sizes": by_size,
+                **({"execution": next(iter(by_size.values()))["execution"]} if self._first.chosen else {}),
+            },
             amounts=next(iter(found.values())).amounts,
+            flops=self.work if self._first.chosen else None,
             tuned={name: value for each in found.values() for name, value in each.tuned.items()},
         )
 
@@ -572,9 +615,18 @@ _MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products a
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution; for several sizes, that of the first."""
+    """2·M·N·K for each of the `repeats` products of one execution; for several sizes, that of the first.
+
+    Where the device decides about `repeats`, the run reports the figure itself.
+    """
     m, k, n = params.sides
-    return 2.0 * m * n * k * params.repeats
+    return 2.0 * m * n * k * (params.repeats or 1)
+
+
+def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
+    """A share of the device's peak, or an assumed rate."""
+    assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
+    return estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
@@ -589,10 +641,10 @@ def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
     """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
-    each = [_of_one(size, device) for size in params.each]
+    each = [_of_one(size.on(device), device) for size in params.each]
     memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in each for seconds in one.executions_s)
-    return contract.Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes, executions_s=executions_s)
+    return contract.Estimate(sum(one.start_s for one in each) + 1.0, memory_bytes, executions_s=executions_s)
 
 
 def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
@@ -604,12 +656,11 @@ def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
     making = operands * 4  # float32 on the host, before the cast
     checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
     on_host = max(making, checking)
-    assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
-    execution_s = flops(params) / estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
+    execution_s = flops(params) / _expected_flop_per_s(params, device)
     if device.driven_as == "cpu":
         on_device += on_host
-    time_s = 2 * execution_s + contract.sampling_s(execution_s) + pairs * operands * 2e-8
-    return contract.Estimate(time_s, on_device, executions_s=(execution_s,))
+    start_s = 2 * execution_s + pairs * operands * 2e-8
+    return contract.Estimate(start_s, on_device, executions_s=(execution_s,))
 
 
 def _share(params: MatmulParams, device: Device) -> float:
@@ -635,11 +686,14 @@ def build(params: MatmulParams, context: contract.BuildContext) -> contract.Buil
     """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
     if context.device is not None and (refused := refuses(params, context.device)):
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
-    built = [_built(size, context) for size in params.each]
-    return built[0] if params.sizes is None else Sizes(params.each, built)
+    sizes = [size.on(context.device) for size in params.each]
+    built = [_built(size, context) for size in sizes]
+    for each in built:
+        each.chosen = params.repeats is None
+    return built[0] if params.sizes is None else Sizes(sizes, built)
 
 
-def _built(params: MatmulParams, context: contract.BuildContext) -> contract.Built:
+def _built(params: MatmulParams, context: contract.BuildContext) -> Chain | Dispatch:
     if params.mode == "chain":
         return Chain(params, flops(params), context)
     last_cache_bytes = context.device.last_cache_bytes if context.device else None
@@ -713,7 +767,7 @@ WORKLOAD = contract.Workload(
     refuses=refuses,
     metrics_of=metrics_of,
     cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
-    executions=lambda params: f"{params.repeats} products; the sum of the last one is read back",
+    executions=lambda params: _execution(params.repeats or 1),
     smoke=contract.Smoke({"n": 64, "repeats": 4}),
     bench={"n": 2048, "repeats": 5},
     options="float32, tf32, bfloat16, float16 or int8; chained or dispatched; one size or a list of sizes",

@@ -162,7 +162,10 @@ _CALIBRATION = 128  # training images that calibrate the int8 ranges
 
 
 class QuantizedRun:
-    """One execution is one batch through the int8 model. Only run 0 trains and evaluates; timing needs neither."""
+    """One execution is one batch through the int8 model.
+
+    Only run 0 trains and evaluates, if the job does; timing needs neither.
+    """
 
     def __init__(
         self, params: "QuantizedInferenceParams", network: Network, image_flops: float, context: BuildContext
@@ -192,7 +195,15 @@ class QuantizedRun:
         self.cases[0].execute(count)
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
-        """Evaluate both models on the test set and write their files. The training ran earlier."""
+        """Write both models' files and, if they learnt anything, evaluate them. The training ran earlier."""
+        if self._context.artifacts is not None:
+            for name, content in (self._float32.file, self._int8.file):
+                (self._context.artifacts / name).write_bytes(content)
+        if self._params.weights is not None or self._params.train == "full":
+            self._evaluate()
+        return self._trained
+
+    def _evaluate(self) -> None:
         truth = self._data.test_labels
         self._context.report("evaluation", 0, 2 * len(truth), "samples")
         probabilities = self._outputs(self._float32)
@@ -207,10 +218,6 @@ class QuantizedRun:
         }
         if self._params.recognise is not None:
             self._details["recognised"] = recognise_image(self._data, probabilities, self._params.recognise)
-        if self._context.artifacts is not None:
-            for name, content in (self._float32.file, self._int8.file):
-                (self._context.artifacts / name).write_bytes(content)
-        return self._trained
 
     def verify(self) -> Verification:
         """Check that both models give finite outputs for the timed batch; report the difference without judging it."""
@@ -244,10 +251,10 @@ class QuantizedRun:
         )
 
     def _model(self) -> Any:
-        """The trained model, with float32 inputs, 0 to 1."""
+        """The model, with float32 inputs, 0 to 1: trained, if the job does. The figures of speed need no training."""
         context, params = self._context, self._params
         whole: Any = None
-        if context.weights is not None or context.run > 0:
+        if context.weights is not None or context.run > 0 or params.train == "steps":
             whole = self._network.model(context.framework.keras, params.learning_rate, False)
             if context.weights is not None:
                 load_weights(whole, context.weights)
@@ -341,7 +348,6 @@ def _scaled(images: NDArray[np.uint8]) -> Float32:
 NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
 _CONVERSION_S = 10.0
 _CASES = 4
-_CASE_S = 4.0  # default budget of one case with short calls
 _CALL_S = 0.001
 
 
@@ -405,8 +411,8 @@ def estimate(
 ) -> Estimate:
     """The training, if any, and four cases with short calls."""
     trained = params.network.estimate(params, device, replicas, framework)
-    train_s = trained.train_s if params.weights is None else 0.0
-    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s, _CASES * (_CALL_S,))
+    train_s = trained.train_s if params.weights is None else 0.0  # zero without a full training
+    return Estimate(_CONVERSION_S, trained.memory_bytes, train_s, _CASES * (_CALL_S,))
 
 
 def lint(params: QuantizedInferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:

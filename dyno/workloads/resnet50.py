@@ -296,7 +296,7 @@ def estimate(
 ) -> contract.Estimate:
     """As for a training, plus the time to build, trace and compile this many layers; inference doesn't train."""
     full = estimate_training(params, device, _work(params), replicas)
-    return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
+    return replace(full, start_s=full.start_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
 
 def build(params: Resnet50Params, context: contract.BuildContext) -> contract.Built:

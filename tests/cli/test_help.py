@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.errors import CommandExit
 
-ENV = {"COLUMNS": "200", "DYNO_URL": "http://127.0.0.1:9"}
+ENV = {"COLUMNS": "240", "DYNO_URL": "http://127.0.0.1:9"}
 
 
 @pytest.mark.parametrize("words", [["run", "matmul", "--help"], ["run", "--device", "cpu", "matmul", "--help"]])
@@ -24,9 +24,9 @@ def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_boun
     [line] = [line for line in done.output.splitlines() if "--repeats" in line]
     assert [part.strip() for part in line.split("│")[1:-1]] == [
         "--repeats",
-        "100",
-        "integer from 1 to 100000",
-        "Products per execution",
+        "null",
+        "integer from 1 to 100000, or null",
+        "Products per execution; null: 1, 10 or 100, so that the device takes about 0.1 s or less",
     ]
     assert "--processes" in done.output
 

@@ -35,7 +35,7 @@ def test_a_permanent_error_is_not_reported_as_waiting(url: str) -> None:
 
 def test_run_says_on_stderr_that_it_waits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
-    Handler.answers = [*ANSWERS, (200, canceled())]
+    Handler.answers = [(404, problem(404)), *ANSWERS, (200, canceled())]  # the first is about how long it will take
     done = CliRunner().invoke(app, ["run", "matmul", "--url", url], env={"COLUMNS": "200"})
     assert done.exit_code == 1, done.output
     assert done.stderr.count("waiting for the service: ") == 2

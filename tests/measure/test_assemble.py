@@ -251,9 +251,10 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     spec = Spec(workload="some", seed=3, device=DeviceSelector(kind="cpu"), measure=Measure(min_s=0.5))
     command = (
         "dyno run some --param n=2048 --param dtype=float32 --param 'mode=a b' --device cpu --framework tensorflow "
-        "--seed 3 --processes 5 --measure min_s=0.5"
+        "--seed 3 --measure min_s=0.5"
     )
     assert result(spec=spec).reproduce == command
+    assert (result(spec=Spec(workload="some")).reproduce or "").endswith(" --budget 15")
     assert "--device cpu " in (result(spec=Spec(workload="some")).reproduce or "")
     named = Spec(workload="some", device=DeviceSelector(kind="gpu", model="NVIDIA H100 PCIe"))
     words = shlex.split(result(spec=named).reproduce or "")

@@ -326,7 +326,7 @@ GPU = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
         ({"hardware_id": None, "device": {}}, {"device": {}}, ["hardware"], "/hardware_id"),
         ({}, {"precision": Precision(requested="float32", observed="tf32")}, ["precision"], "/precision/observed"),
         ({"params": {"dtype": "float32"}}, {"params": {"dtype": "bfloat16"}}, ["precision"], "/params/dtype"),
-        ({}, {"method_version": "2"}, ["method"], "/method_version"),
+        ({}, {"method_version": "1"}, ["method"], "/method_version"),
         ({}, {"workload": "resnet50"}, ["workload"], "/workload"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_warning_about_a_later_case_is_reported(
     assert [raised.code for raised in sound.warnings] == []
     drifting = result([several([1.0] * 20, [2.0] * 10 + [2.1] * 10, steady=False)], on=slow)
     assert [(raised.code, raised.evidence["case"]) for raised in drifting.warnings] == [("NO_STEADY_STATE", "large")]
-    few = result([several([1.0] * 20, [2.0] * 3)], on=slow)
+    few = result([several([1.0] * 20, [2.0] * 2)], on=slow)
     assert [(raised.code, raised.evidence["case"]) for raised in few.warnings] == [("INSUFFICIENT_SAMPLES", "large")]
     targeted = Spec(workload="some", measure=Measure(target_rel_ci=0.01))
     unlike = result([several([1.0] * 20, [large_s] * 20) for large_s in (2.0, 2.5, 3.0)], on=slow, spec=targeted)

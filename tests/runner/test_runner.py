@@ -100,7 +100,7 @@ def test_run_zero_trains_in_full_and_has_a_complete_record(spawned: list[Frame])
     assert record.training is not None
     assert len(record.training.epochs) == 1
     assert record.work == 64
-    assert record.amounts == {"epoch": 256.0, "step": 64.0}
+    assert record.amounts == {"epoch": 256.0, "step": 64.0, "training": 256.0}
     assert record.figures["first_epoch_time"] == record.training.epochs[0].time_s
     assert len(record.samples) == len(record.sample_cpu_s) >= 3
     assert record.memory.host_peak_bytes is not None

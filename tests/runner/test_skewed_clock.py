@@ -19,7 +19,7 @@ from dyno.devices.device import Device
 from dyno.devices.sensors import NoSensors
 from dyno.runner.case_sampling import take_samples
 from dyno.runner.frame_writer import FrameWriter
-from dyno.models.spec import Measure
+from dyno.measure.stopping_rule import StoppingRule
 
 MAX_S = 0.3
 jumps, began_s = sys.argv[1] == "jumps", time.monotonic()
@@ -32,10 +32,10 @@ def execute(count):
             clock.write(struct.pack("=q", 3600))
     time.sleep(0.001 * count)
 
-measure = Measure(min_samples=20, min_s=0, max_s=MAX_S, target_rel_ci=1e-9)
+rule = StoppingRule(min_s=0.0, max_s=MAX_S, target_rel_ci=1e-9, min_sample_s=MAX_S / 20)
 device = Device(id="cpu:0", kind="cpu", model="test", host="here", memory_bytes=8 << 30)
 with open(os.devnull, "wb") as devnull:
-    taken = take_samples(execute, measure, device, NoSensors("none here"), FrameWriter(devnull.fileno()))
+    taken = take_samples(execute, rule, device, NoSensors("none here"), FrameWriter(devnull.fileno()))
 print(jumps, *(raised.code for raised in taken.disturbances if raised.code == "CLOCK_SKEW"))
 """
 

@@ -117,7 +117,7 @@ def test_result_rows_are_listed_over_the_requested_pages(
 def test_a_spec_is_checked_without_being_queued(through: Through, offered: Device) -> None:
     before = through(lambda client: client.jobs(limit=1))
     found = through(lambda client: client.validate(SPEC))
-    assert (found.spec.params["n"], found.spec.measure.processes.max) == (64, 5)
+    assert (found.spec.params["n"], found.spec.measure.budget_s) == (64, 15)
     assert found.estimate.device == offered.full_id
     assert through(lambda client: client.jobs(limit=1)) == before
     with pytest.raises(Refused, match="/params/n"):

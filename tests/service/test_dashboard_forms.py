@@ -146,7 +146,7 @@ def test_fields_with_several_values_vary_in_a_sweep(http: httpx.Client) -> None:
         ("params.dtype", "float31"),
         ("device", "cpu, sofa"),
         ("framework", "tensorflow, keras"),
-        ("measure.processes", "0"),
+        ("measure.budget_s", "0"),
         ("rounds", "two"),
     ],
 )

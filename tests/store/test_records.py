@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_fields_of_a_newer_version_are_kept_out_and_nothing_else_is_lost(
     jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
 ) -> None:
-    before = (await jobs.submit(a_spec(params={"unknown_to_the_envelope": 1}))).job
+    before = (await jobs.submit(a_spec(params={"unknown_to_the_envelope": 1}, measure={"processes": 5}))).job
     spec = json.loads(client.hget(keys.job(before.id), "spec"))
     spec |= {"from_the_future": {"deep": [1]}}
     spec["measure"]["from_the_future"] = 1

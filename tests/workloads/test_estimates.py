@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.models.spec import Measure
+from dyno.models.spec import Measure, Processes
 from dyno.workloads import registry, workload
 from dyno.workloads.contract import Estimate, sampling_s
 from dyno.workloads.estimates import rate_flop_per_s
@@ -33,11 +33,6 @@ def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_acceler
     assert rate_flop_per_s(emulated, "float32", 0.5, ASSUMED) == 3.0
 
 
-@pytest.mark.parametrize(("execution_s", "seconds"), [(0.001, 3.0), (1.0, 25.0), (100.0, 160.0)])
-def test_samples_take_the_default_budget(execution_s: float, seconds: float) -> None:
-    assert sampling_s(execution_s) == seconds
-
-
 @pytest.mark.parametrize(
     ("measure", "seconds"),
     [
@@ -54,11 +49,20 @@ def test_samples_take_what_the_measure_allows(measure: dict[str, Any], seconds: 
 
 def test_a_run_takes_as_long_as_the_samples_of_its_cases() -> None:
     measure = Measure.model_validate({"max_s": 1, "processes": 2})
-    found = Estimate(40.0, 1, train_s=50.0, executions_s=(0.001, 1.0))
-    assert found.run_s(Measure()) == 40
-    assert found.run_s(measure) == pytest.approx(40 - 3 - 25 + 1.001 + 2)
-    assert found.in_all_s(measure) == 2 * found.run_s(measure) + 50
+    found = Estimate(12.0, 1, train_s=50.0, executions_s=(0.001, 1.0))
+    assert found.run_s(measure) == pytest.approx(12 + 1.001 + 2)
+    assert found.in_all_s(measure) == pytest.approx(2 * found.run_s(measure) + 50 + 2)
     assert Estimate(1.0, 1).run_s(Measure(min_s=3)) == 3
+
+
+def test_within_a_budget_cheap_runs_are_many_and_long_ones_five() -> None:
+    cheap, long = Estimate(0.4, 1, executions_s=(0.001,)), Estimate(12.0, 1, executions_s=(0.001, 1.0))
+    assert cheap.run_s(Measure()) == pytest.approx(0.4 + 11 * 0.1)
+    assert (cheap.runs(Measure()), cheap.runs(Measure(budget_s=60))) == (10, 40)
+    assert cheap.in_all_s(Measure()) == pytest.approx(15 + 2)
+    assert long.run_s(Measure()) == pytest.approx(12 + 6 * (0.1 + 1.0))  # no fewer than five samples
+    assert (long.runs(Measure()), long.runs(Measure(budget_s=200))) == (5, 8)
+    assert long.run_s(Measure(processes=Processes(min=1, max=1))) == pytest.approx(12 + 6 * 1.1)
 
 
 @pytest.mark.parametrize("name", sorted(registry()))
@@ -94,8 +98,8 @@ def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: D
     gpu = device.model_copy(update={"kind": "gpu"})
     one, eight = (_estimated(name, device, replicas) for replicas in (1, 8))
     assert eight.memory_bytes > one.memory_bytes
-    assert eight.time_s > one.time_s
-    one, eight = (_estimated(name, gpu, replicas) for replicas in (1, 8))
+    assert eight.start_s > one.start_s
+    one, eight = (_estimated(name, gpu, replicas, train="full") for replicas in (1, 8))
     assert eight.memory_bytes < one.memory_bytes
     assert eight.train_s < one.train_s
 
@@ -103,7 +107,7 @@ def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: D
 def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None:
     """Measured with 8 replicas on two cores: a step took 2.5 (JAX) to 3.8 (TensorFlow) times that of one replica."""
     cores = device.model_copy(update={"cores": [0, 1]})
-    one, eight = (_estimated("imdb_lstm", cores, replicas).train_s for replicas in (1, 8))
+    one, eight = (_estimated("imdb_lstm", cores, replicas, train="full").train_s for replicas in (1, 8))
     assert 2 < eight / one < 4
 
 

@@ -132,11 +132,11 @@ def test_a_loop_too_long_to_be_written_out_is_refused() -> None:
 
 
 def test_an_estimate_grows_with_the_params(device: Device) -> None:
-    usual = IMDB.estimate(ImdbLstmParams(), device)
+    usual = IMDB.estimate(ImdbLstmParams(train="full"), device)
     assert IMDB.estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
     assert IMDB.estimate(ImdbLstmParams(units=1600), device).memory_bytes > 1.5 * usual.memory_bytes
     assert IMDB.estimate(ImdbLstmParams(batch_size=8192), device, 1, "jax").memory_bytes > 10 << 30
-    assert IMDB.estimate(ImdbLstmParams(train_samples=2500), device).train_s < 0.5 * usual.train_s
+    assert IMDB.estimate(ImdbLstmParams(train="full", train_samples=2500), device).train_s < 0.5 * usual.train_s
 
 
 def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> None:

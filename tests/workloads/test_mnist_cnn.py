@@ -108,7 +108,7 @@ def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(traini
 
 def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built: Built, training: Training) -> None:
     found = built.verify()
-    assert found.amounts == {"epoch": 200.0, "step": 64.0}
+    assert found.amounts == {"epoch": 200.0, "step": 64.0, "training": 200.0 * len(training.epochs)}
     assert found.figures == {
         "first_epoch_time": training.epochs[0].time_s,
         "training_time": sum(epoch.time_s for epoch in training.epochs),
@@ -167,7 +167,7 @@ def test_a_nonfinite_loss_fails_the_run(tensorflow: TensorFlow, context: Context
 
 
 def test_an_estimate_grows_with_the_params(device: Device) -> None:
-    small, usual = MNIST.estimate(_params(epochs=1), device), MNIST.estimate(MnistCnnParams(), device)
+    small, usual = MNIST.estimate(_params(epochs=1), device), MNIST.estimate(MnistCnnParams(train="full"), device)
     assert usual.train_s > 100 * small.train_s
     assert usual.memory_bytes > 1.5 * small.memory_bytes
     assert MNIST.estimate(MnistCnnParams(batch_size=60_000), device).memory_bytes > 50 << 30
@@ -175,7 +175,7 @@ def test_an_estimate_grows_with_the_params(device: Device) -> None:
 
 
 def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device: Device) -> None:
-    sample, real = MnistCnnParams(data="sample"), MnistCnnParams(data="real")
+    sample, real = (MnistCnnParams(train="full", data=data) for data in ("sample", "real"))
     assert MNIST.estimate(sample, device).train_s < 0.2 * MNIST.estimate(real, device).train_s
     assert MNIST.estimate(sample, device).memory_bytes < MNIST.estimate(real, device).memory_bytes
     assert MNIST.flops(MnistCnnParams(data="sample", batch_size=20_000)) == 8000 * DIGITS.flops_per_sample

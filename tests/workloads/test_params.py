@@ -80,7 +80,7 @@ def test_valid_params_are_accepted(params: dict[str, Any]) -> None:
 
 def test_defaults_match_the_reference() -> None:
     matmul, mnist = (resolve(Spec(workload=name)).spec.params for name in ("matmul", "mnist_cnn"))
-    assert (matmul["n"], matmul["repeats"], matmul["dtype"], matmul["mode"]) == (4096, 100, "float32", "chain")
+    assert (matmul["n"], matmul["repeats"], matmul["dtype"], matmul["mode"]) == (4096, None, "float32", "chain")
     assert (mnist["batch_size"], mnist["epochs"], mnist["learning_rate"]) == (1024, 10, 1e-3)
 
 

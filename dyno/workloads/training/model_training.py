@@ -294,7 +294,8 @@ class ModelTraining:
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
-        self._trains = context.run == 0  # until `complete`; all other executions are only timed
+        # Until `complete`; all other executions are only timed.
+        self._trains = context.run == 0 and params.train == "full"
         self._losses = self._new_losses()
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
@@ -319,8 +320,10 @@ class ModelTraining:
     def counted_flops(self) -> float | None:
         return self._trainer.counted_flops()
 
-    def complete(self, compile_s: float, first_execution_s: float) -> Training:
+    def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
         """Train all epochs, then the further trials. The first epoch includes compiling and the first execution."""
+        if not self._trains:
+            return None
         done = self._trainer.steps_per_execution
         epochs, callbacks = self._train(
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s, noise=self._noise
@@ -367,6 +370,7 @@ class ModelTraining:
             details={**self.details(), **found.details},
             amounts={
                 "epoch": float(self._samples_per_epoch()),
+                "training": float(self._params.trials * self._params.epochs * self._samples_per_epoch()),
                 "step": float(trainer.batch_size),
                 **self._plan.amounts,
             },

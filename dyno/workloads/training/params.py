@@ -3,9 +3,10 @@
 Optimisers use Keras' defaults, except for the learning rate and SGD's momentum of 0.9.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
@@ -32,7 +33,15 @@ def new_optimizer(keras: Any, optimizer: Optimizer, learning_rate: float) -> Any
 _UNTIMED = frozenset(
     {
         *("epochs", "learning_rate", "early_stopping_patience", "reduce_lr_patience", "best_weights"),
-        *("trials", "weights", "export"),
+        *("trials", "weights", "export", "train"),
+    }
+)
+# Fields that say something about the full training alone: with any of them given, the job trains in full.
+_OF_FULL = frozenset(
+    {
+        *("epochs", "validation_share", "early_stopping_patience", "reduce_lr_patience", "best_weights", "trials"),
+        *("export", "target_accuracy", "recognise", "test_samples", "generate", "prompt", "temperature"),
+        "generate_seed",
     }
 )
 _ONLY_TRAINING = (
@@ -59,6 +68,11 @@ class TrainingParams(Params):
     how: ClassVar[frozenset[str]] = frozenset({"jit_compile", "steps_per_execution"})
     tests_accuracy: ClassVar[bool] = False  # whether results have the accuracy on a test set
 
+    train: Literal["steps", "full"] = Field(
+        "steps",
+        description="steps: time training steps; full: also train every epoch first, and evaluate. With a field of the "
+        "full training given, such as epochs, the default is full",
+    )
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Total over all replicas")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     optimizer: Optimizer = Field("adam", description=OPTIMIZERS)
@@ -81,6 +95,12 @@ class TrainingParams(Params):
     weights: WeightsRef | None = Field(None, description="Start from another job's weights")
     export: Export | None = Field(None, description="Also save the model in a serving format; TensorFlow only")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _full_if_asked(cls, values: Any) -> Any:
+        asked = isinstance(values, Mapping) and "train" not in values and not _OF_FULL.isdisjoint(values)
+        return {**values, "train": "full"} if asked else values
+
     def only_training(self, why: str, *further: str) -> list[FieldError]:
         """Errors for the training fields, and the `further` ones, that a job without training would ignore.
 
@@ -96,6 +116,12 @@ class TrainingParams(Params):
         return None
 
     def conflicts(self) -> list[FieldError]:
+        if self.train == "steps":
+            detail = 'with "train": "steps" the job trains no epochs: leave this field out, or use "full"'
+            names = _OF_FULL - {"recognise"}  # whose default follows the number of test images
+            defaults = {name: field.default for name, field in type(self).model_fields.items() if name in names}
+            ignored = [name for name, default in defaults.items() if getattr(self, name) != default]
+            return [FieldError(f"/{name}", "nothing-trained", detail) for name in ignored]
         if self.validation_share > 0:
             return self._too_few(1, f"{self.validation_share:.0%} are held out for validation")
         given = {

@@ -179,12 +179,11 @@ class RecurrentTraining:
         step_s = estimate_recurrent_step(cost, device, replicas).time_s
         execution_s = cost.schedule.steps * step_s
         steps = cost.schedule.in_all(params) / cost.schedule.batch
+        train_s = steps * step_s + params.trials * self.after_s(params, device)
         return contract.Estimate(
-            time_s=build_s(cost, device, replicas, params.recurrence)
-            + 2 * execution_s
-            + contract.sampling_s(execution_s),
+            start_s=build_s(cost, device, replicas, params.recurrence) + 2 * execution_s,
             memory_bytes=memory_bytes(cost, device, replicas, framework),
-            train_s=steps * step_s + params.trials * self.after_s(params, device),
+            train_s=train_s if params.train == "full" else 0.0,
             executions_s=(execution_s,),
         )
 

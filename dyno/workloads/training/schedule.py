@@ -6,7 +6,7 @@ The estimates suit models whose products dominate; recurrent models have their o
 from dataclasses import dataclass
 
 from dyno.devices.device import Device
-from dyno.workloads.contract import Estimate, sampling_s
+from dyno.workloads.contract import Estimate
 from dyno.workloads.estimates import StepCost, held_bytes, rate_flop_per_s, replicas_s, speed_up
 from dyno.workloads.training.evaluation import held_out_count
 from dyno.workloads.training.params import TrainingParams
@@ -97,9 +97,9 @@ def estimate_training(params: TrainingParams, device: Device, work: Work, replic
     planned, step = schedule_work(params, work), estimate_step(params, device, work, replicas)
     execution_s = planned.steps * step.time_s
     return Estimate(
-        time_s=_BUILD_S + replicas_s(device, replicas) + 2 * execution_s + sampling_s(execution_s),
+        start_s=_BUILD_S + replicas_s(device, replicas) + 2 * execution_s,
         memory_bytes=_memory_bytes(params, device, work, replicas),
-        train_s=planned.in_all(params) / planned.batch * step.time_s,
+        train_s=planned.in_all(params) / planned.batch * step.time_s if params.train == "full" else 0.0,
         executions_s=(execution_s,),
     )
 

@@ -16,6 +16,13 @@ TRAINING_METRICS = (
     MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
     MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
     MetricSpec("epoch_time", "s", "lower", "Time of an epoch of steady steps, without validation", amount="epoch"),
+    MetricSpec(
+        "full_training_time",
+        "s",
+        "lower",
+        "Time that all epochs take in steady steps, without compiling and validation",
+        amount="training",
+    ),
     MetricSpec("first_epoch_time", "s", "lower", "Actual time of the first epoch, including compiling", once=True),
     MetricSpec(
         "training_time", "s", "lower", "Actual time of all epochs, including compiling, without validation", once=True

@@ -18,8 +18,8 @@ from dyno.frameworks.interface import Dataset as Data
 from dyno.frameworks.interface import Framework
 from dyno.measure.execution_checks import unit_mismatch
 from dyno.measure.sampling import SamplingResult
+from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import Sensors
-from dyno.models.spec import Measure
 from dyno.runner.case_sampling import CaseSamples, TraceCounter, take_samples
 from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
 from dyno.runner.frame_writer import FrameWriter
@@ -133,7 +133,7 @@ def test_compiling_between_samples_is_caught(traced: Framework, chain: Callable[
 
 
 def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set[str]:
-    brief = Measure.model_validate({"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.5})
+    brief = StoppingRule(min_samples=1, max_samples=1, min_s=0.0, max_s=0.5)
     with Path(os.devnull).open("wb") as nobody:
         source, frames = NoSensors("none here"), FrameWriter(nobody.fileno())
         taken = take_samples(execute, brief, DEVICE, source, frames, framework=framework)

@@ -66,7 +66,9 @@ def _plan(context: BuildContext, judge: Judge, train: Dataset = TRAIN, **parts: 
 
 
 def _trained(context: BuildContext, judge: Judge, parts: dict[str, Any] | None = None, **params: Any) -> Training:
-    given = TrainingParams.model_validate({"batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params)
+    given = TrainingParams.model_validate(
+        {"train": "full", "batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params
+    )
     training = ModelTraining(given, _plan(context, judge, **(parts or {})), context)
     training.compile()
     training.execute(1)
@@ -306,7 +308,7 @@ def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTrai
 
     origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
     plan = Plan(make, EXPLODING, origin, lambda model, trainer: TrainingOutcome())
-    params = TrainingParams(batch_size=10, jit_compile=False, steps_per_execution=steps_per_execution)
+    params = TrainingParams(train="full", batch_size=10, jit_compile=False, steps_per_execution=steps_per_execution)
     training = ModelTraining(params, plan, context)
     training.compile()
     return training
@@ -349,7 +351,7 @@ def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> Mo
 
     samples = Dataset(random.standard_normal((256, 6), np.float32), random.integers(0, 4, 256, np.int32))
     plan = Plan(make, samples, ORIGIN, lambda model, trainer: TrainingOutcome())
-    given = TrainingParams.model_validate({"batch_size": 64, "jit_compile": False} | params)
+    given = TrainingParams.model_validate({"train": "full", "batch_size": 64, "jit_compile": False} | params)
     return ModelTraining(given, plan, context)
 
 

@@ -51,7 +51,7 @@ def _training(context: BuildContext, policy: str = "float32", **params: Any) -> 
 
     samples = Dataset(random.standard_normal((64, 6), np.float32), random.integers(0, 4, 64, np.int32))
     plan = Plan(make, samples, ORIGIN, lambda model, trainer: TrainingOutcome())
-    return ModelTraining(Asked(batch_size=16, jit_compile=False, **params), plan, context)
+    return ModelTraining(Asked(train="full", batch_size=16, jit_compile=False, **params), plan, context)
 
 
 def _verified(built: Any, executions: int = 10) -> Verification:

@@ -151,9 +151,10 @@ def _asks_to_repeat(response: httpx.Response) -> bool:
 
 async def read_jobs(url: str, ids: Iterable[str], within_s: float) -> dict[str, JobView]:
     """Read all jobs. All faults are over, so each request must get a response, though it may take a moment."""
-    until_s, found = time.monotonic() + within_s, dict[str, JobView]()
+    found = dict[str, JobView]()
     async with httpx.AsyncClient(base_url=url) as http:
         for job in sorted(ids):
+            until_s = time.monotonic() + within_s  # of each job: thousands of them take minutes on a busy machine
             answers = [
                 await _request(http, "GET", f"/v1/jobs/{job}{part}", Counter(), until_s) for part in ("", "/result")
             ]

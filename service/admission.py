@@ -213,9 +213,11 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
     fields = _that_shrink(
         request, first.device, lambda estimate: estimate.start_s + sum(estimate.executions_s) + estimate.train_s
     )
-    if request.spec.measure.is_divided:
+    measure = request.spec.measure
+    less = measure.model_copy(update={"budget_s": measure.budget_s / 2})
+    if first.run.in_all_s(less) < first.time_s:
         fields.append("/measure/budget_s")
-    elif request.spec.measure.runs.min > 1:
+    if measure.runs.min > 1 and not measure.buys_runs:
         fields.append("/measure/processes")
     if 2 * first.sure_s > first.time_s - first.run.train_s:  # most of the runs' time
         fields.append("/measure/min_s")

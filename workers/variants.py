@@ -68,9 +68,11 @@ class Variant(contract.ResolvedSpec):
         most = max(one.runs(measure), measure.runs.max)
         if self.spec.baseline is not None:
             most = max(most, baseline_outcome.most_runs(self.spec))
-        longest_s = one.run_s(measure) if measure.is_divided else one.start_s + measure.longest_s
-        least_s = measure.budget_s if measure.buys_runs else 0.0
-        return max(most * longest_s, least_s) + one.train_s
+        if measure.is_divided:  # a run that never settles warms up until its share is over
+            longest_s = max(one.run_s(measure), measure.budget_s / measure.runs.min)
+        else:
+            longest_s = one.start_s + measure.longest_s
+        return most * longest_s + one.train_s
 
     def times(self, device: Device) -> heartbeat.RunTimes:
         """The expected times of this variant's first run."""

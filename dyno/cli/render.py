@@ -32,7 +32,7 @@ from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.job import BaselineOutcome, Holder, Job
 from dyno.models.job_schedule import JobSchedule
-from dyno.models.result import Artifact, Metric, Result, ResultWarning, Training, Verdict
+from dyno.models.result import Artifact, BudgetUse, Metric, Result, ResultWarning, Training, Verdict
 from dyno.models.sweep import PARAM, Sweep, SweepSummary
 
 Cells = Sequence[str | None]
@@ -220,6 +220,8 @@ def _whole_result(console: Console, answer: Result) -> None:
         _baseline_outcome(console, answer.baseline)
     console.print(_peak_line(answer), markup=False, highlight=False)
     console.print(_phases_line(answer), markup=False, highlight=False)
+    if answer.measurement.budget:
+        console.print(_budget_line(answer.measurement.budget), markup=False, highlight=False)
     if answer.precision:
         console.print(f"precision: {answer.precision.in_words}", markup=False, highlight=False)
     if answer.training:
@@ -231,6 +233,12 @@ def _whole_result(console: Console, answer: Result) -> None:
             _what_to_do(console, warning)
     if answer.unchecked:
         console.print(f"  unchecked: {_unchecked(answer)}", style="dim", markup=False, highlight=False)
+
+
+def _budget_line(budget: BudgetUse) -> str:
+    """Such as `budget: 9 runs in 14.6 s of 15 s; 60 s: about ±0.9%`."""
+    larger = (f"{each.budget_s:g} s: about ±{each.rel_half_width:.1%}" for each in budget.larger)
+    return "; ".join([f"budget: {budget.runs} runs in {budget.spent_s:.3g} s of {budget.budget_s:g} s", *larger])
 
 
 def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:

@@ -102,11 +102,11 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
         words += ["--replicas", str(spec.replicas)]
     measure = spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes", "budget_s"})
     processes = spec.measure.processes
-    if processes is None:
-        words += ["--budget", f"{spec.measure.budget_s:g}"] if spec.measure.is_divided else []
-    elif processes.min == processes.max:
+    if spec.measure.is_divided:
+        words += ["--budget", f"{spec.measure.budget_s:g}"]
+    if processes is not None and processes.min == processes.max:
         words += ["--processes", str(processes.max)]
-    else:
+    elif processes is not None:
         measure["processes"] = processes.model_dump(mode="json")
     for name, value in measure.items():
         words += ["--measure", f"{name}={_argument(value)}"]

@@ -105,6 +105,7 @@ PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
 # Removes a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
+MOST_RESETS = 2  # beyond a run's share, for longer samples
 # One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # factor on executions per sample in one step: a first reading may be a thousand times too slow
@@ -215,7 +216,12 @@ class _Sampler:
 
     def _warm_up_within_share(self) -> bool:
         """As `_warm_up`, at the latest until the share is over. True where too few samples fit in to tell."""
-        while not (agree := self._windows_agree()) and not self._share_is_over():
+        resets = 0
+        while not (agree := self._windows_agree()):
+            if self._share_is_over():
+                if resets == MOST_RESETS or not self._lengthened():
+                    break
+                resets += 1
             self._take()
             self._report(0, self._rule.max_samples)
         surplus = len(self._taken) - 2 * WINDOW
@@ -277,8 +283,8 @@ class _Sampler:
 
     def _share_is_over(self) -> bool:
         """Whether the time is over, and there are as many samples as a run must have."""
-        count = len(self._taken)
-        return self._elapsed_s() >= self._rule.max_s and count >= budget.least_samples(self._window_s() / count)
+        least = budget.least_samples(median([reading.duration_s for reading in self._taken]))
+        return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= least
 
     def _on_target(self) -> bool:
         width = median_interval(self._times()).rel_half_width

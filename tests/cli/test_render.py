@@ -16,7 +16,17 @@ from dyno.measure.warning_codes import CODES
 from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job, Progress
-from dyno.models.result import BasedOn, DataOrigin, Repeat, Result, Training, Trial
+from dyno.models.result import (
+    BasedOn,
+    BudgetUse,
+    DataOrigin,
+    LargerBudget,
+    Measurement,
+    Repeat,
+    Result,
+    Training,
+    Trial,
+)
 from tests.comparisons import a_metric, an_entry, times
 
 HEADINGS = ("job", "what there is to say of it", "state")
@@ -209,6 +219,23 @@ def test_a_result_predicts_the_next_one() -> None:
     assert "next " not in in_terminal(240, lambda console: result(console, an_entry().result))
     brief = in_terminal(240, lambda console: result(console, an_entry(metrics=[metric]).result, "dyno result"))
     assert "next one 240 GFLOP/s to 260 GFLOP/s" in brief
+
+
+def test_a_whole_result_says_how_the_budget_was_spent_and_what_a_larger_one_brings() -> None:
+    spent = BudgetUse(
+        budget_s=15,
+        spent_s=14.62,
+        runs=9,
+        samples=90,
+        starting_s=3.6,
+        warmup_s=1.1,
+        sampling_s=9.9,
+        once_s=0.8,
+        larger=[LargerBudget(budget_s=60, rel_half_width=0.0093)],
+    )
+    measured = an_entry().result.model_copy(update={"measurement": Measurement(budget=spent)})
+    text = in_terminal(240, lambda console: result(console, measured))
+    assert "budget: 9 runs in 14.6 s of 15 s; 60 s: about ±0.9%\n" in text
 
 
 def test_a_result_is_its_headline_verdict_and_what_to_do_about_the_gravest_warning() -> None:

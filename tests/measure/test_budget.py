@@ -1,16 +1,16 @@
-"""How a budget is divided: by costs and by the ratio of two variances, never by how narrow the interval is."""
+"""How a budget is divided: by the cost of a run, never by how narrow the interval is."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import fmean
 
 import pytest
 
 from dyno.measure import budget
-from dyno.measure.stopping_rule import decided_by, enough_runs
+from dyno.measure.stopping_rule import decided_by, enough_runs, time_interval
 from dyno.models.runner_protocol import RunRecord, RunShare
 from dyno.models.spec import Measure, Processes
 from tests.measure.conftest import make_record
@@ -63,7 +63,9 @@ def test_the_rest_of_the_budget_pays_further_runs(budget_s: float, runs: int) ->
     """A run takes 0.4 + 10 x 0.11 = 1.5 s."""
     measure, first = Measure(budget_s=budget_s), first_runs()
     assert budget.runs_in_all(measure, first) == pytest.approx(runs, abs=1)
-    assert enough_runs(measure, [*first, *first[:1] * 95][: budget.runs_in_all(measure, first)])
+    made = [*first, *first[:1] * 95][: budget.runs_in_all(measure, first)]
+    assert enough_runs(measure, made)
+    assert not enough_runs(measure, made[:-1])
 
 
 def test_a_long_start_leaves_five_runs() -> None:
@@ -108,8 +110,8 @@ def test_more_runs_make_the_interval_as_narrow_as_it_says() -> None:
 
 
 def test_a_budget_decides_by_cost_so_the_interval_is_student_s() -> None:
-    first = first_runs()
-    runs = [*first, *first]
-    assert decided_by(Measure(), runs) == budget.runs_in_all(Measure(), first)
-    assert decided_by(Measure(target_rel_ci=0.01), runs) == 5
-    assert median([len(record.samples) for record in runs]) == 10
+    """The first five runs lie far apart by chance: Stein's interval would be as wide as theirs."""
+    runs = [*first_runs(between=0.05), *first_runs(between=0.001)][: budget.runs_in_all(Measure(), first_runs())]
+    for measure, is_student in ((Measure(), True), (Measure(target_rel_ci=0.01), False)):
+        interval = time_interval(runs, decided_by(measure, runs))
+        assert (interval == time_interval(runs)) is is_student

@@ -84,6 +84,25 @@ def test_defaults_match_the_reference() -> None:
     assert (mnist["batch_size"], mnist["epochs"], mnist["learning_rate"]) == (1024, 10, 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("params", "train"),
+    [
+        ({}, "steps"),
+        ({"batch_size": 64}, "steps"),
+        ({"epochs": 10}, "full"),
+        ({"target_accuracy": 0.98}, "full"),
+        ({"train": "full"}, "full"),
+        ({"train": "steps", "learning_rate": 0.1}, "steps"),
+    ],
+)
+def test_a_training_trains_in_full_if_a_field_of_it_is_given(params: dict[str, Any], train: str) -> None:
+    assert resolve(Spec(workload="mnist_cnn", params=params)).spec.params["train"] == train
+
+
+def test_fields_of_a_training_that_is_refused_are_named() -> None:
+    assert _pointers("mnist_cnn", {"train": "steps", "epochs": 3, "trials": 2}) == ["/params/epochs", "/params/trials"]
+
+
 @pytest.mark.parametrize("name", list(registry()))
 def test_resolving_twice_changes_nothing(name: str) -> None:
     once = resolve(Spec(workload=name)).spec

@@ -79,13 +79,13 @@ def verdict_lines(taken: Taken) -> list[str]:
         with a warning of class A or B. Intervals are Wilson's, 95 %. Aim: at least {TRUSTED_AIM:.0%} of the first jobs
         `trusted`, none of the others."""
     rows = [
-        row(condition, workload, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
+        row(condition, workload, [judged(result) for result in of])
         for condition in conditions.CONDITIONS
         for workload in repeat.WORKLOADS
         if (of := taken.get(f"{workload}, {condition}"))
     ]
     rows += [
-        row(condition, ALL, [(result.verdict is Verdict.TRUSTED, _grave(result)) for result in of])
+        row(condition, ALL, [judged(result) for result in of])
         for condition in conditions.CONDITIONS
         if (of := [each for workload in repeat.WORKLOADS for each in taken.get(f"{workload}, {condition}", ())])
     ]
@@ -111,11 +111,14 @@ def _stepped(results: Iterable[Result], factor: float) -> Iterable[tuple[bool, s
     """The step is after each run in turn."""
     for number, result in enumerate(each for each in results if len(each.runs) > 1):
         drifts = conditions.with_clock_step(result, 1 + number % (len(result.runs) - 1), factor) is not None
-        yield result.verdict is Verdict.TRUSTED and not drifts, _grave(result) | ({"CLOCK_DRIFT"} if drifts else set())
+        trusted, codes = judged(result)
+        yield trusted and not drifts, codes | ({"CLOCK_DRIFT"} if drifts else set())
 
 
-def _grave(result: Result) -> set[str]:
-    return {raised.code for raised in result.warnings if raised.severity != "C"}
+def judged(result: Result) -> tuple[bool, set[str]]:
+    """Whether it is trusted, and its codes of class A and B."""
+    codes = {raised.code for raised in result.warnings if raised.severity != "C"}
+    return result.verdict is Verdict.TRUSTED, codes
 
 
 def _of(hits: int, count: int) -> str:
@@ -130,7 +133,7 @@ def rates_of(taken: Taken, provoked_in: Mapping[str, Sequence[int]]) -> Rates:
         if not row.at_submit:
             rates[code] = {"provoked": [*provoked_in.get(code, (0, 0))]}
             if row.severity != "C":
-                rates[code]["quiet"] = [sum(code in _grave(result) for result in quiet), len(quiet)]
+                rates[code]["quiet"] = [sum(code in judged(result)[1] for result in quiet), len(quiet)]
     return rates
 
 

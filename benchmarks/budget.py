@@ -17,7 +17,7 @@ from statistics import median
 from pydantic import JsonValue
 
 from benchmarks import conditions
-from benchmarks.alarms import row
+from benchmarks.alarms import judged, row
 from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, headline, made_here, run_all
 from benchmarks.pairs import share
@@ -97,7 +97,7 @@ def lines(taken: Mapping[str, Sequence[Answer]]) -> list[str]:
         if (answers := taken.get(f"{name}, {method}"))
     ]
     disturbed = [
-        row(name, "all", [_judged(each.result) for each in answers if each.result])
+        row(name, "all", [judged(each.result) for each in answers if each.result])
         for name in _beside()
         if (answers := taken.get(name))
     ]
@@ -127,8 +127,3 @@ def _held(results: Sequence[Result]) -> Iterator[bool]:
     for first, second in pairwise(map(headline, results)):
         if first.repeat is not None and second.value is not None:
             yield first.repeat.low <= second.value <= first.repeat.high
-
-
-def _judged(result: Result) -> tuple[bool, set[str]]:
-    codes = {raised.code for raised in result.warnings if raised.severity != "C"}
-    return result.verdict is Verdict.TRUSTED, codes

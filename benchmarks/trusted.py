@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import conditions
-from benchmarks.alarms import row
+from benchmarks.alarms import judged, row
 from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs
 from benchmarks.recorded import PARAMS, kept
@@ -22,7 +22,7 @@ from benchmarks.report import prose, table, write
 from dyno.devices.cpu import format_cpulist
 from dyno.measure import level_shift
 from dyno.measure.warnings import MIN_PROCESSES, least_effect
-from dyno.models.result import METHOD_VERSION, Result, Verdict
+from dyno.models.result import METHOD_VERSION, Result
 
 STATE = Path("build") / "trusted"
 JOBS, STEP = 20, 0.05
@@ -81,7 +81,7 @@ def specs(jobs: int, core: int) -> dict[str, Spec]:
 
 def lines(taken: Mapping[str, Sequence[Result]]) -> list[str]:
     elasticity = conditions.ELASTICITY["matmul"]
-    rows = [row(name, "matmul", [_judged(result) for result in results]) for name, results in taken.items()]
+    rows = [row(name, "matmul", [judged(result) for result in results]) for name, results in taken.items()]
     if quiet := taken.get("quiet"):
         rows.append(row(f"step of {STEP:.0%} in the middle", "matmul", [*map(_stepped, range(len(quiet)), quiet)]))
     head = ("condition", "workload", "jobs", "`trusted`", "warned", "codes of A and B")
@@ -94,13 +94,8 @@ def lines(taken: Mapping[str, Sequence[Result]]) -> list[str]:
     ]
 
 
-def _judged(result: Result) -> tuple[bool, set[str]]:
-    codes = {raised.code for raised in result.warnings if raised.severity != "C"}
-    return result.verdict is Verdict.TRUSTED, codes
-
-
 def _stepped(number: int, result: Result) -> tuple[bool, set[str]]:
-    trusted, codes = _judged(result)
+    trusted, codes = judged(result)
     drifts = conditions.with_clock_step(result, _middle(len(result.runs), number), 1 - STEP) is not None
     return trusted and not drifts, codes | ({"CLOCK_DRIFT"} if drifts else set())
 

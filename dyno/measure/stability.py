@@ -139,7 +139,7 @@ def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) ->
 
 def _drift(samples: Sequence[float]) -> float:
     """How far the quarters of a run's samples lie apart; 1 if there are too few to tell."""
-    if len(samples) < stopping_rule.FLOOR_SAMPLES:
+    if len(samples) < budget.FEW_SAMPLES:
         return 1.0
     bounds = [len(samples) * quarter // 4 for quarter in range(5)]
     medians = [statistics.median(samples[start:end]) for start, end in pairwise(bounds)]

@@ -19,8 +19,7 @@ MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 # Callers may set a looser target, but figures that scatter or drift more than this aren't steady. A comparison with the
 # default margin of ±2 % can find two results the same only if each is known to about that.
 LOOSEST_REL_CI = 0.02
-# The method's floor; requests for less raise INSUFFICIENT_SAMPLES.
-FLOOR_SAMPLES = budget.FEW_SAMPLES
+# Shorter samples raise INSUFFICIENT_SAMPLES, as fewer than `budget.least_samples` do.
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
@@ -58,7 +57,7 @@ class StoppingRule:
         """
         target, least_sample_s = measure.target_rel_ci or TARGET_REL_CI, FLOOR_SAMPLE_S[kind]
         if share is not None:
-            return cls(FLOOR_SAMPLES, 0.0, share.time_s, target, least_sample_s, share.samples, is_divided=True)
+            return cls(budget.FEW_SAMPLES, 0.0, share.time_s, target, least_sample_s, share.samples, is_divided=True)
         min_samples, min_s, max_s = measure.least_samples, measure.least_s, measure.longest_s
         max_samples = MAX_SAMPLES if min_samples >= MIN_FOR_INTERVAL else min_samples
         return cls(

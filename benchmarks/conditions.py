@@ -75,11 +75,14 @@ CONDITIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 def with_clock_step(result: Result, at: int, factor: float) -> ResultWarning | None:
     """CLOCK_DRIFT of the result if the clock were multiplied by `factor` from run `at` on. None if it isn't raised."""
-    by = ELASTICITY.get(result.workload, ELASTICITY_ELSEWHERE)
-    factors = [factor if run >= at else 1.0 for run in range(len(result.runs))]
-    clocks = [run.clock_hz and run.clock_hz * each for run, each in zip(result.runs, factors, strict=True)]
-    times = [(run.median or 0.0) / each**by for run, each in zip(result.runs, factors, strict=True)]
-    return stability.clock_drift(clocks, times)
+    clocks = [run.clock_hz and run.clock_hz * (factor if number >= at else 1) for number, run in enumerate(result.runs)]
+    return stability.clock_drift(clocks, stepped_times_s(result, at, factor))
+
+
+def stepped_times_s(result: Result, at: int, factor: float) -> list[float]:
+    """The runs' times if the clock were multiplied by `factor` from run `at` on."""
+    slower = factor ** -ELASTICITY.get(result.workload, ELASTICITY_ELSEWHERE)
+    return [(run.median or 0.0) * (slower if number >= at else 1) for number, run in enumerate(result.runs)]
 
 
 def _group() -> Path:

@@ -7,6 +7,7 @@ kept.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,7 @@ from benchmarks.recorded import PARAMS, kept
 from benchmarks.report import prose, table, write
 from dyno.devices.cpu import format_cpulist
 from dyno.measure import level_shift
+from dyno.measure.statistics import mean_interval
 from dyno.measure.warnings import MIN_PROCESSES, least_effect
 from dyno.models.result import METHOD_VERSION, Result
 
@@ -33,6 +35,9 @@ METHOD = """Default jobs of `matmul` at n = 256 on one core of this machine, wit
     replayed with a clock that falls by {step:.0%} in the middle of the runs, and times that follow it
     (elasticity {elasticity}). Aim: 80 % of the quiet jobs `trusted`, none under a condition that moves the figure.
     Intervals are Wilson's, 95 %."""
+HOLDS = """Of the {still} jobs that stay `trusted` after the step, the intervals of {holding} hold both levels: the mean
+    of all runs before the step, and of all runs after it. So the step moves the others' values by more than their
+    intervals, and their runs scatter too much to show it."""
 RECORDED = """The 60 recorded runs of each workload (`recorded/`), in every stretch of n neighbours, as they are and
     with times that rise by {step:.0%} in the middle. No clock is known for them, so only the times can show the step.
     *Raised*: NO_STEADY_STATE for a step or slide of the runs. Where five runs scatter as much as these do, a step of
@@ -82,12 +87,16 @@ def specs(jobs: int, core: int) -> dict[str, Spec]:
 def lines(taken: Mapping[str, Sequence[Result]]) -> list[str]:
     elasticity = conditions.ELASTICITY["matmul"]
     rows = [row(name, "matmul", [judged(result) for result in results]) for name, results in taken.items()]
-    if quiet := taken.get("quiet"):
-        rows.append(row(f"step of {STEP:.0%} in the middle", "matmul", [*map(_stepped, range(len(quiet)), quiet)]))
+    quiet = [*enumerate(taken.get("quiet", ()))]
+    stepped = [_stepped(number, result) for number, result in quiet]
+    still = [_holds_both_levels(*job) for job, (trusted, _) in zip(quiet, stepped, strict=True) if trusted]
+    if quiet:
+        rows.append(row(f"step of {STEP:.0%} in the middle", "matmul", stepped))
     head = ("condition", "workload", "jobs", "`trusted`", "warned", "codes of A and B")
     return [
         *prose(METHOD.format(step=STEP, elasticity=elasticity)),
         *table(head, rows),
+        *prose(HOLDS.format(holding=sum(still), still=len(still))),
         *("## Recorded runs", ""),
         *prose(RECORDED.format(step=STEP)),
         *table(("runs of", "n", "raised", "raised after a step"), replayed()),
@@ -98,6 +107,15 @@ def _stepped(number: int, result: Result) -> tuple[bool, set[str]]:
     trusted, codes = judged(result)
     drifts = conditions.with_clock_step(result, _middle(len(result.runs), number), 1 - STEP) is not None
     return trusted and not drifts, codes | ({"CLOCK_DRIFT"} if drifts else set())
+
+
+def _holds_both_levels(number: int, result: Result) -> bool:
+    """Whether the interval after the step holds what all runs would have given before it, and after it."""
+    runs, factor = len(result.runs), 1 - STEP
+    after, *levels = (
+        mean_interval(conditions.stepped_times_s(result, at, factor)) for at in (_middle(runs, number), 0, runs)
+    )
+    return all((after.low or 0.0) <= level.value <= (after.high or math.inf) for level in levels)
 
 
 def _middle(runs: int, number: int) -> int:

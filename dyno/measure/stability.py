@@ -284,9 +284,9 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
     """Raised if the known clocks of the runs step or slide and could have moved the figure.
 
     `times_s`: the runs' medians. A step or slide counts if it stands out of the clocks' scatter and of a quiet clock's:
-    a throttled device, or a host that gave others more. A clock that only wanders is no warning: where it explains how
-    the runs differ, their figures can be adjusted, and where it doesn't, it isn't the reason. Of fewer than three runs,
-    any difference above 3 % is one, because they can't show its effect.
+    a throttled device, or a host that gave others more. It counts by how far the runs' times follow it, if they do. A
+    clock that only wanders is no warning: where it explains how the runs differ, their figures can be adjusted. Of fewer
+    than three runs, any difference above 3 % is one, because they can't show its effect.
     """
     known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:
@@ -306,7 +306,7 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         if fit.left <= EXPLAINED_SHARE * fit.as_is or at_one_clock <= EFFECT:
             moved, half_width = fit.moved, at_one_clock
         elif not _stepped(clocks):
-            return None
+            moved = fit.moved  # only as far as the times follow the clock
     if moved <= least_effect(half_width):
         return None
     return warning(

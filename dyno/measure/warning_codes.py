@@ -233,9 +233,9 @@ _ROWS = (
         one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
         one in forty wandering clocks shows (least squares over all steps and a line,
         {measure.level_shift.ONE_IN_40_CLOCKS[5]} times what it leaves for five runs, with the scatter of a quiet
-        clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. A clock that wanders either
-        explains how the runs differ, and their figures can be adjusted to one clock, or isn't the reason. The clock
-        must have been able to move a run's figure away from the mean (`evidence.moved`) by more than
+        clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. If a clock
+        only wanders and explains how the runs differ, their figures can be adjusted to one clock. The clock must have
+        moved a run's figure away from the mean (`evidence.moved`), as far as the runs' times follow it, by more than
         {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the interval
         at one clock counts. It explains them if adjusting the runs to one clock removes at least
         {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most

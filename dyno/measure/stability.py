@@ -285,8 +285,8 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
 
     `times_s`: the runs' medians. A step or slide counts if it stands out of the clocks' scatter and of a quiet clock's:
     a throttled device, or a host that gave others more. It counts by how far the runs' times follow it, if they do. A
-    clock that only wanders is no warning: where it explains how the runs differ, their figures can be adjusted. Of fewer
-    than three runs, any difference above 3 % is one, because they can't show its effect.
+    clock that only wanders is no warning: where it explains how the runs differ, their figures can be adjusted. Of
+    fewer than three runs, any difference above 3 % is one, because they can't show its effect.
     """
     known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(known) < 2:

@@ -35,8 +35,9 @@ PROC = Path("/proc")
 BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
 BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
 # The speed that one busy core elsewhere on a small package takes. Measured on two cores, n = 30: a product took 1 % of
-# the speed of a product and of an addition. An addition of 402 MB took 8 to 18 % of a product's and 43 % of an addition's.
-# What the neighbour does isn't known, so this is their median. With more, the core that Dyno keeps for its API counts.
+# the speed of a product and of an addition. An addition of 402 MB took 8 to 18 % of a product's, and 43 % of an
+# addition's. What the neighbour does isn't known, so this is their median. With more, the core that Dyno keeps for its
+# API counts.
 ONE_PACKAGE_CORE = 0.045
 # The speed that all other cores of a large package take together. Measured on 16 cores, n = 20: 15 neighbours took 41 %
 # (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each takes its

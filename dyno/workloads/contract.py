@@ -65,7 +65,8 @@ class Params(Model, strict=True):
 _WARMUP = 1.25  # time of warm-up and samples, to that of the samples
 _CALIBRATION_S = 1.0  # to find the length of a sample, and for the target
 _SAMPLE_S = 0.1  # the least length of a sample
-_ONCE_S = 2.0  # the first run's checks
+_ONCE_S = 2.0  # the most that the first run's checks take; they start and execute the work again
+_CHECKED = 4  # executions in these checks
 
 
 def sampling_s(execution_s: float, measure: Measure) -> float:
@@ -105,7 +106,8 @@ class Estimate:
 
     def in_all_s(self, measure: Measure) -> float:
         """All expected runs, with the full training and the checks of the first."""
-        return self.runs(measure) * self.run_s(measure) + self.train_s + _ONCE_S
+        checks_s = min(self.start_s + _CHECKED * math.fsum(self.executions_s), _ONCE_S)
+        return self.runs(measure) * self.run_s(measure) + self.train_s + checks_s
 
     def _samples_s(self, samples: int) -> float:
         """So many samples of every case; each begins with a calibration."""

@@ -607,6 +607,7 @@ _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, p
 _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
 _INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI, probably less without
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
+START_S = 0.2  # the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
 _REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
 _ASSUMED_LAST_CACHE_BYTES = 128 << 20  # more than any device in peaks.csv has
 _SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
@@ -644,7 +645,7 @@ def estimate(
     each = [_of_one(size.on(device), device) for size in params.each]
     memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in each for seconds in one.executions_s)
-    return contract.Estimate(sum(one.start_s for one in each) + 1.0, memory_bytes, executions_s=executions_s)
+    return contract.Estimate(sum(one.start_s for one in each) + START_S, memory_bytes, executions_s=executions_s)
 
 
 def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:

@@ -59,7 +59,8 @@ def test_within_a_budget_cheap_runs_are_many_and_long_ones_five() -> None:
     cheap, long = Estimate(0.4, 1, executions_s=(0.001,)), Estimate(12.0, 1, executions_s=(0.001, 1.0))
     assert cheap.run_s(Measure()) == pytest.approx(0.4 + 11 * 0.1)
     assert (cheap.runs(Measure()), cheap.runs(Measure(budget_s=60))) == (10, 40)
-    assert cheap.in_all_s(Measure()) == pytest.approx(15 + 2)
+    assert cheap.in_all_s(Measure()) == pytest.approx(15 + 0.4 + 4 * 0.001)
+    assert long.in_all_s(Measure()) == pytest.approx(5 * long.run_s(Measure()) + 2)
     assert long.run_s(Measure()) == pytest.approx(12 + 6 * (0.1 + 1.0))  # no fewer than five samples
     assert (long.runs(Measure()), long.runs(Measure(budget_s=200))) == (5, 8)
     assert long.run_s(Measure(processes=Processes(min=1, max=1))) == pytest.approx(12 + 6 * 1.1)

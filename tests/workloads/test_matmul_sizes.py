@@ -13,7 +13,7 @@ from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, HasCases, Verification
-from dyno.workloads.matmul import LONGEST, MatmulParams, estimate, flops, lint
+from dyno.workloads.matmul import LONGEST, START_S, MatmulParams, estimate, flops, lint
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]
@@ -124,7 +124,7 @@ def test_params_written_out_are_valid_again() -> None:
 def test_the_estimate_adds_up_the_sizes(device: Device) -> None:
     both = estimate(_params(sizes=[1024, 2048]), device)
     alone = [estimate(_params(n=n), device) for n in (1024, 2048)]
-    assert both.start_s == pytest.approx(sum(each.start_s for each in alone) - 1.0)
+    assert both.start_s == pytest.approx(sum(each.start_s for each in alone) - START_S)
     assert max(each.memory_bytes for each in alone) < both.memory_bytes < sum(each.memory_bytes for each in alone)
 
 

@@ -213,7 +213,7 @@ def test_a_problem_of_one_spec_points_at_that_spec(post: Post) -> None:
 
 
 def test_all_runs_together_must_fit_the_timeout(post: Post) -> None:
-    asked = [ONE | {"timeout_s": 100}, TWO]
+    asked = [ONE | {"timeout_s": 30}, TWO]
     assert post(specs=asked).status_code == 202
     status, code, pointers = refused(post(specs=asked, pairs=100))
     assert (status, code) == (422, "exceeds-timeout")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dyno.workloads import registry
+from dyno.bench.registry import registry
 
 FRAMEWORKS = ("tensorflow", "jax", "torch")
 MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}

@@ -23,7 +23,7 @@ from benchmarks.files import Spec
 from benchmarks.jobs import KeptJobs, made_here, run_all
 from benchmarks.pairs import share
 from benchmarks.report import RESULTS, prose, table, write
-from dyno.measure.warning_codes import CODES
+from dyno.bench.measure.warning_codes import CODES
 from dyno.models.result import Result, Verdict
 
 JOBS = 5  # of each workload under each condition that spoils a measurement

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.repeat import DEFAULT
-from dyno.devices.cpu import CGROUP_MOUNT, own_cgroups
-from dyno.measure import stability
+from dyno.bench.devices.cpu import CGROUP_MOUNT, own_cgroups
+from dyno.bench.measure import stability
 from dyno.models.result import Result, ResultWarning
 
 BURN = "print('on', flush=True)\nwhile True: pass"
@@ -30,7 +30,7 @@ while True: tf.linalg.matmul(a, a).numpy()
 """
 PERIOD_US = 100_000
 QUOTA_CORES = 1.0
-# Recorded: the part of a change of the clock that a figure follows (`dyno.measure.clock_adjustment`).
+# Recorded: the part of a change of the clock that a figure follows (`dyno.bench.measure.clock_adjustment`).
 ELASTICITY = {"matmul": 0.89}
 ELASTICITY_ELSEWHERE = 0.42
 

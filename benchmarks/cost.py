@@ -29,18 +29,18 @@ from benchmarks.files import Files, Spec, here
 from benchmarks.in_process import compiled
 from benchmarks.pairs import Ratio, in_turns, printed, ratio
 from benchmarks.report import prose, table, write
-from dyno.devices.discovery import discover
-from dyno.devices.sensors import sensing
-from dyno.frameworks import framework
-from dyno.frameworks.interface import Framework
-from dyno.measure.sampling import HostClock, sample
-from dyno.measure.statistics import median
-from dyno.measure.stopping_rule import StoppingRule
+from dyno.bench.contract import Built
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.sensors import sensing
+from dyno.bench.frameworks import framework
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.measure.sampling import HostClock, sample
+from dyno.bench.measure.statistics import median
+from dyno.bench.measure.stopping_rule import StoppingRule
+from dyno.bench.runner.case_sampling import take_samples, without_gc
+from dyno.bench.runner.frame_writer import FrameWriter
 from dyno.models.result import Sensors
-from dyno.runner.case_sampling import take_samples, without_gc
-from dyno.runner.frame_writer import FrameWriter
 from dyno.settings import Settings
-from dyno.workloads.contract import Built
 
 STATE = Path("build") / "cost"
 PROCESSES, ROUNDS = 12, 10

@@ -11,7 +11,10 @@ import os
 import sys
 import time
 
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
+from dyno.bench.registry import resolve
+from dyno.bench.runner.launcher import LogTail, RunnerProcess
+from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 from dyno.models.job import WorkerRef
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
@@ -22,10 +25,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import async_client, sync_client
-from dyno.workloads import resolve
 from workers.heartbeat import Heartbeat
-from workers.launcher import LogTail, RunnerProcess
-from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 
 _NO_LIMITS = RunLimits(stall_s=math.inf, term_grace_s=math.inf, deadline_s=math.inf)
 

@@ -15,10 +15,10 @@ from benchmarks.pairs import holds
 from benchmarks.recorded import PARAMS, RUNS, kept, lag_one, medians, windows
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import EVERY_EFFECT, NOISES, OPERATION_S, WARM_UPS, Array, Case, Generator, SimulatedProcess
-from dyno.measure.repeatability import half_width, log_deviation
-from dyno.measure.stability import multimodal
-from dyno.measure.statistics import mean_interval, median, median_interval, wilson_interval
-from dyno.measure.stopping_rule import enough_runs, first_set, time_interval
+from dyno.bench.measure.repeatability import half_width, log_deviation
+from dyno.bench.measure.stability import multimodal
+from dyno.bench.measure.statistics import mean_interval, median, median_interval, wilson_interval
+from dyno.bench.measure.stopping_rule import enough_runs, first_set, time_interval
 from dyno.models.result import Peer
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes

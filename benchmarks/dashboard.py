@@ -16,7 +16,7 @@ from benchmarks.http import RECORDED, short_run
 from benchmarks.pairs import percentile
 from benchmarks.report import prose, table, write
 from benchmarks.scale import KEYS, Size, sizes
-from dyno.measure.statistics import median
+from dyno.bench.measure.statistics import median
 
 QUEUED, FINISHED, ROUNDS, EACH = 10, (100, 100_000), 10, 5
 DASHBOARDS, PAIRS, FIRST_BYTE_MS, COST = 200, 20, 100, 0.01

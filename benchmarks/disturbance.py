@@ -27,10 +27,10 @@ from benchmarks.jobs import metric_named
 from benchmarks.pairs import percentile
 from benchmarks.plots import Panel, plot
 from benchmarks.report import prose, table, write
+from dyno.bench.measure.ratios import paired_ratio
+from dyno.bench.measure.statistics import median
 from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client
-from dyno.measure.ratios import paired_ratio
-from dyno.measure.statistics import median
 
 POLLS_PER_S, STREAMS, CONNECTIONS, PAIRS, LIMIT = 500, 200, 8, 20, 0.02
 MEASURE = {"processes": 1, "min_s": 2, "max_s": 3}

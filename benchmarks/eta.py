@@ -26,9 +26,10 @@ from benchmarks.jobs import own_dyno
 from benchmarks.pairs import percentile
 from benchmarks.recorded import FOLDER
 from benchmarks.report import prose, table, write
+from dyno.bench.measure.statistics import median
+from dyno.bench.registry import registry, resolve
 from dyno.client import Client
-from dyno.devices.device import Device
-from dyno.measure.statistics import median
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Job, Progress, WorkerRef
 from dyno.models.result import Phases
@@ -41,7 +42,6 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import DYNO_VERSION, queues_served
 from dyno.store.redis import Keys, async_client, sync_client
-from dyno.workloads import registry, resolve
 from service.state import expected_s
 from workers.heartbeat import FIRST_BEAT, JobProgress, RunTimes
 

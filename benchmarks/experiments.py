@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from dyno.workloads.references import HARNESS, INTRODUCTION, LABORATORY, NOTEBOOK, STEPS, Article
+from dyno.bench.references import HARNESS, INTRODUCTION, LABORATORY, NOTEBOOK, STEPS, Article
 
 DAY_S = 86_400
 Object = dict[str, JsonValue]

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices.discovery import discover
-from dyno.devices.environment import hardware_id
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.environment import hardware_id
 from dyno.models.result import METHOD_VERSION
 from dyno.settings import Settings
 

@@ -17,8 +17,8 @@ from benchmarks.files import Files, Spec, here
 from benchmarks.jobs import own_dyno
 from benchmarks.pairs import share
 from benchmarks.report import prose, table, write
+from dyno.bench.measure.statistics import median
 from dyno.client import Client
-from dyno.measure.statistics import median
 from dyno.models.comparison import Comparative
 
 STATE = Path("build") / "gate"

@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.pairs import share
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import Array, Generator, autoregressive, heavy_tailed, normal
-from dyno.measure.change_points import Change, find_changes
-from dyno.measure.result_series import ALARM_RATIO, ALARM_Z
-from dyno.measure.statistics import median
+from dyno.bench.measure.change_points import Change, find_changes
+from dyno.bench.measure.result_series import ALARM_RATIO, ALARM_Z
+from dyno.bench.measure.statistics import median
 
 SEED, YEARS, WATCHED_YEARS, DAYS = 20_230_415, 20, 8, 365
 DEVIATIONS = (0.01, 0.02, 0.03, 0.04)
@@ -273,7 +273,7 @@ def watch(scenario: Scenario, deviation: float, years: int, z: float = ALARM_Z) 
 
 
 def confirms(rerun: float, values: Sequence[float], change: Change) -> bool:
-    """As `dyno.measure.result_series` decides: nearer to the level after the change than to the one before."""
+    """As `dyno.bench.measure.result_series` decides: nearer to the level after the change than to the one before."""
     at = change.index
     before, after = (
         float(np.mean(np.log(level))) for level in (values[at - change.before : at], values[at : at + change.after])
@@ -373,9 +373,10 @@ def _days(days: Sequence[int] | None) -> str:
 
 
 METHOD = f"""Series of {DAYS} daily results with known steps, searched by the product's own code
-    (`dyno.measure.change_points` and `result_series`). The deviation is that from result to result, normal unless a row
-    says otherwise; seed {SEED}, {{years}} years a row. A step counts as found if a change lies within {NEAR} days. For
-    comparison: a t-test of the last {LAST} values against the {BEFORE} before them (p < 0.001), a threshold of 5 %
+    (`dyno.bench.measure.change_points` and `result_series`). The deviation is that from result to result, normal unless
+    a row says otherwise; seed {SEED}, {{years}} years a row. A step counts as found if a change lies within {NEAR}
+    days. For comparison: a t-test of the last {LAST} values against the {BEFORE} before them (p < 0.001), a threshold
+    of 5 %
     against the mean of the last ten, and Otava with its defaults."""
 
 

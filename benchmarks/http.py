@@ -30,9 +30,9 @@ from benchmarks.naive_http import LISTED
 from benchmarks.pairs import percentile
 from benchmarks.plots import Panel, plot
 from benchmarks.report import RESULTS, prose, table, write
-from dyno.devices.device import Device
-from dyno.measure.statistics import median
+from dyno.bench.measure.statistics import median
 from dyno.models.api_key import Limits, NewKey
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.models.result import Result, RunSamples

@@ -6,12 +6,12 @@ import contextlib
 import os
 from typing import Any
 
-from dyno.devices.discovery import discover
-from dyno.frameworks import framework
-from dyno.frameworks.interface import Framework
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.devices.discovery import discover
+from dyno.bench.frameworks import framework
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.registry import validate_params, workload
 from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
 
 
 def compiled(

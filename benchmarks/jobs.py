@@ -12,11 +12,11 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.files import Files, Spec, here
+from dyno.bench.devices.environment import hardware_id
 from dyno.cli import render
 from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client, JobNotSucceeded, Refused
-from dyno.devices.device import Device
-from dyno.devices.environment import hardware_id
+from dyno.models.device import Device
 from dyno.models.result import Metric, Result
 
 MISSING = "dataset_missing"  # why a job failed whose data set isn't on this machine

@@ -18,9 +18,9 @@ from benchmarks.in_process import compiled
 from benchmarks.jobs import metric_named, own_dyno
 from benchmarks.pairs import in_turns, printed, ratio, spread
 from benchmarks.report import prose, write
+from dyno.bench.measure.sampling import HostClock, sample
+from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.client import Client
-from dyno.measure.sampling import HostClock, sample
-from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.spec import Measure
 
 N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 10

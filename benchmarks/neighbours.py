@@ -22,9 +22,9 @@ from benchmarks.jobs import metric_named
 from benchmarks.loadgen import ROOT
 from benchmarks.pairs import in_turns, ratio
 from benchmarks.report import prose, table, write
+from dyno.bench.devices.cpu import format_cpulist
 from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client
-from dyno.devices.cpu import format_cpulist
 from dyno.models.job import Job
 
 ROUNDS, JOB_ROUNDS = 30, 20

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.measure.statistics import Interval, mean_interval, median, wilson_interval
+from dyno.bench.measure.statistics import Interval, mean_interval, median, wilson_interval
 
 
 @dataclass(frozen=True)

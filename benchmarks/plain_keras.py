@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import cifar10, fashion_mnist, imdb, mnist, shakespeare, weather
+from dyno.bench.datasets import cifar10, fashion_mnist, imdb, mnist, shakespeare, weather
 from dyno.settings import Settings
 
 layers = keras.layers

@@ -19,10 +19,10 @@ from benchmarks.files import Files, Spec
 from benchmarks.jobs import own_dyno
 from benchmarks.report import RESULTS
 from benchmarks.synthetic import Array
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.environment import hardware_id
+from dyno.bench.measure.statistics import median
 from dyno.client import Client
-from dyno.devices.discovery import discover
-from dyno.devices.environment import hardware_id
-from dyno.measure.statistics import median
 from dyno.settings import Settings
 
 Start = Literal["forked", "spawned"]

@@ -20,13 +20,13 @@ from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, made_here
 from benchmarks.pairs import share
 from benchmarks.report import RESULTS, prose, table, write
+from dyno.bench.measure import regression_band
+from dyno.bench.measure.clock_adjustment import factor
+from dyno.bench.measure.repeatability import headline_metric, with_earlier_results
+from dyno.bench.measure.statistics import median
+from dyno.bench.registry import bundled
 from dyno.formatting import format_quantity
-from dyno.measure import regression_band
-from dyno.measure.clock_adjustment import factor
-from dyno.measure.repeatability import headline_metric, with_earlier_results
-from dyno.measure.statistics import median
 from dyno.models.result import Metric, Peak, Peer, Repeat, Result
-from dyno.workloads import bundled
 
 STATE = Path("build") / "repeat"
 JOBS, OVER_S = 10, 2 * 3600.0  # of each case, from the first to the last of all

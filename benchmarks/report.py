@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dyno.devices.cpu_speed import measure_clock_hz
-from dyno.devices.discovery import discover
-from dyno.devices.environment import environment
+from dyno.bench.devices.cpu_speed import measure_clock_hz
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.environment import environment
 from dyno.settings import Settings, WrongSettings, load_settings
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"

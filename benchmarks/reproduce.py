@@ -13,7 +13,7 @@ from benchmarks import results
 from benchmarks.experiments import EXPERIMENTS, Experiment
 from benchmarks.jobs import MISSING, Answer, KeptJobs, metric_named, run_all
 from benchmarks.report import RESULTS, prose, requested, table, write
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
 from dyno.models.result import Result
 from dyno.settings import Settings
 

@@ -13,7 +13,7 @@ from benchmarks.pairs import share
 from benchmarks.recorded import FOLDER, PARAMS, RUNS, lag_one, medians, recorded, windows
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import Array, Generator
-from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
+from dyno.bench.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
 from dyno.models.comparison import Comparative
 from dyno.models.spec import MARGIN
 

@@ -31,8 +31,8 @@ from benchmarks.http import RECORDED, Client, finish_job, publish, short_run
 from benchmarks.pairs import percentile
 from benchmarks.plots import Panel, plot
 from benchmarks.report import prose, table, write
-from dyno.devices.device import Device
-from dyno.measure.statistics import median
+from dyno.bench.measure.statistics import median
+from dyno.models.device import Device
 from dyno.models.result import RunSamples
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer

@@ -17,7 +17,7 @@ from scipy.special import fdtri
 from benchmarks.pairs import ratio
 from benchmarks.recorded import FOLDER, PARAMS, RUNS, Run, medians, recorded
 from benchmarks.report import prose, table, write
-from dyno.measure.statistics import CONFIDENCE, Interval, median
+from dyno.bench.measure.statistics import CONFIDENCE, Interval, median
 
 
 def neighbours_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.sampling import SamplingResult, sample
-from dyno.measure.stopping_rule import MAX_SAMPLES, StoppingRule
+from dyno.bench.measure.sampling import SamplingResult, sample
+from dyno.bench.measure.stopping_rule import MAX_SAMPLES, StoppingRule
 
 Array = NDArray[np.float64]
 Generator = np.random.Generator

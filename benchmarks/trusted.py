@@ -20,10 +20,10 @@ from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs
 from benchmarks.recorded import PARAMS, kept
 from benchmarks.report import prose, table, write
-from dyno.devices.cpu import format_cpulist
-from dyno.measure import level_shift
-from dyno.measure.statistics import mean_interval
-from dyno.measure.warnings import MIN_PROCESSES, least_effect
+from dyno.bench.devices.cpu import format_cpulist
+from dyno.bench.measure import level_shift
+from dyno.bench.measure.statistics import mean_interval
+from dyno.bench.measure.warnings import MIN_PROCESSES, least_effect
 from dyno.models.result import METHOD_VERSION, Result
 
 STATE = Path("build") / "trusted"

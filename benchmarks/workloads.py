@@ -15,8 +15,8 @@ from benchmarks import results
 from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, headline, run_all
 from benchmarks.report import prose, requested, table, write
-from dyno.devices.discovery import installed_frameworks
-from dyno.workloads import bundled
+from dyno.bench.devices.discovery import installed_frameworks
+from dyno.bench.registry import bundled
 
 STATE = Path("build") / "workloads"
 MEASURE: dict[str, JsonValue] = {"processes": 3, "max_s": 20}

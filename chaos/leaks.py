@@ -89,4 +89,8 @@ def _orphans(rig: Rig) -> set[psutil.Process]:
     """The rig's processes, except its parts, Redis, and the workers' idle zygotes."""
     parts = {part.process.pid for part in rig.parts.values() if part.process is not None}
     others = {process for process in marked(rig.name) if process.pid not in {*parts, rig.server.pid}}
-    return {each for each in alive(others) if not ("workers.zygote" in command(each) and each.info["ppid"] in parts)}
+    return {
+        each
+        for each in alive(others)
+        if not ("dyno.bench.runner.zygote" in command(each) and each.info["ppid"] in parts)
+    }

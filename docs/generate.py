@@ -14,15 +14,15 @@ from typing import Any
 
 import yaml
 
-from dyno.measure.warning_codes import CODES, WarningCode
+from dyno.bench.measure.warning_codes import CODES, WarningCode
+from dyno.bench.registry import bundled
 from dyno.sweep_presets import presets
-from dyno.workloads import bundled
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
 CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 _OF_RESULTS = [row for row in CODES.values() if not row.at_submit]
-# `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.measure.stability.DRIFT_LIMIT in per cent.
+# `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.bench.measure.stability.DRIFT_LIMIT in per cent.
 CONSTANT = re.compile(r"\{([a-z_.]+)\.([A-Z_]+)(?:\[([^]]+)\])?(?::(.+?))?\}")
 UNITS: dict[str | None, Callable[[Any], str]] = {
     None: lambda value: f"{value:g}",
@@ -72,7 +72,8 @@ def _filled(item: str) -> str:
 
 def _value(constant: re.Match[str]) -> str:
     module, name, key, unit = constant.groups()
-    value = getattr(import_module(f"dyno.{module}"), name)
+    package = "dyno.bench" if module.startswith("measure.") else "dyno"
+    value = getattr(import_module(f"{package}.{module}"), name)
     if key:
         value = value[int(key) if key.isdigit() else " ".join(key.split())]
     return UNITS[unit](value)

@@ -32,6 +32,7 @@ current_job_id: ContextVar[str | None] = ContextVar("job_id", default=None)
 
 AUDIT_LOG = logging.getLogger("dyno.audit")
 AUDIT_LOG.setLevel(logging.INFO)  # the other loggers start at WARNING
+WORKER_LOG = logging.getLogger("dyno.worker")
 
 
 def set_up_logging(log_format: LogFormat, *, plain: str = PLAIN_FORMAT) -> None:
@@ -57,6 +58,11 @@ def log_event(log: logging.Logger, level: int, name: str, facts: Mapping[str, ob
     if log.isEnabledFor(level):
         pairs = " ".join(f"{key}={_encode(value)}" for key, value in facts.items())
         log.log(level, "%s %s", name, pairs, extra={"event": name, "facts": facts})
+
+
+def event(name: str, level: int = logging.INFO, **facts: object) -> None:
+    """Log the event `name` of a worker, or of runs without one."""
+    log_event(WORKER_LOG, level, name, facts)
 
 
 def audit(action: str, by: str, **facts: object) -> None:

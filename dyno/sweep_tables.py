@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from dyno.bench.measure.accuracy_metric import is_over_seeds
 from dyno.formatting import format_quantity
-from dyno.measure.accuracy_metric import is_over_seeds
 from dyno.models import sweep
 from dyno.models.job import Status
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dyno import artifact_store, errors, webhook_url
-from dyno.devices.device import Device
+from dyno.bench.contract import Estimate, Params
+from dyno.bench.training.params import TrainingParams
 from dyno.formatting import format_quantity
+from dyno.models.device import Device
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.result import Artifact
@@ -17,8 +19,6 @@ from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.placement import device_class, fits, profile, queue_for
-from dyno.workloads.contract import Estimate, Params
-from dyno.workloads.training.params import TrainingParams
 from service.validation import JobRequest
 
 _WEBHOOKS_OFF = "this service can't send webhooks: DYNO_WEBHOOK_SECRET is not set"

@@ -8,9 +8,9 @@ from importlib.metadata import version
 from fastapi import Depends, FastAPI
 
 from dyno.artifact_store import service_store
+from dyno.bench.registry import registry
 from dyno.logging import tracer_for
 from dyno.settings import Settings
-from dyno.workloads import registry
 from service import auth, dependencies, middleware, openapi, problems, result_history, scheduler, sweep_stops
 from service.dashboard import pages
 from service.hot_routes import HotRoutes

@@ -17,7 +17,8 @@ from typing import Any
 import anyio.to_thread
 
 from dyno import asyncio_tasks, errors
-from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, with_changes
+from dyno.bench.contract import Workload
+from dyno.bench.measure.result_series import RaisedAlarm, alarms_of, history_of, with_changes
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.history import Alarm, AlarmRecord, History, ResultSeries
 from dyno.models.job import Job, Status
@@ -25,7 +26,6 @@ from dyno.models.result import ResultSummary
 from dyno.models.spec import DeviceSelector
 from dyno.store.alarms import AlarmRecords
 from dyno.store.records import RecordPage, read_result_summaries
-from dyno.workloads.contract import Workload
 from service import submission, validation
 from service.state import State
 

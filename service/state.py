@@ -18,9 +18,11 @@ import redis
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
-from dyno.devices.device import Device
+from dyno.bench import contract
+from dyno.bench.registry import resolve
 from dyno.logging import AUDIT_LOG, Tracer, log_event
 from dyno.models.api_key import ApiKey, Viewer
+from dyno.models.device import Device
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import eta, events, sweeps
@@ -33,7 +35,6 @@ from dyno.store.maintenance import Maintenance, index_labels, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.store.retention import drop_oldest
-from dyno.workloads import contract, resolve
 from service import admission, anonymous_access, problems
 from service.readiness import ReadinessChecks
 from service.shared_answers import SharedPages

@@ -14,6 +14,10 @@ from typing import Any, Literal, TypeVar
 import anyio.to_thread
 
 from dyno import celery_app
+from dyno.bench.measure.baseline_outcome import check_metric
+from dyno.bench.measure.compare_results import compare_variants
+from dyno.bench.measure.result_metrics import judged_metrics
+from dyno.bench.registry import resolve
 from dyno.errors import (
     ExceedsTimeout,
     FieldError,
@@ -26,9 +30,6 @@ from dyno.errors import (
     UnknownBaseline,
 )
 from dyno.logging import current_job_id
-from dyno.measure.baseline_outcome import check_metric
-from dyno.measure.compare_results import compare_variants
-from dyno.measure.result_metrics import judged_metrics
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
@@ -38,7 +39,6 @@ from dyno.models.sweep import LABEL as SWEEP_LABEL
 from dyno.store import jobs, placement
 from dyno.store.baselines import Baselines
 from dyno.store.fleet import DEVICES_FRESH_S
-from dyno.workloads import resolve
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec, validate_job

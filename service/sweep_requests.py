@@ -22,8 +22,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from dyno import errors
-from dyno.measure import accuracy_metric
-from dyno.measure.result_metrics import COLD
+from dyno.bench.contract import Workload
+from dyno.bench.measure import accuracy_metric
+from dyno.bench.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.baseline import Baseline
 from dyno.models.job import new_job_id
@@ -31,7 +32,6 @@ from dyno.store import api_keys
 from dyno.store.sweeps import NewJob, Sweeps
 from dyno.sweep_presets import presets
 from dyno.validation_messages import pointer
-from dyno.workloads.contract import Workload
 from service import submission, validation
 from service.admission import Admission
 from service.state import State

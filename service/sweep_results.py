@@ -15,10 +15,11 @@ import anyio.to_thread
 from pydantic import JsonValue
 
 from dyno import sweep_tables
+from dyno.bench.contract import Workload
+from dyno.bench.measure import accuracy_metric, compare_results, ratios, statistics
+from dyno.bench.measure.result_metrics import COLD
 from dyno.errors import FieldError, InvalidSpec
 from dyno.formatting import spreadsheet_cell
-from dyno.measure import accuracy_metric, compare_results, ratios, statistics
-from dyno.measure.result_metrics import COLD
 from dyno.models import sweep
 from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.job import Status
@@ -27,7 +28,6 @@ from dyno.models.spec import Spec
 from dyno.store.documents import StoredJob
 from dyno.store.records import read_result_summaries, read_spec
 from dyno.store.sweeps import StoredSweep, Sweeps
-from dyno.workloads.contract import Workload
 from service.state import State
 
 Row = dict[str, JsonValue]

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from dyno import asyncio_tasks, errors
+from dyno.bench.contract import Workload
 from dyno.models import sweep
 from dyno.models.result import Verdict
 from dyno.store.sweeps import StoredSweep, Sweeps
-from dyno.workloads.contract import Workload
 from service import sweep_results
 from service.state import State
 from service.sweep_results import Measured

@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from dyno.bench.contract import Params, ResolvedSpec, Workload
+from dyno.bench.measure import compare_results
+from dyno.bench.registry import fill_defaults, validate_params
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.formatting import did_you_mean
-from dyno.measure import compare_results
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
 from dyno.validation_messages import field_errors, pointer
-from dyno.workloads import fill_defaults, validate_params
-from dyno.workloads.contract import Params, ResolvedSpec, Workload
 from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType
 
 JSON = "application/json"

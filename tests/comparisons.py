@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Literal
 
-from dyno.measure.compare_results import ComparisonEntry
-from dyno.measure.statistics import mean_interval
+from dyno.bench.measure.compare_results import ComparisonEntry
+from dyno.bench.measure.statistics import mean_interval
 from dyno.models.job import Job, QueuePlace, Status, Urls, new_job_id
 from dyno.models.result import Metric, Peak, Precision, Result
 from dyno.models.spec import Spec

@@ -17,7 +17,7 @@ import pytest
 import redis
 from xdist.scheduler import LoadFileScheduling
 
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import sync_client

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dyno.devices.cpu import CPUINFO, TOPOLOGY
+from dyno.bench.devices.cpu import CPUINFO, TOPOLOGY
 
 # What each maker's processors say. The fields that aren't named here are missing, as on a real machine.
 MAKERS = {

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.measure.assemble import assemble
+from dyno.bench.contract import Workload
+from dyno.bench.measure.assemble import assemble
+from dyno.bench.registry import resolve
+from dyno.bench.runner import run
+from dyno.models.device import Device
 from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, Frame, RunRecord, RunRequest
 from dyno.models.spec import Spec
-from dyno.runner import run
-from dyno.workloads import resolve
-from dyno.workloads.contract import Workload
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
 from docs.generate import GENERATED, generated
+from dyno.bench.measure.stopping_rule import LOOSEST_REL_CI
 from dyno.cli import app
-from dyno.measure.stopping_rule import LOOSEST_REL_CI
 from dyno.models.spec import Measure
 from dyno.settings import Settings
 from dyno.sweep_presets import presets

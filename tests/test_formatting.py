@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dyno.bench.registry import registry
 from dyno.formatting import describe_schema, format_quantity, ratio_in_words
-from dyno.workloads import registry
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dyno.frameworks.interface import Framework
-from dyno.workloads.matmul import Chain
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.workloads.matmul import Chain
 
 
 class Unread(Chain):

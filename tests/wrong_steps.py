@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dyno.frameworks.interface import Dataset, Trainer
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.frameworks.interface import Dataset, Trainer
+from dyno.bench.frameworks.tensorflow import TensorFlow
 
 Spoil = Callable[[Any, Dataset], Dataset]
 

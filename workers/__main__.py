@@ -1,11 +1,12 @@
 """The command `python -P -m workers --device cpu:0-1`: runs one worker until TERM or Ctrl-C."""
 
 import argparse
+import logging
 import sys
 
 from dyno.errors import DynoError, WorkerExit
+from dyno.logging import WORKER_LOG, set_up_logging
 from dyno.settings import WrongSettings, load_settings
-from workers.log import LOG, set_up
 from workers.worker import Worker
 
 
@@ -23,12 +24,14 @@ def main() -> None:
     except WrongSettings as error:
         sys.stderr.write(f"dyno: {error.detail}\n")
         sys.exit(2)
-    set_up(settings.log_format, verbose=arguments.verbose)
+    # The worker's events from INFO on if `verbose`; everything else from WARNING.
+    set_up_logging(settings.log_format, plain="%(asctime)s %(levelname)s %(message)s")
+    WORKER_LOG.setLevel(logging.INFO if arguments.verbose else logging.WARNING)
     device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")
     try:
         worker = Worker(device, arguments.name, settings, arguments.emulate)
     except DynoError as error:
-        LOG.error("not-started code=%s %s", error.code, error.detail)
+        WORKER_LOG.error("not-started code=%s %s", error.code, error.detail)
         sys.exit(WorkerExit.NOT_STARTED)
     sys.exit(worker.run())
 

@@ -24,18 +24,18 @@ from typing import Protocol, Self, TypeVar
 from pydantic import JsonValue
 
 from dyno import artifact_store, errors, folders
+from dyno.bench.contract import Params
+from dyno.bench.measure.warnings import warning
+from dyno.bench.training.params import TrainingParams
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
-from dyno.measure.warnings import warning
+from dyno.logging import WORKER_LOG, event
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact, ResultWarning
 from dyno.models.spec import WeightsRef
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
-from dyno.workloads.contract import Params
-from dyno.workloads.training.params import TrainingParams
 from workers.heartbeat import AttemptEnded, CallTimedOut, Heartbeat, background_call
-from workers.log import LOG, event
 from workers.outcome import Dropped, Failed, HandedBack
 
 
@@ -358,7 +358,7 @@ class ArtifactUpload:
             self._patience_s = 0.0  # used up: each further file is tried once
             return error.detail
         except Exception as error:  # noqa: BLE001 - a problem with a file must not cost the measurement
-            LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
+            WORKER_LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
         self._patience_s = self._settings.artifact_patience_s
         return None

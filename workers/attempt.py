@@ -9,52 +9,38 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import redis
 
-from dyno.devices.device import Device
-from dyno.devices.locks import lock_paths, shared_lock_paths
+from dyno.bench.contract import ResolvedSpec, Workload
+from dyno.bench.measure import baseline_outcome
+from dyno.bench.measure.compare_results import free_params
+from dyno.bench.measure.regression_band import headline, with_history
+from dyno.bench.measure.warnings import sorted_warnings
+from dyno.bench.runner.failures import failure_of, lost_device
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.measurement import Measurement, RunContext, time_limit_s
+from dyno.bench.runner.monitor import RunEnd, RunLimits, StopReason, StopSwitch
+from dyno.bench.runner.progress import JobProgress
+from dyno.bench.runner.variants import Variant, planned_times, variants_of
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
-from dyno.logging import Tracer
-from dyno.measure import baseline_outcome, budget
-from dyno.measure.compare_results import free_params
-from dyno.measure.regression_band import headline, shows_level, with_band_check
-from dyno.measure.repeatability import with_earlier_results
-from dyno.measure.warnings import sorted_warnings
+from dyno.logging import WORKER_LOG, Tracer, event
 from dyno.models.baseline import Baseline
+from dyno.models.device import Device
 from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, BaselineOutcome, Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result
-from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration, duration_series, work_digest
 from dyno.store.leases import Claim, Leases
-from dyno.workloads.contract import ResolvedSpec, Workload
 from workers.artifact_upload import JobFiles, UploadedArtifacts
-from workers.heartbeat import AttemptEnded, Heartbeat, JobProgress, background_call
-from workers.launcher import Launcher
-from workers.limits import RunnerLimits
-from workers.log import LOG, event
-from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
-from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded, failure_of, lost_device
-from workers.tracing import note_run, run_span
-from workers.variants import Variant, planned_times, run_order, variants_of
+from workers.heartbeat import AttemptEnded, Heartbeat, background_call
+from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """The result with the check against its peers and a prediction from them, and its figure for later results, or None
-    if it must not be used.
-
-    If Redis is unreachable, only this check is skipped; the result couldn't be written either.
-    """
+    """See `with_history`. If Redis is unreachable, only the check is skipped; the result couldn't be written either."""
     own = headline(result, of.spec, of.params)
-    if own is None:
-        return result, None
-    peers = _read_history(own.series, result.job, leases)
-    sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-    predicted = with_earlier_results(result, own.own, peers or [], sampled)
-    found = with_band_check(predicted, own.own, peers)
-    return found, own if shows_level(found) else None
+    return (result, None) if own is None else with_history(result, of, _read_history(own.series, result.job, leases))
 
 
 def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None:
@@ -78,7 +64,7 @@ class BaselineCheck:
         self._peers: dict[str, list[Peer]] = {}
 
     def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
-        """See `dyno.measure.baseline_outcome`."""
+        """See `dyno.bench.measure.baseline_outcome`."""
         judged = self._judged(result, of)
         return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
@@ -117,8 +103,6 @@ def _failed(outcome: BaselineOutcome | None) -> bool:
     return outcome is not None and outcome.outcome == "fail" and outcome.job is not None
 
 
-_LEAST_TIMEOUT_S = 600.0
-_ESTIMATE_FACTOR = 3  # the accuracy of an estimate
 _LEAST_RUN_S = 0.01  # times are divided by it
 _SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker doesn't reach them at the same moment
 _HEALTH_CHECK_PHASE = "second_look"
@@ -141,6 +125,11 @@ class WorkerContext:
     clock: Callable[[], float] = time.monotonic
     gone: Callable[[], str | None] = lambda: None
     traces: Tracer = field(default_factory=Tracer)
+
+    @property
+    def of_runs(self) -> RunContext:
+        """The part that the runs need."""
+        return RunContext(self.device, self.launcher, self.settings, self.stop, self.clock, self.traces)
 
 
 class JobAttempt:
@@ -169,7 +158,7 @@ class JobAttempt:
         except AttemptEnded as early:
             return early.ending
         except Exception as error:  # noqa: BLE001 - a bug in the worker: the job must not wait until its lease runs out
-            LOG.exception("attempt-broke job=%s", self._claim.job_id)
+            WORKER_LOG.exception("attempt-broke job=%s", self._claim.job_id)
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
 
@@ -181,29 +170,24 @@ class JobAttempt:
         return JobFiles(self._claim, self._heartbeat, self._context.leases, self._context.settings)
 
     def _measure(self, variants: Sequence[Variant]) -> Ending:
-        deadline_s = self._deadline_s(variants)
+        deadline_s = self._began_s + time_limit_s(variants, self._spec.timeout_s, self._context.device)
         expected = self._pace(variants)
         planned = planned_times(variants, self._context.device)
         self._heartbeat.progress = JobProgress(planned, self._likely_duration_s(expected))
-        for number, variant in enumerate(run_order(variants)):
-            limits = self._limits(variant, deadline_s)
-            ended = self._run_once(variant, number, limits)
-            if ending := self._early(ended, variant, number, limits):
-                return ending
-            assert ended.record is not None
-            variant.records.append(ended.record)
-            if variant.enough and self._spec.baseline is not None:
-                self._plan_for_baseline(variant, deadline_s)
-            self._heartbeat.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
-            self._heartbeat.progress.replan(planned_times(variants, self._context.device))
-            if not all(each.enough for each in variants):  # else the result follows at once
-                self._heartbeat.send_metrics(variant.metrics_so_far())
-        return self._succeeded(variants, expected)
+        measurement = Measurement(
+            self._claim.job_id,
+            self._context.of_runs,
+            self._heartbeat,
+            deadline_s,
+            has_enough=lambda variant: self._plan_for_baseline(variant, deadline_s),
+        )
+        early = measurement.run(variants)
+        return self._succeeded(variants, expected) if early is None else self._early(*early)
 
     def _plan_for_baseline(self, variant: Variant, deadline_s: float) -> None:
         """Decide once how many runs the baseline requires, as far as the time lasts."""
         done = len(variant.records)
-        if variant.for_baseline.in_all:
+        if self._spec.baseline is None or variant.for_baseline.in_all:
             return
         now_s = self._context.clock()
         each_s = max((now_s - self._began_s) / done, _LEAST_RUN_S)
@@ -252,14 +236,12 @@ class JobAttempt:
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
         return ExpectedDuration(duration_series(self._spec, device), expected_s, work_digest(self._spec))
 
-    def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending | None:
-        """The ending if this run ends the job, else None."""
+    def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending:
+        """The ending of a job that this run ends."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
         if ended.stopped_for is StopReason.CANCEL:
             return Stopped()
-        if ended.record is not None:
-            return None
         if ended.stopped_for is StopReason.SHUTDOWN:
             return HandedBack(WORKER_SHUTDOWN)
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
@@ -275,87 +257,6 @@ class JobAttempt:
         if variant.name is not None:
             failure = failure.model_copy(update={"message": f"the {variant.name} spec: {failure.message}"})
         return Failed(failure)
-
-    def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
-        """Run one runner to its end.
-
-        If its zygote dies first, try a new zygote; if that can't fork, spawn the runner.
-        """
-        ended = self._watch(variant, number, limits)
-        if ended.exit.lost and _unforked(ended):
-            ended = self._watch(variant, number, limits)
-        refused = _unforked(ended)
-        if refused is None or ended.exit.passing:  # on a full host, spawning would fail as well
-            return ended
-        if not self._context.launcher.fall_back(variant.spec.framework, refused):
-            return ended
-        event("fell-back-to-spawn", logging.WARNING, framework=variant.spec.framework, why=refused)
-        return self._watch(variant, number, limits)
-
-    def _watch(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
-        context = self._context
-        bounds = RunnerLimits(context.settings, context.launcher.cgroup, variant.files.scratch)
-        began_s = time.perf_counter()
-        with (
-            run_span(context.traces, number, variant.name) as span,
-            variant.files.room() as room,
-            context.launcher.start(self._request(variant, room)) as runner,
-        ):
-            self._heartbeat.log.begin(number)
-            runner.log.pass_on = self._heartbeat.log.add
-            ended = RunnerMonitor(
-                runner, number, limits, self._heartbeat, context.stop, context.clock, bounds
-            ).until_ended()
-            ended = _with_overhead(ended, time.perf_counter() - began_s)
-            note_run(span, ended)
-        return ended
-
-    def _request(self, variant: Variant, room: Path) -> RunRequest:
-        settings, run = self._context.settings, len(variant.records)
-        return RunRequest(
-            job=self._claim.job_id,
-            spec=variant.spec,
-            run=run,
-            runs=variant.most_runs,
-            device=self._context.device,
-            lock_paths=lock_paths(self._context.device, settings),
-            shared_lock_paths=shared_lock_paths(self._context.device, settings),
-            data_dir=str(settings.data_dir) if settings.data_dir else None,
-            artifact_dir=str(variant.files.empty()) if run == 0 and variant.name is None else None,
-            scratch_dir=str(room),
-            weights_path=str(variant.files.weights) if variant.files.weights else None,
-            tuned=variant.tuned,
-            share=budget.share(variant.spec.measure),
-        )
-
-    def _deadline_s(self, variants: Sequence[Variant]) -> float:
-        """The deadline: the spec's timeout, or three times the estimate (at least 600 s), after the attempt's start."""
-        estimate_s = math.fsum(variant.time_s(self._context.device) for variant in variants)
-        return self._began_s + (self._spec.timeout_s or max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * estimate_s))
-
-    def _limits(self, variant: Variant, deadline_s: float) -> RunLimits:
-        """The limits of a run. A runner sends no frames during an execution, so a run may be silent for three times the
-        estimate of one."""
-        settings, one = self._context.settings, variant.estimate(self._context.device)
-        return RunLimits(
-            max(settings.stall_s, _ESTIMATE_FACTOR * (one.start_s + sum(one.executions_s))),
-            settings.term_grace_s,
-            deadline_s,
-        )
-
-
-def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:
-    """`ended` with the part of the run's `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
-    if ended.record is None:
-        return ended
-    summary = ended.record.summary
-    timed = summary.model_copy(update={"phases": summary.phases.with_overhead(wall_s)})
-    return replace(ended, record=ended.record.model_copy(update={"summary": timed}))
-
-
-def _unforked(ended: RunEnd) -> str | None:
-    """Why the zygote didn't fork; None if it did, or if the run was stopped."""
-    return ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
 
 
 def _unsupported(reason: str, message: str) -> Failed:

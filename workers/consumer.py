@@ -12,11 +12,11 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.asynchronous import get_event_loop
 
 from dyno.celery_app import WAKE_TASK, app, celery_queue, send_wake_up
-from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
+from dyno.logging import event
+from dyno.models.device import Device
 from dyno.settings import Settings
 from dyno.store.placement import queues_served
-from workers.log import event
 
 
 class _Pool(TaskPool):  # type: ignore[misc]

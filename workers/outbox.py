@@ -22,11 +22,13 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from dyno import atomic_files, errors
+from dyno.bench.runner import monitor
+from dyno.logging import event
 from dyno.models.job import SCHEMA, Stored
 from dyno.models.spec import MAX_EXPIRES_IN_S
 from dyno.store import placement, records
 from dyno.store.leases import Claim, Leases
-from workers import log, monitor, outcome
+from workers import outcome
 
 _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
     kind.__name__: TypeAdapter(kind)
@@ -173,7 +175,7 @@ class Outbox:
         except FileNotFoundError:
             return
         except OSError as error:
-            log.event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
+            event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
             return
         for name in names:
             if name.endswith(_ENDING) and name not in self._passed_over:
@@ -204,7 +206,7 @@ class Outbox:
         except FileNotFoundError:  # another worker has handled it
             return None
         except NewerVersion as error:
-            log.event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
+            event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
             found = None
         except Exception as error:  # noqa: BLE001 - a damaged file mustn't block the others
             self._set_aside(path, error)
@@ -214,7 +216,7 @@ class Outbox:
         return found
 
     def _set_aside(self, path: Path, error: Exception) -> None:
-        log.event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
+        event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
         self.pass_over(path)  # in case it can't be renamed
         with suppress(OSError):
             path.replace(path.with_suffix(_ASIDE))
@@ -227,7 +229,7 @@ class Outbox:
         for _, freed, path in useless:
             if used + size <= self._most_bytes:
                 return
-            log.event("spool-made-room", logging.WARNING, thrown_away=path)
+            event("spool-made-room", logging.WARNING, thrown_away=path)
             self.drop(path)
             used -= freed
         if used + size > self._most_bytes:
@@ -278,7 +280,7 @@ def deliver_ending(
             send_log()
             counted = ending.write(leases, claim)
         except errors.StoreUnavailable as error:
-            log.event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
+            event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
         except redis.RedisError:  # refused permanently, for example by missing rights: kept for after the repair
             _keep(ending, claim, outbox)
             raise
@@ -300,11 +302,11 @@ def deliver_waiting(outbox: Outbox, leases: Leases) -> None:
         try:
             _write(spooled, outbox, leases)
         except errors.StoreUnavailable as error:
-            log.event("spool-not-written", logging.WARNING, why=error.detail)
+            event("spool-not-written", logging.WARNING, why=error.detail)
             return
         except redis.RedisError as error:  # Redis refuses this one, but may accept the others
             outbox.pass_over(spooled.path)
-            log.event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
+            event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
 
 
 def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
@@ -312,23 +314,23 @@ def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
     counted = spooled.ending.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
         outbox.pass_over(spooled.path)  # it belongs to another store with the same namespace, or the store lost the job
-        log.event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
+        event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
         return
     outbox.drop(spooled.path)
     level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job or has ended it
-    log.event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
+    event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
 
 
 def _keep(ending: outcome.Ending, claim: Claim, outbox: Outbox) -> Path | None:
     try:
         return outbox.keep(ending, claim)
     except OSError as error:  # the disk is full; the next retry may still succeed
-        log.event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
+        event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
         return None
 
 
 def _leave(ending: outcome.Ending, claim: Claim, kept: Path | None) -> None:
     if kept is not None:
-        log.event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
+        event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
     else:
-        log.event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)
+        event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)

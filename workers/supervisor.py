@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from dyno.devices.device import Device
-from dyno.devices.locks import DeviceTurn, HeldLocks
+from dyno.bench import contract
+from dyno.bench.devices.locks import DeviceTurn, HeldLocks
+from dyno.bench.registry import resolve
+from dyno.bench.runner.failures import has_lost_device
 from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
-from dyno.logging import log_context_of_job
+from dyno.logging import WORKER_LOG, event, log_context_of_job
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerState
 from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
-from dyno.workloads import contract, resolve
 from workers import outcome, tracing
 from workers.attempt import JobAttempt, WorkerContext
-from workers.log import LOG, event
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 
 
@@ -39,7 +40,7 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]
     except (UnknownWorkload, InvalidSpec):
         return True
     except Exception:  # noqa: BLE001 - a bug in the workload must not block the jobs behind this one
-        LOG.exception("fit-unknown workload=%s", spec.workload)
+        WORKER_LOG.exception("fit-unknown workload=%s", spec.workload)
         return True
 
 
@@ -236,7 +237,7 @@ class Supervisor:
             )
             tracing.note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
-        if isinstance(ending, outcome.Failed) and outcome.has_lost_device(ending.failure):
+        if isinstance(ending, outcome.Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
             self.stop(0)
             self._leave()

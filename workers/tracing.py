@@ -1,13 +1,12 @@
 """Spans of an attempt and its runs, in the trace of the request that made the job."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from dyno.errors import StoreUnavailable
 from dyno.logging import Carrier, Span, SpanAttributes, Tracer
-from dyno.models.job import FailureClass
 from dyno.store.leases import Claim, Leases
-from workers import monitor, outcome
+from workers import outcome
 
 
 @contextmanager
@@ -41,24 +40,6 @@ def note_attempt(span: Span, ending: outcome.Ending, counted: bool) -> None:
         },
         failed=failure.message if failure else None,
     )
-
-
-def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
-    """The span of a run. `number` counts from 0, the span's attribute from 1. `variant`: the A/B variant of the run."""
-    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
-
-
-def note_run(span: Span, ended: monitor.RunEnd) -> None:
-    """Add to the span how the process was started, the durations of its phases, and the error of a failed run."""
-    phases = ended.record.summary.phases.model_dump() if ended.record else {}
-    span.note(
-        {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
-        failed=None if ended.record or ended.stopped_for else _why(ended),
-    )
-
-
-def _why(ended: monitor.RunEnd) -> str:
-    return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 
 def _waited(claim: Claim, leases: Leases, traces: Tracer) -> Carrier:

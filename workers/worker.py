@@ -17,12 +17,15 @@ from pathlib import Path
 import redis
 
 from dyno import artifact_store, celery_app, errors, folders
-from dyno.devices import cpu
-from dyno.devices.device import Device
-from dyno.devices.discovery import boot_id, discover, missing_frameworks
-from dyno.devices.locks import DeviceTurn, lock_paths
-from dyno.frameworks import isolation
-from dyno.logging import tracer_for
+from dyno.bench.devices import cpu
+from dyno.bench.devices.discovery import boot_id, discover, missing_frameworks
+from dyno.bench.devices.locks import DeviceTurn, lock_paths
+from dyno.bench.frameworks import isolation
+from dyno.bench.registry import registry
+from dyno.bench.runner import health_check, limits, monitor, self_test
+from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
+from dyno.logging import event, tracer_for
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
 from dyno.settings import Settings, WrongSettings
@@ -30,10 +33,8 @@ from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
-from dyno.workloads import registry
-from workers import attempt, health_check, limits, log, monitor, self_test
+from workers import attempt
 from workers.consumer import Consumer, on_signals
-from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.outbox import Outbox, deliver_waiting
 from workers.supervisor import Supervisor
 
@@ -57,7 +58,7 @@ def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id:
                 raise errors.HostNameTaken(_taken(name))
             time.sleep(_HOST_POLL_S)
     except errors.StoreUnavailable as error:
-        log.event("store-away", logging.WARNING, why=error.detail)
+        event("store-away", logging.WARNING, why=error.detail)
 
 
 def _taken(name: str) -> str:
@@ -127,9 +128,9 @@ class Registration:
         try:
             action()
         except errors.StoreUnavailable as error:
-            log.event("presence-not-written", logging.WARNING, why=error.detail)
+            event("presence-not-written", logging.WARNING, why=error.detail)
         except redis.ResponseError as error:  # a damaged key, until maintenance repairs it; this thread must go on
-            log.event("presence-not-written", logging.WARNING, why=str(error))
+            event("presence-not-written", logging.WARNING, why=str(error))
 
 
 class Worker:
@@ -185,13 +186,11 @@ class Worker:
             try:
                 found = turn.take()
             except errors.DeviceUnavailable as error:
-                log.event("not-started", logging.ERROR, code=error.code, why=error.detail)
+                event("not-started", logging.ERROR, code=error.code, why=error.detail)
                 return errors.WorkerExit.NOT_STARTED
             if isinstance(found, Holder):
                 turn.leave()
-                log.event(
-                    "device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job"
-                )
+                event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
                 return self._serve(launcher, stack, prepare)
             with found:
                 prepare()
@@ -238,7 +237,7 @@ class Worker:
         return consumer.run()
 
     def _on_name_taken(self) -> None:
-        log.event("host-name-taken", logging.ERROR, why=_taken(self._device.host))
+        event("host-name-taken", logging.ERROR, why=_taken(self._device.host))
         self._end()
 
     def _gone(self, launcher: Launcher) -> str | None:
@@ -263,9 +262,9 @@ def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
         # The API checks how often Redis syncs: a worker's user may not read the configuration.
         for fault in check_server(client, settings, with_syncing=False):
-            log.event("store-complaint", logging.WARNING, what=fault.detail)
+            event("store-complaint", logging.WARNING, what=fault.detail)
     except errors.StoreUnavailable as error:
-        log.event("store-away", logging.WARNING, why=error.detail)
+        event("store-away", logging.WARNING, why=error.detail)
 
 
 def _check_spool(settings: Settings) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from dyno.devices.device import Device
-from dyno.measure import result_checks
-from dyno.measure.warnings import OUTPUT_CODES
-from dyno.workloads import contract, estimates
+from dyno.bench import contract, estimates
+from dyno.bench.measure import result_checks
+from dyno.bench.measure.warnings import OUTPUT_CODES
+from dyno.models.device import Device
 
 PRODUCTS = {"as_before": 20, "slower": 21}
 ASSUMED_FLOPS = 1e11

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from dyno.bench.contract import Workload
+from dyno.bench.registry import registry
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
-from dyno.workloads import registry
-from dyno.workloads.contract import Workload
 
 _WITHIN_S = 1.0
 _JOBS = 20

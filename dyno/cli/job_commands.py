@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from typer.core import TyperCommand
 
 from dyno.artifact_store import is_artifact_name
+from dyno.bench.registry import registry
 from dyno.cli import app as cli
 from dyno.cli import completion, render
 from dyno.cli.up import show_while_alive, temporary_dyno
@@ -34,7 +35,6 @@ from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import BUDGET_S, CONFIDENCE, MARGIN, Measure
 from dyno.models.sweep import PRECISION_PARAMS
 from dyno.processes import Stack
-from dyno.workloads import registry
 
 _WORDS = "dyno.words"
 T = TypeVar("T")

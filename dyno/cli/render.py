@@ -21,17 +21,17 @@ from rich.table import Table
 from rich.text import Text
 
 from dyno import sweep_tables
-from dyno.devices.device import PeakFigure
-from dyno.devices.processor_names import device_name, model_name, model_names
+from dyno.bench.measure.warning_codes import CODES
+from dyno.bench.measure.warnings import MIN_PROCESSES
 from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
-from dyno.measure.warning_codes import CODES
-from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models import inventory, webhook
 from dyno.models.api_key import ApiKey
 from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
+from dyno.models.device import PeakFigure
 from dyno.models.job import BaselineOutcome, Holder, Job
 from dyno.models.job_schedule import JobSchedule
+from dyno.models.processor_names import device_name, model_name, model_names
 from dyno.models.result import Artifact, BudgetUse, Metric, Result, ResultWarning, Training, Verdict
 from dyno.models.sweep import PARAM, Sweep, SweepSummary
 

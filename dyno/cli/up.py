@@ -22,10 +22,10 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from dyno import errors, preflight
+from dyno.bench.devices import cpu
 from dyno.cli import render
 from dyno.cli.app import app, console, error_console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
-from dyno.devices import cpu
 from dyno.models.job import Job
 from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings

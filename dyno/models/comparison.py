@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, ValidationInfo, field_validator
 
-from dyno.devices.processor_names import model_name
 from dyno.models.job import SCHEMA, Failure, Progress, Stored, new_ulid
+from dyno.models.processor_names import model_name
 from dyno.models.result import ResultWarning, Unit, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Confidence, Margin, MetricName, Model, Pairs
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Holder, Stored
 from dyno.models.result import Reference
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.models.device import Device, PeakFigure
 from dyno.models.job import FailureClass, Stored
 from dyno.models.result import Memory, Precision, ResultWarning, RunSummary, Training
 from dyno.models.spec import Spec
@@ -13,7 +13,7 @@ from dyno.models.spec import Spec
 class RunShare(Stored):
     """What one run gets of a job's budget: `samples` of each case, and `time_s` from its start to its last sample.
 
-    A run that has no time left for them takes fewer, down to the least number (`dyno.measure.budget`).
+    A run that has no time left for them takes fewer, down to the least number (`dyno.bench.measure.budget`).
     """
 
     samples: int
@@ -40,7 +40,7 @@ class RunRequest(Stored):
 
 
 class CaseRecord(Stored):
-    """One of several cases of a run, measured as if it were alone (see `dyno.workloads.contract.Case`)."""
+    """One of several cases of a run, measured as if it were alone (see `dyno.bench.contract.Case`)."""
 
     name: str
     work: float

@@ -1,7 +1,7 @@
 """The spec of a job: what a caller may request.
 
 `params` is an open mapping here, so clients need no workload code. The API validates `params` a second time, against
-the workload's own model (`dyno.workloads`).
+the workload's own model (`dyno.bench.workloads`).
 """
 
 import re
@@ -19,6 +19,11 @@ MAX_REPLICAS = 64
 BUDGET_S = 15.0  # how long a job measures, by default
 LEAST_RUNS = 5  # fewer aren't trusted
 TARGET_RUNS = 30  # the most runs for a target, by default
+# Of a run that shares a budget.
+SAMPLES = 10  # two windows of warm-up detection
+FEW_SAMPLES = 5  # where a run has no time for more
+MOST_SAMPLES = 40  # of runs whose number is given; more samples hardly narrow an interval
+MOST_RUNS = 100
 # Of a run, if the spec has one of `min_samples`, `min_s` and `max_s`, but not this one.
 MIN_SAMPLES = 20
 MIN_S = 2.0
@@ -132,10 +137,10 @@ class Processes(Model):
 class Measure(Model):
     """How long a job may measure, and how precise its result must be.
 
-    `budget_s` is divided between runs and their samples (`dyno.measure.budget`); a full training and checks that are
-    made once come on top, and at least five runs are made. The other fields rule if they are given. `processes` is the
-    number of runs. With `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is within
-    the target (without one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
+    `budget_s` is divided between runs and their samples (`dyno.bench.measure.budget`); a full training and checks that
+    are made once come on top, and at least five runs are made. The other fields rule if they are given. `processes` is
+    the number of runs. With `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is
+    within the target (without one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
 
     With `target_rel_ci`, the first `processes.min` runs show how much runs scatter. That fixes the number of runs, at
     most `processes.max`. A range of processes without a target has the target 0.01. Above 0.02, Dyno still uses 0.02 to

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic_core import from_json, to_json
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import SCHEMA, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import DeviceStatus, WorkerRecord
 from dyno.models.job import Stored
 from dyno.settings import Settings

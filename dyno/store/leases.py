@@ -14,8 +14,8 @@ import redis
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from dyno.devices.device import Device
 from dyno.models.baseline import Baseline
+from dyno.models.device import Device
 from dyno.models.job import (
     MAX_ATTEMPTS,
     MAX_HAND_BACKS,

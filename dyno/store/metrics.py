@@ -18,7 +18,7 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
 from dyno.settings import Settings

@@ -19,7 +19,7 @@ from importlib import metadata
 
 from pydantic_core import to_json
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.spec import DeviceSelector, FrameworkName, Spec
 from dyno.store.records import read_spec
 

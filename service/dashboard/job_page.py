@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
+from dyno.bench.measure.result_series import history_of
+from dyno.bench.measure.warnings import MIN_PROCESSES
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
-from dyno.measure.result_series import history_of
-from dyno.measure.warnings import MIN_PROCESSES
 from dyno.models.baseline import NewBaseline
 from dyno.models.comparison import UnfinishedComparison
 from dyno.models.job import Job, Status

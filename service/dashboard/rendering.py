@@ -19,14 +19,14 @@ from fastapi.routing import APIRoute
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from dyno.devices.processor_names import device_name, model_name, model_names
+from dyno.bench.contract import Workload
+from dyno.bench.measure.warning_codes import CODES
 from dyno.errors import DynoError, KeyExpired
 from dyno.formatting import format_duration, format_quantity, ratio_in_words
-from dyno.measure.warning_codes import CODES
 from dyno.models.history import ResultSeries
+from dyno.models.processor_names import device_name, model_name, model_names
 from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
-from dyno.workloads.contract import Workload
 from service import problems
 from service.auth import ADMIN, SUBMIT, Caller
 from service.dashboard import page_tables, saved_files

@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from markupsafe import Markup
 
-from dyno.measure.result_series import history_of
+from dyno.bench.measure.result_series import history_of
 from dyno.models.job import Job, Status
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.store.records import RecordPage, read_result_summaries

@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
-from dyno.workloads.contract import Workload
+from dyno.bench.contract import Workload
 from service import auth, problems
 from service.dependencies import RESPONSE_HEADERS, sends
 from service.openapi import components

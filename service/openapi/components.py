@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+from dyno.bench.contract import Workload
 from dyno.models.event import EVENT, AnyEvent
 from dyno.models.job import Job
 from dyno.models.result_export import MEDIA_TYPE
 from dyno.models.spec import DEVICE_ID, Spec
 from dyno.models.sweep import SweepRequest
 from dyno.models.webhook import JobDone, payload_of
-from dyno.workloads.contract import Workload
 from service.problems import PROBLEMS, Problem
 
 CONNECTION_ERRORS = ("bad-request", "head-timeout", "head-too-large", "too-many-connections", "shutting-down")

@@ -11,17 +11,17 @@ import anyio.to_thread
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, JsonValue
 
-from dyno.devices.environment import hardware_id
+from dyno.bench.contract import ResolvedSpec
+from dyno.bench.devices.environment import hardware_id
+from dyno.bench.measure import compare_results, device_advice
+from dyno.bench.registry import fill_defaults, resolve, validate_params
 from dyno.errors import FieldError, InvalidSpec, NoResult, UnknownJob, UnknownWorkload
-from dyno.measure import compare_results, device_advice
 from dyno.models.advice import Advice, NotRanked
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultSummary, Verdict
 from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
 from dyno.store.records import read_result_summaries
-from dyno.workloads import fill_defaults, resolve, validate_params
-from dyno.workloads.contract import ResolvedSpec
 from service import auth, dependencies, problems
 from service.state import State
 

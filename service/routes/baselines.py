@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from dyno import errors
-from dyno.measure import baseline_outcome, regression_band
+from dyno.bench.measure import baseline_outcome, regression_band
+from dyno.bench.registry import resolve
 from dyno.models.baseline import Baseline, BaselineFigure, BaselineList, NewBaseline, NewLimit
 from dyno.models.job import Job
 from dyno.models.result import Metric
 from dyno.models.spec import BaselineName, InterleavedSpec
 from dyno.store.baselines import Baselines
-from dyno.workloads import resolve
 from service import auth, dependencies, problems, submission, validation
 from service.state import State
 

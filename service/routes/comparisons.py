@@ -15,15 +15,15 @@ from xml.etree import ElementTree
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
-from dyno.devices.processor_names import model_name
+from dyno.bench.contract import Workload
+from dyno.bench.measure.accuracy_metric import with_accuracy
+from dyno.bench.measure.compare_results import ComparisonEntry, compare
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity, ratio_in_words
-from dyno.measure.accuracy_metric import with_accuracy
-from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
+from dyno.models.processor_names import model_name
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons
-from dyno.workloads.contract import Workload
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
 

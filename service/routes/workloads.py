@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
+from dyno.bench.contract import Workload
+from dyno.bench.training.params import TrainingParams
 from dyno.errors import UnknownWorkload
 from dyno.formatting import did_you_mean
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
-from dyno.workloads.contract import Workload
-from dyno.workloads.training.params import TrainingParams
 from service import auth, dependencies
 from service.problems import documented
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.training.checkpoints import load_weights
 from dyno.errors import RunFailed
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads.training.checkpoints import load_weights
 
 
 def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import eta
-from dyno.measure.statistics import median
+from dyno.bench.measure.statistics import median
 
 pytestmark = pytest.mark.anyio
 

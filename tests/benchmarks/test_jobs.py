@@ -13,8 +13,8 @@ from benchmarks.files import Spec
 from benchmarks.jobs import MISSING, Answer, KeptJobs, made_here, metric_named
 from benchmarks.reproduce import lines as reproduction
 from benchmarks.results import figure, framework, memory
-from dyno.devices.device import Device
-from dyno.workloads.references import Article
+from dyno.bench.references import Article
+from dyno.models.device import Device
 from tests.numpy_runners import ON_NUMPY
 
 TINY: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 1, "min_samples": 1, "min_s": 0}}

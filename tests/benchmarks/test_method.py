@@ -22,14 +22,14 @@ from benchmarks.recorded import lag_one
 from benchmarks.resampled import alike, as_recorded, called_different, slowed, verdicts, without_return
 from benchmarks.scatter import neighbours_ratio
 from benchmarks.synthetic import DEPENDENT, EVERY_EFFECT, NOISES, OPERATION_S, Case, SimulatedProcess
-from dyno.measure.statistics import median
-from dyno.measure.warnings import warning
+from dyno.bench.measure.statistics import median
+from dyno.bench.measure.warnings import warning
+from dyno.bench.registry import resolve
+from dyno.bench.runner.frame_writer import FrameWriter
 from dyno.models.comparison import Comparative
 from dyno.models.result import Metric, Result, Sensors, Verdict
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
-from dyno.runner.frame_writer import FrameWriter
-from dyno.workloads import resolve
 from tests.measure.conftest import make_record
 from tests.results import a_result
 from tests.waiting import eventually

@@ -11,9 +11,9 @@ from benchmarks.experiments import EXPERIMENTS
 from benchmarks.jobs import KeptJobs
 from benchmarks.reproduce import STATE
 from benchmarks.results import data, detail, epochs, figure, quality
+from dyno.bench.registry import registry, resolve
 from dyno.models.result import DataOrigin, Epoch, Metric, Result, Training
 from dyno.models.spec import Spec
-from dyno.workloads import registry, resolve
 
 SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
 SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])

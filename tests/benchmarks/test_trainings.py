@@ -15,15 +15,15 @@ import pytest
 
 from benchmarks.files import Files
 from benchmarks.trainings import SETUPS, bind_threads, kept_runs, lines, spec
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import registry, validate_params
-from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.fashion_mnist_cnn import CLOTHES
-from dyno.workloads.imdb_lstm import ImdbLstmParams, review_model
-from dyno.workloads.mnist_cnn import DIGITS
-from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, character_model
-from dyno.workloads.training.model_training import TrainingParams
-from dyno.workloads.weather_gru import WeatherGruParams, weather_model
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import registry, validate_params
+from dyno.bench.training.model_training import TrainingParams
+from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
+from dyno.bench.workloads.fashion_mnist_cnn import CLOTHES
+from dyno.bench.workloads.imdb_lstm import ImdbLstmParams, review_model
+from dyno.bench.workloads.mnist_cnn import DIGITS
+from dyno.bench.workloads.shakespeare_lstm import ShakespeareLstmParams, character_model
+from dyno.bench.workloads.weather_gru import WeatherGruParams, weather_model
 
 OURS: dict[str, Callable[[Any], Any]] = {
     "mnist_cnn": lambda keras: DIGITS.model(keras, 1e-3, False),

@@ -16,7 +16,7 @@ from chaos.checks import Violation, ViolationKind
 from chaos.faults import FaultInjector
 from chaos.plan import Fault, FaultKind
 from chaos.rig import MARK, Rig
-from dyno.devices.locks import hold_locks
+from dyno.bench.devices.locks import hold_locks
 from tests.chaos.parts import SLEEPS, looked_up, part, rig_of, until, with_parts
 from tests.waiting import eventually
 
@@ -24,7 +24,7 @@ SLEEP = "import time; time.sleep(600)"
 # A worker with a zygote that waits, by its name, and with another child: a runner that it has forgotten.
 WORKER = f"""
 import subprocess, sys
-for name in ("workers.zygote", "a runner"):
+for name in ("dyno.bench.runner.zygote", "a runner"):
     subprocess.Popen([sys.executable, "-c", {SLEEP!r}, name])
 {SLEEPS}
 """
@@ -85,4 +85,4 @@ def test_at_rest_a_locked_device_a_runner_and_workers_that_are_not_idle_are_foun
     assert [what.split(" still runs")[0].split()[-1] for what in orphans] == ["runner", "stray"]
     assert Violation(ViolationKind.HELD, "cpu-00000.lock is locked at rest") in found
     assert sum(each.kind is ViolationKind.DIED for each in found) == 3
-    assert {each.what.split()[-4] for each in left} == {"workers.zygote", "runner", "stray"}
+    assert {each.what.split()[-4] for each in left} == {"dyno.bench.runner.zygote", "runner", "stray"}

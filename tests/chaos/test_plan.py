@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from chaos.plan import _LANES, API, WORKERS, FaultKind, Span, clear_s, job_count, plan_faults, plan_jobs
+from dyno.bench.registry import resolve
 from dyno.models.spec import Spec
-from dyno.workloads import resolve
 
 
 def test_a_seed_has_one_plan() -> None:

@@ -27,7 +27,7 @@ from chaos.run import KEYS, RunConfig, _rest, _settle, run
 from tests.numpy_runners import ON_NUMPY
 
 ROOT = Path(__file__).parent.parent.parent
-PARTS = ("-m service", "-m workers --device", "-m workers.zygote", "(redis|valkey)-server")
+PARTS = ("-m service", "-m workers --device", "-m dyno.bench.runner.zygote", "(redis|valkey)-server")
 
 
 @pytest.fixture

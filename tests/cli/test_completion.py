@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from dyno.bench.registry import registry
 from dyno.cli import app
-from dyno.workloads import registry
 
 
 def completed(line: str, **env: str) -> list[str]:

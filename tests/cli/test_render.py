@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
+from dyno.bench.measure.compare_results import compare
+from dyno.bench.measure.warning_codes import CODES
 from dyno.cli.render import Cells, _training, comparison, devices, live_progress, print_table, result
-from dyno.devices.device import PeakFigure
-from dyno.measure.compare_results import compare
-from dyno.measure.warning_codes import CODES
 from dyno.models.comparison import CompareResults
+from dyno.models.device import PeakFigure
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job, Progress
 from dyno.models.result import (

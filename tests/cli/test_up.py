@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from dyno.bench.devices import cpu
 from dyno.cli import app
 from dyno.cli import up as cli_up
 from dyno.cli.up import api_url
 from dyno.client import Client
-from dyno.devices import cpu
 from dyno.settings import Settings
 from tests.cli.running_command import Command
 from tests.cores import CORE, HERE, two_cores

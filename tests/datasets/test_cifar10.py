@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dyno.datasets import cifar10
+from dyno.bench.datasets import cifar10
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 

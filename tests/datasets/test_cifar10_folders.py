@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dyno.datasets import cifar10
-from dyno.datasets.image_sets import Images
+from dyno.bench.datasets import cifar10
+from dyno.bench.datasets.image_sets import Images
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.datasets import fashion_mnist, mnist
+from dyno.bench.datasets import fashion_mnist, mnist
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dyno.datasets import file_formats
-from dyno.datasets.file_formats import read_object_array, unpickle_plain
+from dyno.bench.datasets import file_formats
+from dyno.bench.datasets.file_formats import read_object_array, unpickle_plain
 from dyno.errors import DatasetDamaged
 
 

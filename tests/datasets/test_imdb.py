@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dyno.datasets import imdb
-from dyno.datasets.imdb import ReviewPart
+from dyno.bench.datasets import imdb
+from dyno.bench.datasets.imdb import ReviewPart
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 

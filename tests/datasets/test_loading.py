@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dyno.datasets.loading import DataKind, Fetcher, Forms, Remote, choose_form, folders
+from dyno.bench.datasets.loading import DataKind, Fetcher, Forms, Remote, choose_form, folders
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_named(base: str, tmp_path: Path) -> 
 
 
 def test_every_official_address_is_https_and_its_sum_is_known() -> None:
-    from dyno.datasets import cifar10, fashion_mnist, imdb, mnist
+    from dyno.bench.datasets import cifar10, fashion_mnist, imdb, mnist
 
     remotes = [*mnist.SET.remotes, *fashion_mnist.SET.remotes, cifar10.ARCHIVE, imdb.REMOTE]
     for remote in remotes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.datasets import loading, mnist
+from dyno.bench.datasets import loading, mnist
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 

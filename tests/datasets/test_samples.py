@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import dyno.datasets
+import dyno.bench.datasets
 
-FOLDERS = sorted((Path(dyno.datasets.__file__).parent / "samples").iterdir())
+FOLDERS = sorted((Path(dyno.bench.datasets.__file__).parent / "samples").iterdir())
 LICENCES = {"mnist": "CC BY-SA 3.0", "fashion-mnist": "MIT License", "tinyshakespeare": "MIT", "weather": "CC BY 4.0"}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.datasets import shakespeare
-from dyno.datasets.loading import DataKind
+from dyno.bench.datasets import shakespeare
+from dyno.bench.datasets.loading import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyno.datasets import weather
-from dyno.datasets.weather import COMPASS, SIGNALS, STATIONS
+from dyno.bench.datasets import weather
+from dyno.bench.datasets.weather import COMPASS, SIGNALS, STATIONS
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 

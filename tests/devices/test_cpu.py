@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyno.devices.cpu import (
+from dyno.bench.devices.cpu import (
     Cache,
     CgroupLimits,
     Processor,

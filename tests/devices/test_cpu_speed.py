@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dyno.devices import cpu_speed
-from dyno.devices.cpu import Processor, processor
-from dyno.devices.cpu_speed import (
+from dyno.bench.devices import cpu_speed
+from dyno.bench.devices.cpu import Processor, processor
+from dyno.bench.devices.cpu_speed import (
     CLOCK,
     FMA_AVX2,
     FMA_AVX512,

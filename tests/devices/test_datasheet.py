@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_table
+from dyno.bench.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_table
 
 ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,48,The X1 data sheet,2024-05"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
-from dyno.devices.discovery import discover, host_name, installed_frameworks, missing_frameworks, parse_emulated
+from dyno.bench.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
+from dyno.bench.devices.discovery import discover, host_name, installed_frameworks, missing_frameworks, parse_emulated
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.environment import PACKAGES, context_id, environment, hardware_id
+from dyno.bench.devices.environment import PACKAGES, context_id, environment, hardware_id
+from dyno.models.device import Device
 
 
 def device(**changes: object) -> Device:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dyno.bench.devices import cpu
+from dyno.bench.devices.cpu_speed import flop_per_cycle, measure_cpu_peaks
+from dyno.bench.devices.environment import hardware_id
+from dyno.bench.workloads.device_info import host_facts, listing
 from dyno.cli import render, up
-from dyno.devices import cpu
-from dyno.devices.cpu_speed import flop_per_cycle, measure_cpu_peaks
-from dyno.devices.device import Device
-from dyno.devices.environment import hardware_id
+from dyno.models.device import Device
 from dyno.models.result import BasedOn, Peak, Repeat
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
 from dyno.store import placement
-from dyno.workloads.device_info import host_facts, listing
 from tests.comparisons import a_metric, of_metrics
 from tests.cores import CORE
 from tests.guides import SHOWN, shape
@@ -35,7 +35,7 @@ EVERY = [Identity(maker, processors) for maker in MAKERS for processors in PROCE
 
 @pytest.fixture(params=EVERY, ids=lambda one: f"{one.maker}-{one.processors}")
 def identity(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Identity:
-    """Replaces the paths below /proc and /sys that `dyno.devices.cpu` reads by default."""
+    """Replaces the paths below /proc and /sys that `dyno.bench.devices.cpu` reads by default."""
     one: Identity = request.param
     one.write(tmp_path)
     (tmp_path / "proc/meminfo").symlink_to(cpu.MEMINFO)

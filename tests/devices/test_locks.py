@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import discover
-from dyno.devices.locks import DeviceTurn, HeldLocks, hold_locks, lock_paths, shared_lock_paths
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.locks import DeviceTurn, HeldLocks, hold_locks, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.folders import make_shared
+from dyno.models.device import Device
 from dyno.models.job import Holder
 from dyno.settings import Settings
 from tests.users import BECOME_NOBODY, NOBODY, as_root
 
 HOLDER = """
 import sys
-import dyno.devices.locks
-held = dyno.devices.locks.hold_locks(sys.argv[1:], 0)
+import dyno.bench.devices.locks
+held = dyno.bench.devices.locks.hold_locks(sys.argv[1:], 0)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -141,7 +141,7 @@ def test_a_runner_without_a_turn_is_hung_a_minute_after_it_was_found(settings: S
 
 
 def test_a_worker_with_the_turn_is_never_hung(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyno.devices.locks.HUNG_AFTER_S", 0.0)
+    monkeypatch.setattr("dyno.bench.devices.locks.HUNG_AFTER_S", 0.0)
     first, second = (DeviceTurn(cpu(0), settings) for _ in range(2))
     with taken(first), hold_locks(lock_paths(cpu(0), settings), 0, job="job_1"):
         for _ in range(2):
@@ -224,9 +224,9 @@ def test_one_process_at_a_time_uses_an_emulated_device_and_a_real_one_shares_not
 
 HOLDER_AS_NOBODY = f"""
 import sys
-import dyno.devices.locks
+import dyno.bench.devices.locks
 {BECOME_NOBODY}
-held = dyno.devices.locks.hold_locks(sys.argv[1:], 0)
+held = dyno.bench.devices.locks.hold_locks(sys.argv[1:], 0)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -288,7 +288,7 @@ def test_folder_and_files_are_for_all_users_whatever_the_umask(settings: Setting
 def test_the_default_folder_and_files_of_an_older_version_are_shared(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dyno.devices.locks.RUN_DIR", settings.run_dir)
+    monkeypatch.setattr("dyno.bench.devices.locks.RUN_DIR", settings.run_dir)
     [path] = lock_paths(cpu(0), settings)
     settings.run_dir.mkdir(mode=0o700)
     Path(path).touch(mode=0o600)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import discover
-from dyno.devices.environment import hardware_id
-from dyno.devices.gpu import gpu_facts, nvml_session, units_of
-from dyno.devices.locks import lock_paths
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.environment import hardware_id
+from dyno.bench.devices.gpu import gpu_facts, nvml_session, units_of
+from dyno.bench.devices.locks import lock_paths
+from dyno.bench.frameworks.isolation import isolating_variables
 from dyno.errors import DeviceUnavailable
-from dyno.frameworks.isolation import isolating_variables
+from dyno.models.device import Device
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
 from dyno.store.placement import fits, profile, queues_served

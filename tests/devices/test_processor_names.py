@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dyno.devices.processor_names import device_name, model_name, model_names, processor_name
+from dyno.models.processor_names import device_name, model_name, model_names, processor_name
 
 GENOA = "AuthenticAMD family 25 model 17 stepping 1"
 ROCKET = "GenuineIntel family 6 model 167 stepping 1"

@@ -14,12 +14,20 @@ from typing import Any
 
 import pytest
 
-from dyno.devices import sensors as nvml_sensors
-from dyno.devices.device import Device
-from dyno.devices.gpu import GpuUnit
-from dyno.devices.sensors import DeviceUsage, GpuSensors, HostSensors, NoSensors, SensorReading, SensorRecorder, sensing
-from dyno.measure.sampling import HostClock, sample
-from dyno.measure.stopping_rule import StoppingRule
+from dyno.bench.devices import sensors as nvml_sensors
+from dyno.bench.devices.gpu import GpuUnit
+from dyno.bench.devices.sensors import (
+    DeviceUsage,
+    GpuSensors,
+    HostSensors,
+    NoSensors,
+    SensorReading,
+    SensorRecorder,
+    sensing,
+)
+from dyno.bench.measure.sampling import HostClock, sample
+from dyno.bench.measure.stopping_rule import StoppingRule
+from dyno.models.device import Device
 from dyno.models.result import Sensors
 
 FIELDS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.discovery import discover, installed_frameworks
-from dyno.devices.tpu import discover_tpu, tpu_facts
+from dyno.bench.devices.discovery import discover, installed_frameworks
+from dyno.bench.devices.tpu import discover_tpu, tpu_facts
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 

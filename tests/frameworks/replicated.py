@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dyno.bench.frameworks.interface import Dataset
+from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset
-from dyno.frameworks.tensorflow import TensorFlow
 
 SAMPLES, CLASSES, BATCH = 70, 3, 16
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dyno.bench.frameworks.interface import Dataset, divisible_size, full_batch
+from dyno.bench.frameworks.jax_trainer import JaxTrainer
+from dyno.bench.frameworks.torch_trainer import TorchTrainer
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset, divisible_size, full_batch
-from dyno.frameworks.jax_trainer import JaxTrainer
-from dyno.frameworks.torch_trainer import TorchTrainer
 
 
 def test_pytorch_refuses_a_batch_larger_than_the_data_like_the_others() -> None:

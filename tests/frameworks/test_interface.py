@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.discovery import installed_frameworks
+from dyno.bench.devices.discovery import installed_frameworks
 from tests.quick_xla import QUICK_XLA
 
 CASES = Path(__file__).parent / "cases"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.discovery import installed_frameworks
-from dyno.frameworks.isolation import isolating_variables
+from dyno.bench.devices.discovery import installed_frameworks
+from dyno.bench.frameworks.isolation import isolating_variables
 from tests.quick_xla import QUICK_XLA
 
 pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")
@@ -46,7 +46,7 @@ def accelerator(tmp_path: Path) -> Path:
 def listed(path: Path, variables: dict[str, str]) -> None:
     plain = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     python_path = os.pathsep.join([str(path), *filter(None, [plain.get("PYTHONPATH")])])
-    command = [sys.executable, "-P", "-m", "dyno.frameworks.visible_devices", "jax"]
+    command = [sys.executable, "-P", "-m", "dyno.bench.frameworks.visible_devices", "jax"]
     env = plain | {"PYTHONPATH": python_path} | variables
     subprocess.run(command, env=env, capture_output=True, check=False, timeout=120)
 
@@ -60,7 +60,7 @@ def test_on_a_cpu_device_jax_leaves_the_accelerators_of_its_host_alone(accelerat
 
 ONE_OF_TWO_HOSTS = """
 import json, sys
-from dyno.frameworks.jax import Jax
+from dyno.bench.frameworks.jax import Jax
 framework = Jax()
 framework.load()
 import jax

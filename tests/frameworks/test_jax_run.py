@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device, DeviceKind
-from dyno.devices.discovery import installed_frameworks
+from dyno.bench.devices.discovery import installed_frameworks
+from dyno.models.device import Device, DeviceKind
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, RunRequest
 from dyno.models.spec import Measure, Spec
 from tests.quick_xla import QUICK_XLA
 
 pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")
 
-# What `python -P -m dyno.runner` does, on a host without TensorFlow.
+# What `python -P -m dyno.bench.runner` does, on a host without TensorFlow.
 RUNNER = """
 import importlib.abc, runpy, sys
 
@@ -27,7 +27,7 @@ class Absent(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
-runpy.run_module("dyno.runner", run_name="__main__", alter_sys=True)
+runpy.run_module("dyno.bench.runner", run_name="__main__", alter_sys=True)
 """
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1})
 TINY: dict[str, dict[str, Any]] = {

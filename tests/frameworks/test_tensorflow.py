@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.frameworks import framework, supported
+from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.errors import DeviceUnavailable, FrameworkMissing
-from dyno.frameworks import framework, supported
-from dyno.frameworks.tensorflow import TensorFlow
 
 
 def test_the_error_for_an_unknown_framework_lists_the_supported_ones() -> None:

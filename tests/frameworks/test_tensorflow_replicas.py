@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.frameworks.tensorflow import TensorFlow
 from tests.frameworks.replicated import trained
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.frameworks.interface import Dataset, Trainer
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.frameworks.tensorflow_trainer import kept_as
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset, Trainer
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.frameworks.tensorflow_trainer import kept_as
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import redis
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import Artifact, Result, RunSamples

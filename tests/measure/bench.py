@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dyno.measure.sampling import SamplingResult, sample
-from dyno.measure.stopping_rule import StoppingRule
+from dyno.bench.measure.sampling import SamplingResult, sample
+from dyno.bench.measure.stopping_rule import StoppingRule
 
 
 class Bench:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
-from dyno.measure.assemble import assemble
-from dyno.measure.sampling import SamplingResult, summarise
-from dyno.measure.warnings import OUTPUT_CODES
+from dyno.bench.contract import Estimate, MetricSpec, Params, ResolvedSpec, Workload
+from dyno.bench.measure.assemble import assemble
+from dyno.bench.measure.sampling import SamplingResult, summarise
+from dyno.bench.measure.warnings import OUTPUT_CODES
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import CoreShares, Phases, Reference, Result, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
-from dyno.workloads.contract import Estimate, MetricSpec, Params, ResolvedSpec, Workload
 
 MakeRecord = Callable[..., RunRecord]
 QUIET = CoreShares(others=0.0, stolen=0.0, beside=0.0, waited=0.0)

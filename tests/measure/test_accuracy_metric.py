@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from dyno.bench.measure.accuracy_metric import is_over_seeds, names_for, with_accuracy
+from dyno.bench.measure.compare_results import ComparisonEntry, compare
+from dyno.bench.registry import registry
+from dyno.bench.workloads.mnist_cnn import WORKLOAD
 from dyno.errors import InvalidComparison
-from dyno.measure.accuracy_metric import is_over_seeds, names_for, with_accuracy
-from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareHow, Comparison
 from dyno.models.result import DataOrigin, Epoch, ResultSummary, Training, Trial
-from dyno.workloads import registry
-from dyno.workloads.mnist_cnn import WORKLOAD
 from tests.comparisons import a_metric, an_entry
 from tests.results import a_result
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.measure.assemble import assemble, reproduce
-from dyno.measure.warnings import warning
+from dyno.bench.contract import Params, ResolvedSpec
+from dyno.bench.measure.assemble import assemble, reproduce
+from dyno.bench.measure.warnings import warning
+from dyno.models.device import Device
 from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
-from dyno.workloads.contract import Params, ResolvedSpec
 from tests.measure.conftest import WORKLOAD, SomeParams
 
 MakeRecord = Callable[..., RunRecord]

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dyno.errors import InvalidBaseline, InvalidSpec
-from dyno.measure.baseline_outcome import (
+from dyno.bench.measure.baseline_outcome import (
     JudgedResult,
     check_metric,
     figure_metric,
@@ -21,14 +20,15 @@ from dyno.measure.baseline_outcome import (
     most_runs,
     runs_to_settle,
 )
-from dyno.measure.ratios import ratio_of_means
-from dyno.measure.repeatability import log_deviation
-from dyno.measure.result_metrics import judged_metrics
+from dyno.bench.measure.ratios import ratio_of_means
+from dyno.bench.measure.repeatability import log_deviation
+from dyno.bench.measure.result_metrics import judged_metrics
+from dyno.bench.registry import registry
+from dyno.errors import InvalidBaseline, InvalidSpec
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Headline, Peer, Precision, Result, ResultWarning, RunSummary, Verdict
 from dyno.models.spec import Spec
-from dyno.workloads import registry
 from tests.comparisons import a_metric, of_metrics, times
 
 SERIES = "series"

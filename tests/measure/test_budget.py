@@ -9,8 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from dyno.measure import budget
-from dyno.measure.stopping_rule import decided_by, enough_runs, time_interval
+from dyno.bench.measure import budget
+from dyno.bench.measure.stopping_rule import decided_by, enough_runs, time_interval
 from dyno.models.runner_protocol import RunRecord, RunShare
 from dyno.models.spec import Measure, Processes
 from tests.measure.conftest import make_record

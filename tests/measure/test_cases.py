@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
-from dyno.measure.result_metrics import by_case, records_by_case
-from dyno.measure.stopping_rule import enough_runs
+from dyno.bench.measure.result_metrics import by_case, records_by_case
+from dyno.bench.measure.stopping_rule import enough_runs
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Result
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 from dyno.models.spec import Measure, Spec
@@ -164,7 +164,7 @@ def test_the_case_that_scatters_most_decides_the_number_of_runs(several: Callabl
 
 
 def test_work_without_arithmetic_has_no_fraction_of_peak(record: MakeRecord, device: Device) -> None:
-    from dyno.measure.peak_fraction import peak_for_dtype
+    from dyno.bench.measure.peak_fraction import peak_for_dtype
 
     found = peak_for_dtype(device, "float32", 0.0, [record([1.0] * 20)])
     assert (found.value, found.fraction) == (None, None)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from dyno.measure.change_points import MIN_LEVEL, find_changes, ratio_of_levels
+from dyno.bench.measure.change_points import MIN_LEVEL, find_changes, ratio_of_levels
 
 DEVIATION = 0.02
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from dyno.measure.clock_adjustment import (
+from dyno.bench.measure.clock_adjustment import (
     adjusted,
     assumed_elasticity,
     clock_hz,

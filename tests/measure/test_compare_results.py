@@ -9,20 +9,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dyno.errors import InvalidComparison, NotComparable
-from dyno.measure.compare_results import (
+from dyno.bench.contract import Params, Workload
+from dyno.bench.measure.compare_results import (
     ComparisonEntry,
     compare,
     compare_variants,
     differences,
 )
-from dyno.measure.warnings import warning
+from dyno.bench.measure.warnings import warning
+from dyno.bench.registry import registry
+from dyno.errors import InvalidComparison, NotComparable
 from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
 from dyno.models.job import Job
 from dyno.models.result import BasedOn, CoreShares, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
-from dyno.workloads import registry
-from dyno.workloads.contract import Params, Workload
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
 from tests.measure.conftest import make_record
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure.correctness import (
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure.correctness import (
     ALLOWED_ROUNDINGS,
     FINGERPRINTS,
     MAX_BOUND,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dyno.measure.device_advice import DeviceResult, RankedDevices, ranked
+from dyno.bench.measure.device_advice import DeviceResult, RankedDevices, ranked
+from dyno.bench.workloads.mnist_cnn import WORKLOAD
 from dyno.models.inventory import DeviceStatus
 from dyno.models.result import Energy, Metric, Phases, Precision, RunSummary, Sensors
-from dyno.workloads.mnist_cnn import WORKLOAD
 from tests.comparisons import a_metric, an_entry, times
 
 NOW = datetime.now(UTC)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.measure.execution_checks import (
+from dyno.bench.contract import Params
+from dyno.bench.measure.execution_checks import (
     DrainReading,
     WorkGrowth,
     async_timing,
@@ -22,8 +22,8 @@ from dyno.measure.execution_checks import (
     unit_mismatch,
     work_eliminated,
 )
+from dyno.models.device import Device
 from dyno.models.runner_protocol import RunRecord
-from dyno.workloads.contract import Params
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from dyno.measure.host_noise import (
+from dyno.bench.measure.host_noise import (
     BACKGROUND,
     ONE_PACKAGE_CORE,
     PROC,
@@ -28,7 +28,7 @@ from dyno.measure.host_noise import (
     runs_disturbed,
     training_disturbed,
 )
-from dyno.measure.sampling import HostClock
+from dyno.bench.measure.sampling import HostClock
 from dyno.models.result import CoreShares, Epoch, ResultWarning
 from tests.waiting import eventually
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dyno.measure.latency import (
+from dyno.bench.contract import metric_name
+from dyno.bench.measure.latency import (
     MOST_CALLS,
     CallReadings,
     closed_loop,
     measure_calls,
-    metric_name,
     open_loop,
 )
-from dyno.measure.statistics import median, quantile, quantile_interval
+from dyno.bench.measure.statistics import median, quantile, quantile_interval
 
 
 class Server:

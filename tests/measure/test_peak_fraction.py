@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.devices.datasheet import datasheet_peaks
-from dyno.devices.device import Device, PeakFigure
-from dyno.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
+from dyno.bench.devices.datasheet import datasheet_peaks
+from dyno.bench.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Precision, Result
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.measure.warning_codes import CODES
+from dyno.bench.measure.warning_codes import CODES
 from tests.runner.test_checked_runs import WRONG
 
 ROOT = Path(__file__).parents[2]

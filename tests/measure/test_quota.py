@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.cpu import CGROUP_MOUNT, own_cgroups
-from dyno.devices.device import Device
+from dyno.bench.devices.cpu import CGROUP_MOUNT, own_cgroups
+from dyno.models.device import Device
 from dyno.models.result import Result
 from dyno.models.runner_protocol import RunRecord
 from tests.running import codes
@@ -24,7 +24,7 @@ IN_THE_GROUP = """
 import json, sys
 with open(sys.argv[1], "w") as door:
     door.write("0")
-from dyno.devices.environment import environment
+from dyno.bench.devices.environment import environment
 print(json.dumps(environment()))
 """
 

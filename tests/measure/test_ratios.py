@@ -13,8 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyno.measure.ratios import RatioEstimate, comparative_verdict, fieller, more_runs, paired_ratio, ratio_of_means
-from dyno.measure.statistics import Interval, student_t
+from dyno.bench.measure.ratios import (
+    RatioEstimate,
+    comparative_verdict,
+    fieller,
+    more_runs,
+    paired_ratio,
+    ratio_of_means,
+)
+from dyno.bench.measure.statistics import Interval, student_t
 from dyno.models.comparison import Comparative
 
 TRIALS = 2000

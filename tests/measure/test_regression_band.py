@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dyno.measure.regression_band import CONFIDENCE, FLOOR, MIN_PEERS, headline, regression_band, with_band_check
-from dyno.measure.statistics import mad, median
+from dyno.bench.contract import Params
+from dyno.bench.measure.regression_band import CONFIDENCE, FLOOR, MIN_PEERS, headline, regression_band, with_band_check
+from dyno.bench.measure.statistics import mad, median
 from dyno.models.result import BasedOn, Headline, Peer, Precision, Repeat, Result, Verdict
 from dyno.models.spec import Spec
-from dyno.workloads.contract import Params
 from tests.comparisons import RATES, a_metric, of_metrics, times
 from tests.measure.conftest import make_record
 

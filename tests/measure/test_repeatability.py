@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from dyno.measure.clock_adjustment import Elasticity, elasticity
-from dyno.measure.repeatability import (
+from dyno.bench.measure.clock_adjustment import Elasticity, elasticity
+from dyno.bench.measure.repeatability import (
     counting,
     from_runs,
     half_width,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.measure import result_checks
+from dyno.bench.measure import result_checks
 from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training, Trial
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.measure.result_metrics import all_metrics, energy
+from dyno.bench.contract import LATENCIES
+from dyno.bench.measure.result_metrics import all_metrics, energy
+from dyno.bench.registry import registry
 from dyno.models.result import DataOrigin, Metric, Result, Sensors, Training
 from dyno.models.runner_protocol import CallQuantile, RunRecord
-from dyno.workloads import registry
-from dyno.workloads.contract import LATENCIES
 
 MakeRecord = Callable[..., RunRecord]
 DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.synthetic import autoregressive
-from dyno.measure.change_points import find_changes
-from dyno.measure.result_series import RaisedAlarm, alarms_of, history_of, is_alarm, with_changes
+from dyno.bench.measure.change_points import find_changes
+from dyno.bench.measure.result_series import RaisedAlarm, alarms_of, history_of, is_alarm, with_changes
+from dyno.bench.registry import registry
 from dyno.models.history import AlarmRecord, ResultSeries
 from dyno.models.job import Job, WorkerRef
 from dyno.models.result import BasedOn, Repeat, ResultSummary, RunClock
-from dyno.workloads import registry
 from tests.comparisons import a_metric, an_entry
 
 NOISE = (0.995, 1.0, 1.005)

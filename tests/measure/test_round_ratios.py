@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from dyno.measure.ratios import comparative_verdict, more_runs, ratio_of_means, ratio_over_rounds
+from dyno.bench.measure.ratios import comparative_verdict, more_runs, ratio_of_means, ratio_over_rounds
 
 SWEEPS = 400
 DRIFT, BETWEEN_JOBS, BETWEEN_RUNS = 0.03, 0.01, 0.002  # relative: over a sweep, and standard deviations

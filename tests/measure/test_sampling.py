@@ -8,8 +8,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from dyno.measure.sampling import HostClock, sample
-from dyno.measure.stopping_rule import MAX_SAMPLES, StoppingRule
+from dyno.bench.measure.sampling import HostClock, sample
+from dyno.bench.measure.stopping_rule import MAX_SAMPLES, StoppingRule
 from dyno.models.spec import Measure, Processes
 from tests.measure.bench import Bench, run
 

@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 
 from benchmarks.synthetic import autoregressive
-from dyno.devices.cpu_speed import measure_clock_hz
-from dyno.devices.device import Device
-from dyno.measure import level_shift, stability
-from dyno.measure.stability import (
+from dyno.bench.devices.cpu_speed import measure_clock_hz
+from dyno.bench.measure import level_shift, stability
+from dyno.bench.measure.stability import (
     MULTIMODAL_LIMITS,
     clock_drift,
     device_shared,
@@ -29,7 +28,7 @@ from dyno.measure.stability import (
     throttled,
     unchecked_by_sensors,
 )
-from dyno.measure.stopping_rule import (
+from dyno.bench.measure.stopping_rule import (
     StoppingRule,
     effective_rel_ci,
     enough_runs,
@@ -37,6 +36,7 @@ from dyno.measure.stopping_rule import (
     required_runs,
     time_interval,
 )
+from dyno.models.device import Device
 from dyno.models.result import Result, ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes, Spec

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyno.measure.statistics import (
+from dyno.bench.measure.statistics import (
     change_point,
     mad,
     mean_interval,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import dyno
-from dyno.measure.warning_codes import CODES
-from dyno.measure.warnings import (
+from dyno.bench.measure.warning_codes import CODES
+from dyno.bench.measure.warnings import (
     OUTPUT_CODES,
     merged_warnings,
     sorted_warnings,

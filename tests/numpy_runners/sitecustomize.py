@@ -11,7 +11,7 @@ from pathlib import Path
 class OnNumPy:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "dyno.frameworks.tensorflow":
+        if name != "dyno.bench.frameworks.tensorflow":
             return None
         return spec_from_file_location(name, Path(__file__).with_name("numpy_framework.py"))
 

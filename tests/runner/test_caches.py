@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.runner.run import empty_caches, warm_caches
+from dyno.bench.runner.run import empty_caches, warm_caches
 
 FOLDERS = ("CUDA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 

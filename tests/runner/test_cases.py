@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.measure.assemble import assemble
+from dyno.bench.measure.assemble import assemble
+from dyno.bench.registry import resolve
+from dyno.models.device import Device
 from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, ProgressFrame, RunRequest
 from dyno.models.spec import Measure, Spec
-from dyno.workloads import resolve
 
 CORES = sorted(os.sched_getaffinity(0))
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
@@ -38,7 +38,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
     with tempfile.TemporaryFile() as requests, tempfile.TemporaryFile() as frames_file:
         requests.write(request.model_dump_json().encode())
         requests.seek(0)
-        command = [sys.executable, "-P", "-m", "dyno.runner"]
+        command = [sys.executable, "-P", "-m", "dyno.bench.runner"]
         command += ["--request-fd", str(requests.fileno()), "--frames-fd", str(frames_file.fileno())]
         subprocess.run(
             command,

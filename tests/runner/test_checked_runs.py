@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from dyno.devices import cpu_speed
-from dyno.devices.cpu_speed import measure_cpu_peaks
-from dyno.devices.device import Device, PeakFigure
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure import correctness, result_checks
-from dyno.measure.warning_codes import CODES
+from dyno.bench.contract import BuildContext, Built, Workload
+from dyno.bench.devices import cpu_speed
+from dyno.bench.devices.cpu_speed import measure_cpu_peaks
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure import correctness, result_checks
+from dyno.bench.measure.warning_codes import CODES
+from dyno.bench.registry import workload
+from dyno.bench.runner import checks
+from dyno.bench.workloads.matmul import Chain, MatmulParams
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Result, Verdict
 from dyno.models.spec import Measure, Processes, Spec
-from dyno.runner import checks
-from dyno.workloads import workload
-from dyno.workloads.contract import BuildContext, Built, Workload
-from dyno.workloads.matmul import Chain, MatmulParams
 from tests.running import codes, job_of
 from tests.waiting import eventually
 from tests.wrong_products import (

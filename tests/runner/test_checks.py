@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure import peak_fraction
-from dyno.measure.execution_checks import DrainReading
-from dyno.measure.sampling import SamplingResult
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure import peak_fraction
+from dyno.bench.measure.execution_checks import DrainReading
+from dyno.bench.measure.sampling import SamplingResult
+from dyno.bench.runner import checks as module
+from dyno.bench.runner.case_sampling import CaseSamples
+from dyno.bench.runner.checks import CheckedCase, CheckFindings, run_checks
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Sensors
-from dyno.runner import checks as module
-from dyno.runner.case_sampling import CaseSamples
-from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
 from tests.waiting import eventually
 
 WORK_S = 0.05

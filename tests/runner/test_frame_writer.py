@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.runner.frame_writer import PROGRESS_EVERY_S, FrameWriter, failure_frame
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FieldError, FrameworkMissing, InvalidSpec, RunFailed
-from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.job import FailureClass
 from dyno.models.runner_protocol import FRAME, FailedFrame, ProgressFrame, StartedFrame
-from dyno.runner.frame_writer import PROGRESS_EVERY_S, FrameWriter, failure_frame
 
 
 class _Clock:

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure.result_metrics import all_metrics
+from dyno.bench.contract import Verification
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure.result_metrics import all_metrics
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.runner import run
+from dyno.bench.runner.run import PhaseTimer, host_peak_bytes, peak_memory, reset_host_peak
+from dyno.bench.workloads.matmul import Chain
+from dyno.models.device import Device
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, Frame, ProgressFrame, RunRequest, StartedFrame
 from dyno.models.spec import Measure, Spec
-from dyno.runner import run
-from dyno.runner.run import PhaseTimer, host_peak_bytes, peak_memory, reset_host_peak
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import Verification
-from dyno.workloads.matmul import Chain
 from tests.running import failure_of, in_process, job_of, pipe, record_of
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -57,7 +57,7 @@ def _spawned(request: RunRequest) -> list[Frame]:
     wanted = request.model_copy(update={"process_start": "spawned"})
     asking, asked = os.pipe()
     with pipe() as (fd, frames):
-        command = [sys.executable, "-P", "-m", "dyno.runner", "--request-fd", str(asking), "--frames-fd", str(fd)]
+        command = [sys.executable, "-P", "-m", "dyno.bench.runner", "--request-fd", str(asking), "--frames-fd", str(fd)]
         process = subprocess.Popen(command, pass_fds=(asking, fd), stderr=subprocess.PIPE)
         os.close(asking)
         with os.fdopen(asked, "w") as stream:
@@ -175,7 +175,7 @@ def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
 
 
 def test_a_run_records_the_sensor_readings_between_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyno.devices.sensors.COST_SHARE", math.inf)  # no rest after a slow reading
+    monkeypatch.setattr("dyno.bench.devices.sensors.COST_SHARE", math.inf)  # no rest after a slow reading
     record = record_of(in_process(_request()))
     sensors = record.summary.sensors
     assert sensors is not None

@@ -15,11 +15,11 @@ from tests.waiting import eventually
 # Jumps an hour, if at all, in a sample after warm-up, which ends within half of `max_s`.
 SAMPLE = """
 import os, struct, sys, time
-from dyno.devices.device import Device
-from dyno.devices.sensors import NoSensors
-from dyno.runner.case_sampling import take_samples
-from dyno.runner.frame_writer import FrameWriter
-from dyno.measure.stopping_rule import StoppingRule
+from dyno.models.device import Device
+from dyno.bench.devices.sensors import NoSensors
+from dyno.bench.runner.case_sampling import take_samples
+from dyno.bench.runner.frame_writer import FrameWriter
+from dyno.bench.measure.stopping_rule import StoppingRule
 
 MAX_S = 0.3
 jumps, began_s = sys.argv[1] == "jumps", time.monotonic()

@@ -15,18 +15,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dyno.devices import sensors
-from dyno.devices.device import Device
-from dyno.frameworks.interface import Dataset, JitCompile
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure.sampling import HostClock
+from dyno.bench.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
+from dyno.bench.devices import sensors
+from dyno.bench.frameworks.interface import Dataset, JitCompile
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure.sampling import HostClock
+from dyno.bench.runner import case_sampling
+from dyno.bench.training import epochs
+from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.params import TrainingParams
+from dyno.models.device import Device
 from dyno.models.result import DataOrigin, Result
 from dyno.models.spec import Measure, Spec
-from dyno.runner import case_sampling
-from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
-from dyno.workloads.training import epochs
-from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.workloads.training.params import TrainingParams
 from tests.running import codes, job_of
 
 CORES = sorted(os.sched_getaffinity(0))

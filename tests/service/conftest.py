@@ -16,7 +16,7 @@ import redis
 import uvicorn
 from fastapi import FastAPI
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.models.result import Metric

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from dyno import celery_app
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 from tests.store.contents import contents
 from tests.waiting import eventually

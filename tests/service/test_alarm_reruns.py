@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases

@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from dyno.artifact_store import service_store
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
 from dyno.logging import Tracer
 from dyno.models.api_key import Limits, NewKey, Scope
+from dyno.models.device import Device
 from dyno.models.job import Job, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
-from dyno.workloads import registry
 from service import result_history
 from service.result_history import AlarmWatch
 from service.state import opened

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 from service.anonymous_access import check_anonymous
 from service.app import create_app

@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import BaselineDifference, BaselineOutcome, WorkerRef
 from dyno.models.result import Verdict
 from dyno.settings import Settings

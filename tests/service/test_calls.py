@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from dyno.client import AsyncClient, Client, Refused, endpoints
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import AwayDevice, Cordon, WorkerRecord
 from dyno.models.result import Artifact
 from dyno.settings import Settings

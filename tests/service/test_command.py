@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.cli.job_commands import cancel_on_interrupt, parse_workload_options, submit_once
 from dyno.client import Client, ServerUnreachable, http_transport
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkloadEntry
 from dyno.models.job import Failure, FailureClass, Job
 from dyno.store.leases import Claim, Leases

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.cli.job_commands import parse_workload_options
 from dyno.client import Client
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece

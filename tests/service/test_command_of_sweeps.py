@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.cli.sweep_commands import parse_base, parse_devices, parse_values
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Holder, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases

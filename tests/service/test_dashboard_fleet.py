@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.settings import Settings
 from dyno.store import fleet

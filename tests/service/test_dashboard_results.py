@@ -15,8 +15,8 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
-from dyno.devices.environment import hardware_id
+from dyno.bench.devices.environment import hardware_id
+from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.models.result import Epoch, PartialMetrics, Phases, Result, RunSamples, RunSummary, Sensors
 from dyno.settings import Settings

@@ -14,7 +14,7 @@ import redis
 from typer.testing import CliRunner
 
 from dyno.cli import app, doctor
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings

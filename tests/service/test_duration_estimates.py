@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.models.device import Device
 from dyno.models.spec import Spec
-from dyno.workloads import registry
 from service.state import expected_s
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.eta import FORECAST_FRESH_S, MIN_DURATIONS, duration_series

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.devices.device import Device
 from dyno.models.api_key import Scope
+from dyno.models.device import Device
 from dyno.settings import Settings
 from service.app import create_app
 from tests.service.keys.conftest import make_key

@@ -124,8 +124,8 @@ def test_a_store_that_evicts_is_refused() -> None:
 def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
     for package in ("dyno", "service"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "dyno/workloads/broken_import.py").write_text("import nonesuch\n")
-    (tmp_path / "dyno/workloads/without_parts.py").write_text("WORKLOAD = 5\n")
+    (tmp_path / "dyno/bench/workloads/broken_import.py").write_text("import nonesuch\n")
+    (tmp_path / "dyno/bench/workloads/without_parts.py").write_text("WORKLOAD = 5\n")
     code, said = refused({"PYTHONPATH": str(tmp_path)}, redis_url=redis_url)
     assert code == 1
     assert "broken_import.py" in said

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from dyno.bench.measure.warnings import warning
 from dyno.cli import app as command
-from dyno.measure.warnings import warning
 from dyno.models.result import Verdict
 
 Finished = Callable[..., str]

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from dyno.cli import app, render
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job_schedule import JobSchedule
 
 

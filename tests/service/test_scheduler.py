@@ -15,8 +15,8 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
 from dyno.models.api_key import Scope
+from dyno.models.device import Device
 from dyno.models.job_schedule import MOST_KEPT
 from dyno.settings import Settings
 from dyno.store.redis import Keys

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import pytest
 
+from dyno.bench.registry import workload
 from dyno.models.job import new_job_id
 from dyno.models.result import ResultSummary, Verdict
 from dyno.models.sweep import BatchLimit, Stop, StoredPoint, SweepRecord, Values, new_sweep_id
 from dyno.store.documents import StoredJob
 from dyno.store.records import QueueState
 from dyno.store.sweeps import StoredSweep
-from dyno.workloads import workload
 from service.sweep_results import Measured
 from service.sweep_stops import points_to_stop
 from tests.comparisons import a_metric, of_metrics

@@ -14,7 +14,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Durability, Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys

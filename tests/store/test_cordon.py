@@ -10,7 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status, WorkerRef
 from dyno.models.spec import Spec

@@ -15,9 +15,9 @@ import redis.asyncio
 
 from chaos.checks import ViolationKind, state_violations
 from chaos.snapshot import read
-from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Progress
 from dyno.models.spec import Spec

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass
 from dyno.models.spec import Spec
 from dyno.store.eta import (

@@ -7,8 +7,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.models.spec import Spec

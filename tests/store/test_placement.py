@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import DeviceStatus
 from dyno.models.spec import DeviceSelector, InterleavedSpec, Measure, Spec, Webhook
 from dyno.store.placement import ClaimFilter, needs, profile

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 
 from dyno.celery_app import celery_queue
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.models.spec import DeviceSelector, FrameworkName, Spec

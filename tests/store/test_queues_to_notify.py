@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import SCHEMA, WorkerRef
 from dyno.models.spec import Spec

@@ -19,8 +19,11 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
+from dyno.bench.registry import registry, resolve
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
+from dyno.models.device import Device
 from dyno.models.job import Job, WorkerRef
 from dyno.models.runner_protocol import ProgressFrame, RunRequest
 from dyno.models.spec import InterleavedSpec, Processes, Spec
@@ -28,12 +31,9 @@ from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import async_client, sync_client
-from dyno.workloads import registry, resolve
 from tests.cores import CORE, HERE
 from tests.numpy_runners import ON_NUMPY
 from workers.attempt import WorkerContext
-from workers.launcher import Launcher, RunnerProcess
-from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.supervisor import Supervisor
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from dyno.bench.runner.monitor import StopSwitch
 from dyno.models.result import Headline, Peer, RunSamples
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration
@@ -13,7 +14,6 @@ from dyno.store.jobs import read_log
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import async_client
 from tests.results import a_result
-from workers.monitor import StopSwitch
 from workers.outbox import Outbox, deliver_ending
 from workers.outcome import Ending, Succeeded
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import redis
 
-from dyno.devices.device import Device
-from dyno.devices.locks import lock_paths
+from dyno.bench.devices.locks import lock_paths
+from dyno.models.device import Device
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.waiting import eventually

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
 from dyno.models.runner_protocol import RunRequest
-from workers.launcher import Launcher, RunnerProcess
 
 
 def first_runner_is(program: str, launcher: Launcher, patch: pytest.MonkeyPatch, began: Path) -> None:

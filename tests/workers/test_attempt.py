@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from dyno import folders
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.monitor import RunEnd, RunnerMonitor
 from dyno.models.job import Status
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import Store, tiny
-from workers.launcher import Launcher, RunnerProcess
-from workers.monitor import RunEnd, RunnerMonitor
 from workers.supervisor import Supervisor
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}

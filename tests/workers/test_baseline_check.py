@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from dyno.measure import regression_band
-from dyno.measure.baseline_outcome import figure_metric, figure_of
-from dyno.measure.regression_band import headline
+from dyno.bench.measure import regression_band
+from dyno.bench.measure.baseline_outcome import figure_metric, figure_of
+from dyno.bench.measure.regression_band import headline
+from dyno.bench.registry import resolve
+from dyno.bench.runner.launcher import Launcher
 from dyno.models.baseline import Baseline
 from dyno.models.job import Status
 from dyno.models.result import Peer, Result
@@ -20,10 +22,8 @@ from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys, async_client, sync_client
-from dyno.workloads import resolve
 from tests.workers.conftest import Store, tiny
 from workers.attempt import BaselineCheck
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from workers.limits import Cgroup, runner_cgroup
+from dyno.bench.runner.limits import Cgroup, runner_cgroup
 
 SHARED = "cgroup.subtree_control"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.models.device import Device
 from dyno.models.spec import Spec
-from dyno.workloads import registry
 from tests.workers.conftest import in_turns, tiny
 from workers.supervisor import claim_filter
 

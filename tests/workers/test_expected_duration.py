@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.bench.runner.launcher import Launcher
+from dyno.models.device import Device
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.eta import duration_series, parse_durations
 from dyno.store.redis import Keys
-from dyno.workloads import registry
 from service.state import expected_s
 from tests.workers.conftest import Store, in_turns, tiny
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 

@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from dyno import folders
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import TAIL_BYTES, Launcher
+from dyno.models.device import Device
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.waiting import promised
 from tests.workers.conftest import Store, children_of, tiny
 from tests.workers.looking import device_is_free
 from tests.workers.programs import first_runner_is
-from workers.launcher import TAIL_BYTES, Launcher
 from workers.supervisor import Supervisor
 
 FREE_WITHIN_S = promised(5)

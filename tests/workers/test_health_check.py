@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
+from dyno.bench.registry import registry
+from dyno.bench.runner.health_check import device_loss
+from dyno.bench.runner.launcher import Launcher
 from dyno.errors import DeviceUnavailable
+from dyno.models.device import Device
 from dyno.models.job import FailureClass, Job, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
-from dyno.workloads import registry
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny, until_gone
 from tests.workers.looking import runner_of
 from workers.attempt import WorkerContext
-from workers.health_check import device_loss
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 # In place of the module pynvml, in a process of its own.
@@ -176,7 +176,7 @@ def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
     driver_is: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("workers.health_check.ANSWER_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("dyno.bench.runner.health_check.ANSWER_TIMEOUT_S", 3.0)
     hanging = driver_is(HANGS)
     job_id = store.submit(tiny(device="gpu"))
     there = worker_of(gpu, gone=partial(device_loss, forking, gpu))

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 import pytest
 import redis
 
-from dyno.measure.regression_band import headline
-from dyno.measure.warnings import warning
+from dyno.bench.measure.regression_band import headline
+from dyno.bench.measure.warnings import warning
+from dyno.bench.registry import resolve
+from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
 from dyno.models.result import Headline, Metric, Peer, Result, Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
-from dyno.workloads import resolve
 from tests.comparisons import a_metric, of_metrics
 from tests.measure.conftest import make_record
 from tests.workers.conftest import Store, tiny
 from workers.attempt import check_history
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 OF = resolve(tiny())

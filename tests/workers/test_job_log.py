@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.leases import LogPiece
@@ -16,7 +17,6 @@ from tests.workers.conftest import Store, tiny
 from tests.workers.endings import log_of
 from tests.workers.programs import first_runner_is
 from workers.heartbeat import PIECE_BYTES, JobLog
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 

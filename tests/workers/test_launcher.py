@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import discover, installed_frameworks
-from dyno.devices.environment import FLAGS
-from dyno.frameworks.isolation import isolating_variables
+from dyno.bench.devices.discovery import discover, installed_frameworks
+from dyno.bench.devices.environment import FLAGS
+from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.self_test import prove_fork
+from dyno.models.device import Device
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, tiny, until_begun, watched
-from workers.launcher import Launcher, RunnerProcess
-from workers.self_test import prove_fork
 
 WAITING = "import signal; signal.pause()"
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import installed_frameworks
+from dyno.bench.devices.discovery import installed_frameworks
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.self_test import prove_fork
+from dyno.models.device import Device
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched
-from workers.launcher import Launcher
-from workers.self_test import prove_fork
 
 JAX = "jax" in installed_frameworks()
 NO_JAX = "jax is not installed here"
@@ -31,7 +31,7 @@ def distribution(name):
     return found(name)
 
 metadata.distribution = distribution
-from workers.launcher import DEFAULT_FRAMEWORK
+from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK
 print(DEFAULT_FRAMEWORK)
 """
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from dyno.bench.runner import limits as bounds_module
+from dyno.bench.runner.failures import failure_of
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.limits import Cgroup, RunnerLimits, runner_cgroup
+from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopSwitch
+from dyno.bench.runner.zygote import descendants
 from dyno.models.job import Failure
 from dyno.settings import Settings
 from tests.cores import CORE
 from tests.waiting import eventually
 from tests.workers.conftest import Heart, until_begun
-from workers import limits as bounds_module
-from workers.launcher import Launcher
-from workers.limits import Cgroup, RunnerLimits, runner_cgroup
-from workers.monitor import RunLimits, RunnerMonitor, StopSwitch
-from workers.outcome import failure_of
-from workers.zygote import descendants
 
 ROOM_BYTES = 200 << 20
 TASKS = 40

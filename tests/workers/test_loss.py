@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import Launcher
+from dyno.models.device import Device
 from dyno.models.job import FailureClass, Status
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
@@ -20,7 +21,6 @@ from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
+from dyno.bench.runner.failures import failure_of
+from dyno.bench.runner.launcher import TAIL_BYTES, Launcher
+from dyno.bench.runner.monitor import StopReason, StopSwitch
 from dyno.models.job import FailureClass
 from dyno.models.runner_protocol import RunRequest
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Heart, Misbehaving, tiny, until_begun, until_gone, watched
-from workers.launcher import TAIL_BYTES, Launcher
-from workers.monitor import StopReason, StopSwitch
-from workers.outcome import failure_of
 
 FRAME = """import os
 def say(line): os.write(3, line.encode() + b"\\n")
@@ -124,7 +124,7 @@ def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(
     misbehaving: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a runner that hangs in the kernel, which no signal ends: the worker must not wait for it."""
-    monkeypatch.setattr("workers.monitor.KILL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("dyno.bench.runner.monitor.KILL_TIMEOUT_S", 0.3)
     runner = start_up(misbehaving, DEAF)
     zygote = runner.zygote_pid
     assert zygote is not None

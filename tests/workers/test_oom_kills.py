@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dyno.bench.runner.failures import failure_of
+from dyno.bench.runner.limits import oom_kills
 from tests.workers.conftest import Misbehaving, watched
-from workers.limits import oom_kills
-from workers.outcome import failure_of
 
 V1 = Path("/sys/fs/cgroup/memory")
 
@@ -59,7 +59,7 @@ def small_cgroup() -> Path:
 def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: Path, monkeypatch) -> None:
     """The runner joins the cgroup. The supervisor isn't in it, but reads its counter."""
     program = f"open('{small_cgroup}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
-    monkeypatch.setattr("workers.monitor.oom_kills", lambda: _count(small_cgroup))
+    monkeypatch.setattr("dyno.bench.runner.monitor.oom_kills", lambda: _count(small_cgroup))
     launcher = Misbehaving(program)
     try:
         ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))

@@ -7,8 +7,8 @@ import sys
 
 LEAVES_ONE = """
 import errno, os, time
-import workers.zygote as orphans
-import workers.zygote as processes
+import dyno.bench.runner.zygote as orphans
+import dyno.bench.runner.zygote as processes
 
 def forbidden(*_):
     raise PermissionError(errno.EPERM, "not here")

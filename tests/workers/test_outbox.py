@@ -11,7 +11,9 @@ import pytest
 import redis
 from pydantic_core import to_json
 
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.monitor import StopSwitch
+from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
@@ -19,8 +21,6 @@ from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.endings import endings_in, given_up, succeeded
-from workers.launcher import Launcher
-from workers.monitor import StopSwitch
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 from workers.outcome import Ending, Failed, HandedBack, Stopped
 from workers.supervisor import Supervisor

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from dyno.bench.runner.monitor import StopSwitch
 from dyno.models.job import Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
@@ -20,7 +21,6 @@ from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.endings import endings_in, log_of, succeeded
 from workers.heartbeat import Heartbeat
-from workers.monitor import StopSwitch
 from workers.outbox import Outbox, deliver_ending
 
 

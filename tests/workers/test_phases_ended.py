@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import Launcher
+from dyno.models.device import Device
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.waiting import eventually
 from tests.workers.conftest import Store, children_of, tiny, until_gone
 from tests.workers.looking import device_is_free
 from tests.workers.programs import first_runner_is
-from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
 TIMEOUT_S = 6.0  # the program must have begun by then

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workers import zygote
+from dyno.bench.runner import zygote
 
 # Of three processes, the second has an unusual name and the third has two threads.
 PROGRAM = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dyno.bench.runner.progress import JobProgress, RunTimes
 from dyno.models.job import Progress
 from dyno.models.runner_protocol import ProgressFrame
-from workers.heartbeat import JobProgress, RunTimes
 
 EQUAL = RunTimes(1.0)
 HALF = ProgressFrame(phase="sampling", completed=10, total=20)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.settings import Settings
 from dyno.store import fleet

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from workers import monitor
+from dyno.bench.runner import monitor
+from dyno.bench.runner.monitor import StopSwitch, shutdown_handler
 from workers.consumer import on_signals
-from workers.monitor import StopSwitch, shutdown_handler
 
 PATIENCE_S = 60.0
 INSTRUCTIONS = 300  # more than a handler has
@@ -29,7 +29,7 @@ def handlers() -> Iterator[None]:
 
 
 class Amid:
-    """A tracer that raises TERM at the `nth` instruction of `workers.monitor`, once."""
+    """A tracer that raises TERM at the `nth` instruction of `dyno.bench.runner.monitor`, once."""
 
     def __init__(self, nth: int) -> None:
         self._left = nth

@@ -46,7 +46,7 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason_in_the_format_of
 
 def test_a_worker_does_not_start_without_a_framework(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = dict.fromkeys(get_args(FrameworkName), ("no-such-distribution",))
-    monkeypatch.setattr("dyno.devices.discovery._DISTRIBUTIONS", absent)
+    monkeypatch.setattr("dyno.bench.devices.discovery._DISTRIBUTIONS", absent)
     with pytest.raises(FrameworkMissing, match="no framework is installed"):
         Worker("cpu", None, settings)
 

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.devices import locks
-from dyno.devices.device import Device, PeakFigure
-from dyno.devices.locks import DeviceTurn, HeldLocks
+from dyno.bench.devices import locks
+from dyno.bench.devices.locks import DeviceTurn, HeldLocks
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
 from dyno.errors import StoreUnavailable
 from dyno.logging import current_job_id
+from dyno.models.device import Device, PeakFigure
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.result import PartialMetrics
 from dyno.models.runner_protocol import RunRequest
@@ -29,13 +30,12 @@ from dyno.store.redis import Keys
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
-from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
 
 # A zygote on a host without room for another process. The limit doesn't apply to root.
 FULL = """
 import os, resource, socket, sys
-from workers.zygote import Zygote
+from dyno.bench.runner.zygote import Zygote
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 if os.getuid() == 0:
     os.setuid(65534)
@@ -389,7 +389,7 @@ def test_a_fork_refused_for_want_of_room_does_not_end_forking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = [sys.executable, "-P", "-c", FULL]
-    monkeypatch.setattr("workers.launcher._command", lambda framework, fd, cores, doors: [*full, str(fd)])
+    monkeypatch.setattr("dyno.bench.runner.launcher._command", lambda framework, fd, cores, doors: [*full, str(fd)])
     job_id = store.submit(tiny())
     with closing(Launcher("auto", here.cores)) as launcher:
         assert supervisor_of(quick, launcher).serve() == 2

@@ -11,7 +11,10 @@ from typing import cast
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.variants import planned_times, variants_of
+from dyno.models.device import Device
 from dyno.models.job import Status, WorkerRef
 from dyno.models.result import Result
 from dyno.models.runner_protocol import RunRequest
@@ -20,15 +23,12 @@ from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.placement import queues_served
-from dyno.workloads import registry
 from tests.measure.conftest import make_record
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of
 from workers.artifact_upload import JobFiles
-from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
-from workers.variants import planned_times, variants_of
 
 ONE, TWO = tiny(params={"n": 64, "repeats": 1}), tiny(params={"n": 64, "repeats": 2})
 BOTH = in_turns(ONE, TWO)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
 from dyno.settings import Settings

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import Launcher, LogTail, RunnerProcess
+from dyno.models.device import Device
 from dyno.models.runner_protocol import RunRequest
 from tests.cores import CORE, HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
-from workers.launcher import Launcher, LogTail, RunnerProcess
 
 JOBS = 8
 SLEEP = "import time; time.sleep(600)"
 
 SUPERVISOR = f"""
 import sys, time
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from dyno.models.spec import Spec
-from workers.launcher import Launcher
+from dyno.bench.runner.launcher import Launcher
 
 launcher = Launcher("fork", [{CORE}])
 spec = Spec.model_validate({{"workload": "matmul", "params": {{"n": 64, "repeats": 1}}, "device": "cpu",
@@ -46,7 +46,7 @@ time.sleep(600)
 
 IMPATIENT = f"""
 import time
-from workers.launcher import Launcher
+from dyno.bench.runner.launcher import Launcher
 launcher = Launcher("fork", [{CORE}])
 launcher.prepare("tensorflow")
 print(launcher._zygotes["tensorflow"].pid, flush=True)
@@ -55,7 +55,7 @@ time.sleep(600)
 
 ARROW = """
 import os
-from workers import zygote
+from dyno.bench.runner import zygote
 zygote._keep_from_starting_threads()
 import pyarrow
 zygote._end_library_threads()
@@ -89,7 +89,7 @@ time.sleep(600)
 # Prints the messages of its one runner, until it is asked to close its launcher.
 OWNER = f"""
 import os, sys
-from workers.launcher import Launcher
+from dyno.bench.runner.launcher import Launcher
 launcher = Launcher("spawn", [{CORE}])
 runner = launcher.spawn(["-P", "-c", sys.argv[1]], b"{{}}")
 os.set_blocking(runner.log.read_fd, True)
@@ -102,7 +102,7 @@ launcher.close()
 # A zygote in which a library has started a thread.
 TWO_THREADS = """
 import os, socket, sys, threading
-from workers.zygote import Zygote
+from dyno.bench.runner.zygote import Zygote
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 Zygote(socket.socket(fileno=int(sys.argv[1])), None).serve()
 """

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.interface import Framework
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads.contract import BuildContext
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.models.device import Device
 
 CORES = sorted(os.sched_getaffinity(0))
 PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyno.datasets import mnist
-from dyno.frameworks.keras import load_keras
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.datasets import mnist
+from dyno.bench.frameworks.keras import load_keras
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.cifar10_cnn import photographs
+from dyno.bench.workloads.imdb_lstm import review_model
+from dyno.bench.workloads.mnist_cnn import DIGITS
+from dyno.bench.workloads.weather_gru import weather_model
 from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.cifar10_cnn import photographs
-from dyno.workloads.imdb_lstm import review_model
-from dyno.workloads.mnist_cnn import DIGITS
-from dyno.workloads.weather_gru import weather_model
 from tests.quick_xla import QUICK_XLA
 
 RANDOM = np.random.default_rng(7)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dyno.bench.references import ELSEWHERE
+from dyno.bench.registry import registry
 from dyno.models.result import Reference
-from dyno.workloads import registry
-from dyno.workloads.references import ELSEWHERE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

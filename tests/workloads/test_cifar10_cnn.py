@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.datasets import cifar10
-from dyno.datasets.image_sets import Images
+from dyno.bench.contract import BuildContext
+from dyno.bench.datasets import cifar10
+from dyno.bench.datasets.image_sets import Images
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.images import Network
+from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
 from dyno.errors import RunFailed
-from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin, Training
-from dyno.workloads import validate_params, workload
-from dyno.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.training.images import Network
 
 CIFAR = workload("cifar10_cnn")
 Context = Callable[..., BuildContext]

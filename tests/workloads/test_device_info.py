@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.devices.discovery import installed_frameworks
-from dyno.devices.gpu import gpu_facts
-from dyno.frameworks.visible_devices import query_visible_devices
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.device_info import host_facts, listing
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.devices.discovery import installed_frameworks
+from dyno.bench.devices.gpu import gpu_facts
+from dyno.bench.frameworks.visible_devices import query_visible_devices
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.device_info import host_facts, listing
+from dyno.models.device import Device
 
 INFO = workload("device_info")
 Context = Callable[..., BuildContext]

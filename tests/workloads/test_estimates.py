@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.bench.contract import Estimate, sampling_s
+from dyno.bench.estimates import rate_flop_per_s
+from dyno.bench.registry import registry, workload
+from dyno.models.device import Device, PeakFigure
 from dyno.models.spec import Measure, Processes
-from dyno.workloads import registry, workload
-from dyno.workloads.contract import Estimate, sampling_s
-from dyno.workloads.estimates import rate_flop_per_s
 
 ASSUMED = {"cpu": 1.0, "gpu": 100.0, "tpu": 1000.0}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
 
 FASHION = workload("fashion_mnist_cnn")
 TINY = {

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.recurrent import rnn_kernel
+from dyno.bench.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
+from dyno.models.device import Device
 from dyno.models.result import Training
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
-from dyno.workloads.training.recurrent import rnn_kernel
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")

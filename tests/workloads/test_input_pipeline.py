@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.contract import BuildContext, HasCases, Verification
+from dyno.bench.frameworks.interface import FedStep
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.frameworks.interface import FedStep
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, HasCases, Verification
-from dyno.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
+from dyno.models.device import Device
 from tests.waiting import eventually
 
 PIPELINE = workload("input_pipeline")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.input_pipeline import FedTraining
+from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.input_pipeline import FedTraining
 
 PIPELINE = workload("input_pipeline")
 Context = Callable[..., BuildContext]

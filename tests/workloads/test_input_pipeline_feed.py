@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.datasets import mnist
+from dyno.bench.datasets import mnist
+from dyno.bench.workloads.input_pipeline import BatchFeed, Float32, Rows, Source, store_images
 from dyno.settings import Settings
-from dyno.workloads.input_pipeline import BatchFeed, Float32, Rows, Source, store_images
 from tests.waiting import eventually
 
 SAMPLES, BATCH = 12, 4

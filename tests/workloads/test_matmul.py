@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.datasheet import peak_table
-from dyno.devices.device import Device, PeakFigure
+from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.devices.datasheet import peak_table
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.matmul import Chain, Dispatch, MatmulParams, estimate, flops, lint, rotation
 from dyno.errors import InvalidSpec
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.matmul import Chain, Dispatch, MatmulParams, estimate, flops, lint, rotation
+from dyno.models.device import Device, PeakFigure
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Verification
+from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.models.device import Device
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]

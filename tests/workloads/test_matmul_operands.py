@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.workloads import matmul
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams, generator, normal, signed_hartley
+from dyno.bench.contract import BuildContext
+from dyno.bench.workloads import matmul
+from dyno.bench.workloads.matmul import (
+    Chain,
+    Dispatch,
+    IntegerDispatch,
+    MatmulParams,
+    generator,
+    normal,
+    signed_hartley,
+)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 100, 1500])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.contract import BuildContext, HasCases, Verification
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.matmul import LONGEST, START_S, MatmulParams, estimate, flops, lint
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, HasCases, Verification
-from dyno.workloads.matmul import LONGEST, START_S, MatmulParams, estimate, flops, lint
+from dyno.models.device import Device
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]

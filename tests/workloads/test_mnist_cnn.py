@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dyno.datasets import mnist
-from dyno.devices.device import Device
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.datasets import mnist
+from dyno.bench.frameworks.interface import Dataset, Trainer
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.mnist_cnn import DIGITS, MnistCnnParams
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset, Trainer
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.device import Device
 from dyno.models.result import Training
 from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.mnist_cnn import DIGITS, MnistCnnParams
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]

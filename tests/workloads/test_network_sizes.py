@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.images import Network
+from dyno.bench.workloads.cifar10_cnn import photographs
+from dyno.bench.workloads.fashion_mnist_cnn import clothes
+from dyno.bench.workloads.mnist_cnn import digits
 from dyno.errors import InvalidSpec
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.cifar10_cnn import photographs
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.fashion_mnist_cnn import clothes
-from dyno.workloads.mnist_cnn import digits
-from dyno.workloads.training.images import Network
 
 Context = Callable[..., BuildContext]
 SMALL = {"data": "synthetic", "epochs": 1, "train_samples": 64, "test_samples": 16, "batch_size": 32}

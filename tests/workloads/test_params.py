@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dyno.bench.registry import registry, resolve, validate_params, workload
 from dyno.errors import InvalidSpec, UnknownWorkload
 from dyno.models.spec import Spec
-from dyno.workloads import registry, resolve, validate_params, workload
 
 
 def _pointers(name: str, params: dict[str, Any]) -> list[str]:

@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.contract import BuildContext, HasCases
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
+from dyno.bench.workloads.quantized_inference import (
+    QuantizedInferenceParams,
+    QuantizedRun,
+    convert_model,
+    estimate,
+    flops,
+)
 from dyno.errors import InvalidSpec, RunFailed
+from dyno.models.device import Device
 from dyno.models.result import Training
-from dyno.workloads import validate_params, workload
-from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import BuildContext, HasCases
-from dyno.workloads.quantized_inference import QuantizedInferenceParams, QuantizedRun, convert_model, estimate, flops
 
 QUANTIZED = workload("quantized_inference")
 Context = Callable[..., BuildContext]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.workloads import registry
+from dyno.bench.registry import registry
 
 FIGURES: dict[str, set[tuple[str, float | None]]] = {
     "matmul": {

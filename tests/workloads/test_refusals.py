@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.registry import resolve, workload
 from dyno.errors import InvalidSpec
+from dyno.models.device import Device
 from dyno.models.spec import Spec
-from dyno.workloads import resolve, workload
 
 JAX, TORCH = {"framework": "jax"}, {"framework": "torch"}
 WEIGHTS = {"job": "job_1", "name": "model.weights.h5"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dyno.bench.registry import find, registry, workload
 from dyno.errors import UnknownWorkload, WorkloadFault
-from dyno.workloads import find, registry, workload
 
 GOOD = """
-from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
+from dyno.bench.contract import Estimate, MetricSpec, Params, Workload
 
 WORKLOAD = Workload(
     name={name!r},

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.errors import InvalidSpec
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import LATENCIES, BuildContext, Built
-from dyno.workloads.resnet50 import (
+from dyno.bench.contract import LATENCIES, BuildContext, Built
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.resnet50 import (
     Inference,
     Resnet50Params,
     Version,
@@ -24,6 +22,8 @@ from dyno.workloads.resnet50 import (
     lint,
     resnet50_model,
 )
+from dyno.errors import InvalidSpec
+from dyno.models.device import Device
 
 RESNET = workload("resnet50")
 Context = Callable[..., BuildContext]

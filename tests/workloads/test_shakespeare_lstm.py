@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.datasets import shakespeare
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.models.result import Training
-from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.shakespeare_lstm import (
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.datasets import shakespeare
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads.shakespeare_lstm import (
     CharacterReader,
     ShakespeareLstmParams,
     apply_temperature,
@@ -25,6 +22,9 @@ from dyno.workloads.shakespeare_lstm import (
     plan,
     write_passage,
 )
+from dyno.models.device import Device
+from dyno.models.result import Training
+from dyno.settings import Settings
 from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")

@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.datasets import weather
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.models.result import Training
-from dyno.models.spec import FrameworkName
-from dyno.settings import Settings
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.training.recurrent import jit_unmeasured
-from dyno.workloads.weather_gru import (
+from dyno.bench.contract import BuildContext, Built
+from dyno.bench.datasets import weather
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.recurrent import jit_unmeasured
+from dyno.bench.workloads.weather_gru import (
     Series,
     WeatherGruParams,
     flops_per_sample,
@@ -26,6 +22,10 @@ from dyno.workloads.weather_gru import (
     series,
     weather_model,
 )
+from dyno.models.device import Device
+from dyno.models.result import Training
+from dyno.models.spec import FrameworkName
+from dyno.settings import Settings
 from tests.step_flops import step_flops
 
 WEATHER = workload("weather_gru")

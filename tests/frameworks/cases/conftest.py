@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dyno.frameworks import framework as framework_named
-from dyno.frameworks.interface import Framework
+from dyno.bench.frameworks import framework as framework_named
+from dyno.bench.frameworks.interface import Framework
 
 CLASSES = 3
 

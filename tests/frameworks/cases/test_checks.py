@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
-from dyno.devices.sensors import NoSensors
-from dyno.frameworks.interface import Dataset as Data
-from dyno.frameworks.interface import Framework
-from dyno.measure.execution_checks import unit_mismatch
-from dyno.measure.sampling import SamplingResult
-from dyno.measure.stopping_rule import StoppingRule
+from dyno.bench.contract import BuildContext
+from dyno.bench.devices.sensors import NoSensors
+from dyno.bench.frameworks.interface import Dataset as Data
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.measure.execution_checks import unit_mismatch
+from dyno.bench.measure.sampling import SamplingResult
+from dyno.bench.measure.stopping_rule import StoppingRule
+from dyno.bench.runner.case_sampling import CaseSamples, TraceCounter, take_samples
+from dyno.bench.runner.checks import CheckedCase, CheckFindings, run_checks
+from dyno.bench.runner.frame_writer import FrameWriter
+from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams
+from dyno.bench.workloads.quantized_inference import convert_model
+from dyno.bench.workloads.resnet50 import Inference
+from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Sensors
-from dyno.runner.case_sampling import CaseSamples, TraceCounter, take_samples
-from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
-from dyno.runner.frame_writer import FrameWriter
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams
-from dyno.workloads.quantized_inference import convert_model
-from dyno.workloads.resnet50 import Inference
 from tests.waiting import eventually
 from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.interface import Dataset, FedStep, Framework
+from dyno.bench.frameworks.interface import Dataset, FedStep, Framework
 
 INPUTS = np.random.default_rng(0).random((6, 4), np.float32)
 TARGETS = np.eye(3, dtype=np.float32)[np.arange(6) % 3]

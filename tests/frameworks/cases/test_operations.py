@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.frameworks import framework as framework_named
+from dyno.bench.frameworks.interface import Framework
 from dyno.errors import DeviceUnavailable
-from dyno.frameworks import framework as framework_named
-from dyno.frameworks.interface import Framework
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.interface import Dataset, Framework, Trainer
+from dyno.bench.frameworks.interface import Dataset, Framework, Trainer
 
 SAMPLES, CLASSES, WINDOW = 10, 3, 4
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -75,7 +75,7 @@ def test_replicas_train_as_one_device_does(framework: Framework, model_of: Maker
         pytest.skip("a trainer for some of the devices can be had on JAX only")
     import jax
 
-    from dyno.frameworks.jax_trainer import JaxTrainer
+    from dyno.bench.frameworks.jax_trainer import JaxTrainer
 
     together = framework.trainer(model_of(rate=0.5), DATA, 4, seed=3)
     alone = JaxTrainer(jax, jax.devices()[:1], model_of(rate=0.5), DATA, 4, 3, steps_per_execution=1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.interface import Dataset, Framework
+from dyno.bench.frameworks.interface import Dataset, Framework
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -115,7 +115,7 @@ def test_a_loop_on_the_device_trains_as_single_steps_do(framework: Framework, mo
         pytest.skip("JAX alone takes its loop on accelerators only")
     import jax
 
-    from dyno.frameworks.jax_trainer import JaxTrainer
+    from dyno.bench.frameworks.jax_trainer import JaxTrainer
 
     looped = JaxTrainer(jax, jax.devices(), model_of(rate=0.1), DATA, 2, 0, steps_per_execution=4)
     singly = framework.trainer(model_of(rate=0.1), DATA, 2, 0)

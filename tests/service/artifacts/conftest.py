@@ -9,7 +9,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import Artifact
 from dyno.settings import Settings

@@ -15,8 +15,8 @@ import redis
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from dyno.devices.device import Device
 from dyno.models.api_key import Limits, NewKey, Scope
+from dyno.models.device import Device
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.redis import Keys, async_client

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
 from dyno.models.api_key import Scope
+from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases

@@ -16,8 +16,8 @@ import httpx
 import redis
 from fastapi import FastAPI
 
-from dyno.devices.device import Device, PeakFigure
 from dyno.models.api_key import Limits, NewKey, Scope
+from dyno.models.device import Device, PeakFigure
 from dyno.models.job import WorkerRef
 from dyno.models.result import Artifact, Metric, Result, RunSamples
 from dyno.settings import Settings

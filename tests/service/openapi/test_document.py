@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dyno.bench.registry import registry
 from dyno.settings import Settings
-from dyno.workloads import registry
 from service.app import create_app
 from service.openapi import TAGS, each_operation
 from service.openapi.components import problem_codes

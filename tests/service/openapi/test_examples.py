@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import TypeAdapter
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 from service.app import create_app
 from service.openapi import each_operation

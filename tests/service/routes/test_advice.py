@@ -13,9 +13,9 @@ import redis
 from click.testing import Result
 from typer.testing import CliRunner
 
+from dyno.bench.devices.environment import hardware_id
 from dyno.cli import app
-from dyno.devices.device import Device
-from dyno.devices.environment import hardware_id
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.models.result import Energy, Verdict

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
 from dyno.settings import Settings

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dyno.measure.compare_results import ComparisonEntry, compare
+from dyno.bench.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareResults
 from service.routes.comparisons import axis_for, bar_chart
 from tests.comparisons import RATES, an_entry, times

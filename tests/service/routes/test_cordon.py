@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dyno.celery_app import celery_queue, key_prefix
 from dyno.cli import app
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 
 

@@ -22,7 +22,7 @@ from fastapi import FastAPI, Request
 
 from dyno.client import Client, Refused
 from dyno.client import streams as client_streams
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.event import AnyEvent, LogEvent, MetricEvent, PartialMetricEvent, ProgressEvent, StatusEvent
 from dyno.models.job import Holder, Progress
 from dyno.models.result import PartialMetrics

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, new_ulid
 from dyno.settings import Settings
 from dyno.store import fleet

@@ -19,7 +19,8 @@ from fastapi import FastAPI
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings
@@ -27,7 +28,6 @@ from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.maintenance import REPAIRS
 from dyno.store.redis import Keys
-from dyno.workloads import registry
 from service.app import create_app
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from dyno.client import Client
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.waiting import eventually

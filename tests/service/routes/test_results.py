@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from dyno import result_tables
-from dyno.measure.warnings import warning
+from dyno.bench.measure.warnings import warning
 from dyno.models.job import Job
 from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec

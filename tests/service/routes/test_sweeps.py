@@ -15,9 +15,9 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
+from dyno.bench.measure.warnings import warning
 from dyno.cli import app
-from dyno.devices.device import Device
-from dyno.measure.warnings import warning
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial, Verdict

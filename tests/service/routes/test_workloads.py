@@ -9,8 +9,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
+from dyno.bench.registry import registry
 from dyno.models.spec import FrameworkName
-from dyno.workloads import registry
 from tests.schemas import validator
 
 EVERY = sorted(registry())
@@ -47,7 +47,7 @@ def test_a_workload_lists_its_frameworks_and_datasets(entries: dict[str, Any], n
     assert entry["trains"] == ("epochs" in entry["params"]["properties"])
     assert entry["trains"] or not entry["replicable"] or "batch_size" in entry["params"]["properties"]
     for dataset in entry["datasets"]:
-        assert callable(importlib.import_module(f"dyno.datasets.{dataset}").load)
+        assert callable(importlib.import_module(f"dyno.bench.datasets.{dataset}").load)
     assert bool(entry["datasets"]) == ("data" in entry["params"]["properties"])
 
 

@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 import pytest
 
-from dyno.devices.device import Device, PeakFigure
+from dyno.bench.registry import registry
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
+from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import DeviceStatus
 from dyno.models.spec import FrameworkName
 from dyno.store.placement import profile
-from dyno.workloads import registry
 from service import validation
 from service.admission import _EXTRAS, _NOT_ADMITTED, ESTIMATE_FACTOR, RecentAdmissions, admit
 from service.validation import JobRequest, validate_job

@@ -10,14 +10,14 @@ import httpx
 import pytest
 import redis
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
-from dyno.workloads import registry
 from workers.supervisor import claim_filter
 
 CARD: dict[str, Any] = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}

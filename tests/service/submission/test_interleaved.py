@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from dyno.cli import app as command
 from dyno.client import Client, ComparisonNotMade
-from dyno.devices.device import Device
 from dyno.models.comparison import Comparative, UnfinishedComparison
+from dyno.models.device import Device
 from dyno.models.job import Job, WorkerRef
 from dyno.models.result import Precision, Result
 from dyno.models.spec import InterleavedSpec

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dyno.bench.registry import registry
 from dyno.errors import FieldError, InvalidSpec
 from dyno.models.spec import Spec
-from dyno.workloads import registry
 from service import validation
 from service.validation import JobRequest, validate_job
 

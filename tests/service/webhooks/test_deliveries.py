@@ -12,7 +12,7 @@ import redis
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app

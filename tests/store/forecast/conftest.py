@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.devices.device import Device
+from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Job, WorkerRef
 from dyno.models.spec import Spec

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
+from dyno.bench.registry import registry, resolve, validate_params
+from dyno.bench.runner.launcher import Launcher
+from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.preflight import free_port
@@ -17,12 +19,10 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
-from dyno.workloads import registry, resolve, validate_params
 from tests.workers.conftest import Store
 from workers.artifact_upload import JobFiles
 from workers.attempt import WorkerContext
 from workers.heartbeat import AttemptEnded, Heartbeat
-from workers.launcher import Launcher
 from workers.outcome import Ending, Failed
 
 TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dyno.artifact_store import shared_store
+from dyno.bench.runner.launcher import Launcher, RunnerProcess
 from dyno.models.job import Status
 from dyno.models.runner_protocol import RunRequest
 from dyno.preflight import free_port
@@ -36,7 +37,6 @@ from workers.artifact_upload import (
     artifact_transport,
 )
 from workers.heartbeat import Heartbeat
-from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
 
 

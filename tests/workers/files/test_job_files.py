@@ -10,7 +10,8 @@ from typing import Any
 
 from dyno import folders
 from dyno.artifact_store import shared_store
-from dyno.devices.device import Device
+from dyno.bench.runner.launcher import Launcher
+from dyno.models.device import Device
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.redis import sync_client
@@ -21,7 +22,6 @@ from tests.workers.conftest import Store, tiny
 from tests.workers.files.conftest import Attempted, ending, reason, training
 from tests.workers.looking import device_is_free
 from workers.artifact_upload import UploadedArtifacts
-from workers.launcher import Launcher
 from workers.outcome import Dropped, Stopped
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE

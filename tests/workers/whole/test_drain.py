@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.redis import Keys

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from dyno.devices.discovery import host_name
+from dyno.bench.devices.discovery import host_name
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store import fleet

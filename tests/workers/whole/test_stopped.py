@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from dyno.devices.discovery import discover
+from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices.device import PeakFigure
-from dyno.devices.discovery import discover
-from dyno.devices.locks import hold_locks, lock_paths
+from dyno.bench.devices.discovery import discover
+from dyno.bench.devices.locks import hold_locks, lock_paths
+from dyno.models.device import PeakFigure
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
@@ -79,7 +79,9 @@ def test_no_process_of_a_cpu_worker_that_loads_a_framework_may_see_an_accelerato
 ) -> None:
     worker = start_worker(HERE, settings, env={"CUDA_VISIBLE_DEVICES": "0", "JAX_PLATFORMS": "tpu,cpu"})
     until_idle(settings, 1)
-    zygotes = [pid for pid in family_of(worker.pid) if b"workers.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    zygotes = [
+        pid for pid in family_of(worker.pid) if b"dyno.bench.runner.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     assert zygotes
     for pid in zygotes:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.interface import Dataset
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.training.checkpoints import load_weights
+from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.params import TrainingParams
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset
-from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.training.checkpoints import load_weights
-from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.workloads.training.params import TrainingParams
 
 Context = Callable[..., BuildContext]
 Made = Callable[..., Any]

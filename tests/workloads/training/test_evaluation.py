@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dyno.bench.frameworks.interface import Dataset
+from dyno.bench.training.evaluation import MAX_BLOCKS, MIN_BLOCKS, Margin, held_out_count, hold_out, margins
 from dyno.errors import RunFailed
-from dyno.frameworks.interface import Dataset
-from dyno.workloads.training.evaluation import MAX_BLOCKS, MIN_BLOCKS, Margin, held_out_count, hold_out, margins
 
 NUMBERED = Dataset(np.arange(40)[:, np.newaxis], np.arange(40))
 

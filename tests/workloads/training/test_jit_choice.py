@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.training.model_training import JitChoice, ModelTraining, Plan, TrainingOutcome, choose_jit
+from dyno.bench.training.params import TrainingParams
+from dyno.models.device import Device
 from dyno.models.result import DataOrigin
-from dyno.workloads.contract import BuildContext
-from dyno.workloads.training.model_training import JitChoice, ModelTraining, Plan, TrainingOutcome, choose_jit
-from dyno.workloads.training.params import TrainingParams
 
 Context = Callable[..., BuildContext]
 INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)

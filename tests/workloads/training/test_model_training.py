@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.measure import result_checks
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.evaluation import evaluate
+from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.params import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure import result_checks
 from dyno.models.result import DataOrigin, Training
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.training.evaluation import evaluate
-from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.workloads.training.params import TrainingParams
 
 Context = Callable[..., BuildContext]
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dyno.bench.training.plots import plot_curves, plot_forecast, plot_gallery
 from dyno.models.result import Epoch
-from dyno.workloads.training.plots import plot_curves, plot_forecast, plot_gallery
 
 EPOCHS = [
     Epoch(index=0, time_s=1.0, loss=2.0, accuracy=0.5, validation_loss=2.1, validation_accuracy=0.4),

@@ -13,17 +13,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.interface import Dataset, JitCompile
-from dyno.measure.result_checks import precision_mismatch
+from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.frameworks.interface import Dataset, JitCompile
+from dyno.bench.measure.result_checks import precision_mismatch
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training import step_checks
+from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.step_checks import CheckedTraining, StepCounter, check_training
+from dyno.bench.workloads.matmul import as_tf32
+from dyno.models.device import Device
 from dyno.models.result import DataOrigin, ResultWarning
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.matmul import as_tf32
-from dyno.workloads.training import step_checks
-from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.workloads.training.params import TrainingParams
-from dyno.workloads.training.step_checks import CheckedTraining, StepCounter, check_training
 
 Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"

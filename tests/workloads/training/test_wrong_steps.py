@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built, Verification
-from dyno.workloads.training import step_checks
+from dyno.bench.contract import BuildContext, Built, Verification
+from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.training import step_checks
+from dyno.models.device import Device
 from tests.wrong_steps import (
     Spoil,
     Wrong,

@@ -1,0 +1,25 @@
+"""The instrument: measures a spec on a device of this host. It needs no service, no Redis and no web framework.
+
+    import dyno.bench
+
+    result = dyno.bench.run({"workload": "matmul", "params": {"n": 1024}}, device="cpu")
+
+`Bench` keeps the processes of a device for several specs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dyno.bench.bench import Bench as Bench
+    from dyno.bench.bench import run as run
+
+_FACE = ("Bench", "run")
+__all__ = list(_FACE)
+
+
+def __getattr__(name: str) -> Any:
+    """Import at first use: most modules below need only their own neighbours."""
+    if name in _FACE:
+        return getattr(import_module("dyno.bench.bench"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

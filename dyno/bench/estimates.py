@@ -1,0 +1,88 @@
+"""Shared time and memory estimates, and the warnings that follow from them.
+
+Admission uses both before it queues a job. They cover a device's speed, the sampling time, the memory of all replicas,
+and warnings about batch sizes, layer widths and data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dyno.bench.datasets.loading import DataKind
+from dyno.bench.measure.result_checks import batch_small, batch_uneven, cache_resident, width_uneven
+from dyno.bench.measure.warnings import warning
+from dyno.models.device import Device
+from dyno.models.result import ResultWarning
+
+RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host; measured 690 MB (TensorFlow), 320 MB (JAX)
+# Building and tracing the model again for each additional virtual device. Measured on two busy cores: 1 to 5 s
+# (TensorFlow, small trainings), 0 s (JAX).
+_REPLICA_S = 2.0
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One training step on a device. `own_s`: its fixed cost for any batch. `touched_bytes`: all memory it touches."""
+
+    products_s: float
+    own_s: float
+    touched_bytes: int
+
+    @property
+    def time_s(self) -> float:
+        return self.products_s + self.own_s
+
+
+def runtime_bytes(device: Device) -> int:
+    """Memory of the framework itself if the job uses host memory, else 0."""
+    return RUNTIME_BYTES if device.driven_as == "cpu" else 0
+
+
+def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping[str, float]) -> float:
+    """`reached` times the peak for `dtype`; for an unknown peak, the `assumed` rate per CPU core or per accelerator."""
+    peak = device.peak.get(dtype)
+    if peak is not None and peak.value:
+        return reached * peak.value
+    kind = device.driven_as
+    return assumed[kind] * (max(1, len(device.cores)) if kind == "cpu" else 1)
+
+
+def speed_up(device: Device, replicas: int) -> int:
+    """Accelerators compute in parallel; virtual devices share one processor."""
+    return 1 if device.driven_as == "cpu" else replicas
+
+
+def replicas_s(device: Device, replicas: int) -> float:
+    """Additional time to build a model on `replicas` devices instead of one."""
+    return _REPLICA_S * (replicas - 1) if device.driven_as == "cpu" else 0.0
+
+
+def held_bytes(device: Device, replicas: int, *, once: int, each: int, shared: int) -> int:
+    """Peak memory: `once` on the host, `each` per replica, `shared` divided evenly among the replicas.
+
+    On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator,
+    where `once` counts too: transferring data to the device makes a second copy.
+    """
+    if device.driven_as == "cpu":
+        return once + replicas * each + shared + RUNTIME_BYTES
+    return once + each + shared // replicas
+
+
+def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:
+    """Warn about `sample` and `synthetic` data; `what` states the consequence. The worker judges `auto` itself."""
+    if kind not in ("sample", "synthetic"):
+        return []
+    return [warning("SYNTHETIC_DATA", f"The spec requests {kind} data, so {what}.")]
+
+
+def batch_warnings(batch_size: int, replicas: int) -> list[ResultWarning]:
+    return [raised for raised in (batch_uneven(batch_size, replicas),) if raised is not None]
+
+
+def step_warnings(step: StepCost, device: Device, widths: Mapping[str, int] | None = None) -> list[ResultWarning]:
+    """Warnings that depend on the device. `widths`: layer sizes set by params, by param name."""
+    raised = (
+        batch_small(step.products_s, step.own_s),
+        width_uneven(widths or {}) if device.kind == "tpu" else None,
+        cache_resident(step.touched_bytes, device.last_cache_bytes),
+    )
+    return [each for each in raised if each is not None]

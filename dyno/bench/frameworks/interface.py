@@ -1,0 +1,286 @@
+"""The framework interface that workloads use, and how replicas share a batch.
+
+One module per framework implements it. Each imports its framework inside functions only.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticKnownError
+
+from dyno.bench.frameworks.plain_step import PlainStep
+from dyno.errors import RunFailed
+
+
+def full_batch(batch_size: int, samples: int, replicas: int) -> int:
+    """`batch_size`, rounded down to a size that `replicas` share evenly.
+
+    Raises RunFailed if a replica would get no sample, or if a batch needs more samples than there are.
+    """
+    if (size := min(batch_size, samples)) < replicas:
+        raise RunFailed("benchmark", "too_few_samples", f"{size} samples are too few for {replicas} replicas")
+    if samples < batch_size:
+        detail = f"a batch of {batch_size} is larger than the {samples} training samples; "
+        raise RunFailed("benchmark", "too_few_samples", f"{detail}the largest is {divisible_size(samples, replicas)}")
+    return divisible_size(batch_size, replicas)
+
+
+def divisible_size(size: int, replicas: int) -> int:
+    """`size` rounded down to a multiple of `replicas`."""
+    return size - size % replicas
+
+
+def _reject_number(value: object) -> object:
+    """Reject numbers: a Literal compares by equality, so it would accept 0 and 1 as False and True."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise PydanticKnownError("literal_error", {"expected": "'auto', True or False"})
+    return value
+
+
+# "auto": the faster setting, by measurement. Client generators reject an enum of several types.
+_JSON_SCHEMA: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
+JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_reject_number), WithJsonSchema(_JSON_SCHEMA)]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples of a training, which stay on the device.
+
+    Sample i is (inputs[i], targets[i]). With a `window` it is (inputs[s : s + window], targets[s : s + window]) for
+    s = starts[i] (int32): `inputs` and `targets` are the rows of one series, and overlapping windows take no additional
+    memory.
+    """
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any]
+    window: int | None = None
+    starts: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.window is None) != (self.starts is None):
+            raise ValueError("give window and starts together")
+
+    def __len__(self) -> int:
+        return len(self.inputs) if self.starts is None else len(self.starts)
+
+    def batch(self, chosen: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(inputs, targets) of the samples with these indices."""
+        rows: Any = chosen
+        if self.starts is not None and self.window is not None:
+            rows = self.starts[chosen][:, np.newaxis] + np.arange(self.window)
+        return self.inputs[rows], self.targets[rows]
+
+
+class Trainer(Protocol):
+    """A compiled training step whose data stays on the device.
+
+    One step gathers a batch and computes forward pass, loss, gradients, optimiser and running metrics, as Keras' `fit`.
+    """
+
+    jit_compile: bool  # the actual setting, regardless of the model's: always True on JAX, False on PyTorch
+    batch_size: int  # total over all replicas
+    replicas: int
+    parts: int  # consecutive parts of a batch that normalisation and dropout treat separately
+    steps_per_execution: int  # steps in one call of the compiled function
+
+    def compile(self) -> None:
+        """Trace the step on a full batch into a graph and, with XLA, compile it. Nothing is trained.
+
+        On TensorFlow, this takes one execution with XLA, whose effects are undone. PyTorch has no graph.
+        """
+
+    def shuffle(self) -> None:
+        """Draw a new order of the samples and start at its first sample."""
+
+    def next_batch(self) -> NDArray[Any]:
+        """The indices of the samples in the next step's batch. Draws a new order if the next step would."""
+
+    def steps(self, count: int) -> float:
+        """Train on `count` full batches of the current order; return the running loss, read back from the device.
+
+        Draws a new order whenever the current one has no full batch left.
+        """
+
+    def tail(self) -> float:
+        """Train on the rest of the current order, which doesn't fill a batch, as `fit` does at the end of an epoch.
+
+        Omits the last samples if the rest isn't a multiple of the replicas.
+        """
+
+    def finish_epoch(self) -> dict[str, float]:
+        """Return and reset Keras' metrics ("loss", "accuracy", …) over the samples since the last call."""
+
+    def sync(self) -> None:
+        """Write the trained weights to the Keras model. Call it before callbacks, saving and reading weights."""
+
+    def refresh(self) -> None:
+        """Load changes from the Keras model: loaded weights, a callback's learning rate."""
+
+    def counted_flops(self) -> float | None:
+        """FLOP of the products of one call on full batches, as the framework counts them in its trace.
+
+        None before `compile`, without a graph, or if a library's kernel hides products.
+        """
+
+    def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
+        """The model's outputs in inference mode, as NumPy.
+
+        Accepts any number of inputs for any number of replicas: pads batches as needed and drops the padding.
+        """
+
+
+class FedStep(Protocol):
+    """A compiled training step on batches that the host passes one by one: Keras' own `train_step`."""
+
+    jit_compile: bool  # see `Trainer`
+
+    def compile(self) -> None:
+        """As `Trainer.compile`."""
+
+    def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
+        """Copy a batch to the device and wait for the copy. Callers must not write to the arrays afterwards."""
+
+    def train(self, batch: Any) -> float:
+        """Make one step on a `placed` batch; return the running loss, read back from the device."""
+
+    def sync(self) -> None:
+        """See `Trainer.sync`."""
+
+    def counted_flops(self) -> float | None:
+        """FLOP of the products of one step; see `Trainer.counted_flops`."""
+
+
+class ServedModel(Protocol):
+    """A trained model in one file, executed from that file on the host's CPU."""
+
+    file: bytes
+    format: str
+
+    @property
+    def tensors(self) -> dict[str, int]:
+        """The number of tensors of each dtype in the file."""
+
+    def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The outputs for all `inputs` as one batch. A change of the batch size needs preparation first."""
+
+
+class Framework(Protocol):
+    name: str
+
+    def load(self) -> None:
+        """Import the framework (the import_s phase). It touches no device, so a zygote may load it before a fork."""
+
+    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
+        """Start the device with `cores` threads, finish one tiny operation on it and read its result back.
+
+        `replicas`: the number of the host's devices of that kind to use; on a CPU, the framework creates virtual
+        devices. Raises DeviceUnavailable if there are fewer devices.
+        """
+
+    def scope(self) -> AbstractContextManager[object]:
+        """The context in which to create models and optimisers for training over replicas."""
+
+    def versions(self) -> dict[str, str]:
+        """Package name -> version."""
+
+    @property
+    def keras(self) -> Any:
+        """The keras module on this framework's backend."""
+
+    def seed(self, seed: int) -> None:
+        """Seed every random generator of the framework and Keras."""
+
+    def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
+        """Trace `function` for arguments shaped like `examples` into a graph without executing it.
+
+        The first call does whatever the framework postpones until then (optimiser passes, kernels, XLA).
+        """
+
+    def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
+        """FLOP of the products in a result of `compile` or `forward`, as the framework counts them; None if unknown."""
+
+    def traced(self) -> Sequence[str] | None:
+        """The names of all functions traced or compiled in this process, in order, one entry per trace. Only grows.
+
+        Cheap enough to call between samples. None if the framework doesn't report traces.
+        """
+
+    def drain(self) -> None:
+        """Wait until the device has finished all submitted work, even work whose results nothing reads."""
+
+    def array(self, value: Any, dtype: str) -> Any:
+        """A device tensor of a NumPy array, cast to `dtype`."""
+
+    def numpy(self, value: Any) -> Any:
+        """A NumPy array (float32 or wider) of a device tensor."""
+
+    def scalar(self, value: Any) -> float:
+        """Read a scalar back, which reliably waits for the device."""
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """The matrix product of two device tensors, in their dtype."""
+
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        """The matrix product of two int8 tensors, summed in int32, by the framework's fastest method.
+
+        The first call with each shape may compile.
+        """
+
+    def allow_tf32(self, allowed: bool) -> None:
+        """Allow or forbid TF32 for float32 products from now on. No effect on devices without TF32."""
+
+    def total(self, value: Any) -> Any:
+        """The sum of all elements, as a float32 scalar on the device."""
+
+    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+        """Apply `body` `count` times, each time to the previous result. Only inside a compiled function."""
+
+    def trainer(
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        """A training loop for a compiled Keras model (after `model.compile`, with its `jit_compile`).
+
+        The batch size is rounded down to a multiple of the replicas.
+        """
+
+    def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
+        """A step of a compiled Keras model on one device, to compare a `Trainer`'s step with.
+
+        With the model's `jit_compile`, dropout uses XLA's random numbers. `exact`: see `PlainStep`.
+        """
+
+    def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
+        """A step of a compiled Keras model on one device, for batches with exactly these shapes and dtypes."""
+
+    def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
+        """A Keras model in inference mode as one compiled function of device tensors shaped like `example`.
+
+        With XLA, no compilation is left for its first call.
+        """
+
+    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
+        """A Keras model in the framework's serving format; None if it has no format that this host can execute.
+
+        The model is float32. With `int8_examples` for calibration, weights, activations and arithmetic of all layers
+        are int8.
+        """
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        """Whether `error` means that device memory ran out."""
+
+    def visible_devices(self) -> list[dict[str, Any]]:
+        """Every device that the framework sees, in its own words: `name`, `kind` and further fields if available."""
+
+    def device_peak_bytes(self, kind: str) -> int | None:
+        """Peak device memory in this process; None if the framework doesn't track it."""
+
+
+def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
+    """The sum of a Keras model's float32 outputs for `count` inputs. JAX would compile it in its first call."""
+    outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
+    return framework.compile(lambda values: framework.total(values), outputs)

@@ -1,0 +1,450 @@
+"""Hold a result against a baseline: pass, fail or inconclusive.
+
+Which interval of the ratio is honest. The two results are of different times, perhaps weeks apart, so the ratio
+scatters by more than the runs of the two jobs show. Fieller's interval over the runs (`dyno.bench.measure.ratios`) is
+that of two stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would
+fail unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
+(`dyno.bench.measure.repeatability`): between its runs, and between the jobs of its series as soon as there are any.
+Before, an allowance stands for the jobs. The logarithm of the ratio has the sum of both variances, and Welch's and
+Satterthwaite's degrees of freedom. A limit has no variance.
+
+The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
+slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
+they counted, code that is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: a failure
+by chance cuts one side of the scatter. Of unchanged jobs, at the default margin of 5 %, 0.4 % fail if their levels
+deviate by 3 %, and 1.8 % by 5 % (tests). If a job that was proven to differ was accepted as the baseline, only results
+after it count (`BaselineFigure.level_since`).
+
+Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
+(`dyno.bench.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval.
+If the clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED. Then
+a higher clock may hide a slowdown, so the result doesn't pass.
+
+The job must be of the same work on equal hardware as the baseline's, or its spec names what may differ
+(`baseline_allow`): another size, precision or device is no change of speed.
+
+A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
+result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
+again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
+jobs that differ as much as runs, one in 12). The number of runs is what would settle the outcome at the first look's
+ratio and scatter. More runs narrow only the part of the interval that is due to this job's runs. If no number up to the
+bound would do, there are no more runs.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from pydantic import JsonValue
+
+from dyno.bench.contract import MetricSpec
+from dyno.bench.measure import clock_adjustment, regression_band, repeatability
+from dyno.bench.measure.compare_results import changes_work, clock_changed, grave_codes
+from dyno.bench.measure.differences import circumstances, differing, leaves
+from dyno.bench.measure.statistics import student_t
+from dyno.bench.measure.warnings import sorted_warnings
+from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
+from dyno.models.baseline import Baseline, BaselineFigure
+from dyno.models.job import BaselineDifference, BaselineOutcome
+from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
+from dyno.models.spec import Spec
+
+MOST_TIMES_THE_RUNS = 3  # the bound on the runs of a job whose spec sets no range of processes
+_MOST_PROCESSES = 100  # as in a spec
+_WIDEST = math.log(1e6)  # keeps every bound finite
+_Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+def most_runs(spec: Spec, made: int = 0) -> int:
+    """The bound on the number of runs of a job that names a baseline, and that has `made` so many by its own plan."""
+    runs = spec.measure.runs
+    if runs.max > runs.min:
+        return runs.max
+    return min(MOST_TIMES_THE_RUNS * max(runs.max, made), _MOST_PROCESSES)
+
+
+def figure_metric(result: Result, name: str | None) -> Metric:
+    """The metric `name` of a result that a baseline is made of; by default the headline.
+
+    Raises InvalidBaseline.
+    """
+    metric = repeatability.headline_metric(result) if name is None else result.metric(name)
+    able = [each.name for each in result.metrics if each.by_run and each.value]
+    if metric is None:
+        detail = f'the result has no metric "{name}"; choose {_listed(able)}' if name else "the result has no figure"
+        raise InvalidBaseline([FieldError("/metric", "unknown-metric", detail)])
+    if not metric.by_run or not metric.value or min(metric.by_run) <= 0:
+        detail = (
+            f"{metric.name} is taken once, or is zero, so nothing shows how much it scatters; choose {_listed(able)}"
+        )
+        raise InvalidBaseline([FieldError("/metric", "no-scatter", detail)])
+    if result.verdict is Verdict.UNTRUSTED:
+        detail = f"the result of {result.job} is untrusted ({grave_codes(result)}), so no job can be held against it"
+        raise InvalidBaseline([FieldError("/job", "untrusted", detail)])
+    return metric
+
+
+def check_metric(baseline: Baseline, metrics: Sequence[MetricSpec]) -> None:
+    """Check the baseline of a job whose result will have `metrics`. Raises InvalidSpec."""
+    known = next((each for each in metrics if each.name == baseline.metric), None)
+    of = f"{baseline.name} is a baseline of {baseline.metric}"
+    if known is None:
+        names = _listed([each.name for each in metrics])
+        wrong = FieldError("/baseline", "unknown-metric", f"{of}, which no run of this job has; use one of {names}")
+    elif baseline.figure is not None and (known.unit, known.better) != (baseline.unit, baseline.better):
+        forms = [f"{each.unit} ({each.better} is better)" for each in (baseline, known)]
+        wrong = FieldError("/baseline", "other-unit", f"{of} in {forms[0]}, but this job has it in {forms[1]}")
+    else:
+        return
+    raise InvalidSpec([wrong])
+
+
+def figure_of(
+    metric: Metric,
+    result: Result,
+    spec: Spec,
+    headline: Headline | None,
+    sampled: Collection[str],
+    finished_at: datetime | None,
+) -> BaselineFigure:
+    """The copy of a metric that `figure_metric` returned. `sampled`: the metrics that scatter as the headline does."""
+    assert metric.value is not None, "figure_metric refuses it"
+    in_series = headline is not None and metric.name in sampled
+    return BaselineFigure(
+        value=metric.value,
+        low=metric.low,
+        high=metric.high,
+        by_run=metric.by_run,
+        verdict=result.verdict,
+        finished_at=finished_at,
+        params=result.params or spec.params,
+        circumstances=_circumstances(spec, result),
+        peer=headline.own if headline and in_series else regression_band.peer(result, metric, metric.value),
+        series=headline.series if headline and in_series else None,
+    )
+
+
+@dataclass(frozen=True)
+class JudgedResult:
+    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's.
+
+    `free`: params that don't change the work, as the baseline's metric shows it.
+    """
+
+    baseline: Baseline
+    spec: Spec
+    result: Result
+    headline: Headline | None
+    sampled: Collection[str]
+    peers: Mapping[str, Sequence[Peer]]
+    free: Collection[str] = ()
+
+
+def judge(judged: JudgedResult) -> BaselineOutcome:
+    """The outcome for the result as it is."""
+    metric, baseline = judged.result.metric(judged.baseline.metric), judged.baseline
+    unjudged = BaselineOutcome(
+        name=baseline.name,
+        outcome="inconclusive",
+        metric=baseline.metric,
+        margin=baseline.margin,
+        job=baseline.job,
+        differences=_differences(judged),
+        other_work=other_work(judged),
+    )
+    if reason := _no_ratio(judged, metric):
+        return unjudged.model_copy(update={"reason": reason})
+    assert metric is not None, "_no_ratio has a reason"
+    sides = _sides(judged, metric)
+    known = {"ratio": sides.ratio, "ratio_as_measured": sides.as_measured}
+    if unjudged.other_work:
+        return unjudged.model_copy(update=known | {"reason": _why_other_work(unjudged.other_work)})
+    if reason := _no_interval(metric, sides.scatters):
+        return unjudged.model_copy(update=known | {"reason": reason})
+    low, high = _bounds(sides)
+    found = {"outcome": _outcome(judged, low, high), "low": low, "high": high}
+    return unjudged.model_copy(update=known | found | {"reason": "; ".join(_reasons(judged, low, high)) or None})
+
+
+def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
+    """Why the outcome is inconclusive, and that the clock has changed."""
+    limit, found = _least(judged.baseline.margin), []
+    if low < limit <= high:
+        found.append(f"the interval holds {limit:.4g}, the limit")
+        if all(peer.job == judged.baseline.job for peers in judged.peers.values() for peer in peers):
+            found.append("no earlier result shows how much jobs differ (disturbed ones don't count)")
+    if changed := clock_change(judged):
+        found.append(changed.message)
+        if low >= limit and _has_higher_clock(judged):
+            found.append("the higher clock may hide a slowdown")
+    return found
+
+
+def with_outcome(judged: JudgedResult) -> Result:
+    """The result with its outcome and with CLOCK_CHANGED."""
+    changed = clock_change(judged)
+    warnings = sorted_warnings([*judged.result.warnings, *([] if changed is None else [changed])])
+    return judged.result.model_copy(update={"baseline": judge(judged), "warnings": warnings})
+
+
+def clock_change(judged: JudgedResult) -> ResultWarning | None:
+    """CLOCK_CHANGED, if the clock is far from that of the baseline's job in the same series on equal hardware."""
+    clocks = _far_clocks(judged)
+    return clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
+
+
+def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
+    """The clocks of the job and of the baseline's, if they are far from each other."""
+    figure, headline = judged.baseline.figure, judged.headline
+    if figure is None or headline is None or headline.series != figure.series:
+        return None
+    own, then = headline.own, figure.peer
+    if not _have_one_clock(own, then) or not clock_adjustment.has_changed(own.clock_hz, then.clock_hz):
+        return None
+    return own.clock_hz or 0.0, then.clock_hz or 0.0
+
+
+def _has_higher_clock(judged: JudgedResult) -> bool:
+    clocks = _far_clocks(judged)
+    return clocks is not None and clocks[0] > clocks[1]
+
+
+def runs_to_settle(judged: JudgedResult, most: int) -> int:
+    """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
+
+    The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
+    """
+    metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
+    if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):
+        return runs
+    if judge(judged).outcome != "inconclusive":
+        return runs
+    for number in range(runs + 1, most + 1):
+        sides = _sides(judged, metric, runs=number)
+        if None in sides.scatters:
+            return most if runs == 1 else runs
+        if _outcome(judged, *_bounds(sides)) != "inconclusive":
+            return number
+    return runs
+
+
+def is_another_level(outcome: BaselineOutcome | None) -> bool:
+    """Whether a result is proven to be slower or faster than an earlier one by more than the margin."""
+    if outcome is None or outcome.job is None or outcome.low is None or outcome.high is None or outcome.margin is None:
+        return False
+    return outcome.high < _least(outcome.margin) or outcome.low > 1 + outcome.margin
+
+
+def without_figures(name: str, reason: str) -> BaselineOutcome:
+    """The outcome for a baseline that couldn't be read."""
+    return BaselineOutcome(name=name, outcome="inconclusive", reason=reason)
+
+
+def _least(margin: float) -> float:
+    """The smallest ratio that is no slowdown."""
+    return 1 / (1 + margin)
+
+
+def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
+    limit = _least(judged.baseline.margin)
+    if high < limit:
+        return "fail"
+    return "pass" if low >= limit and not _has_higher_clock(judged) else "inconclusive"
+
+
+def _bounds(sides: "_Sides") -> tuple[float, float]:
+    """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms.
+
+    At most the degrees of one side: both sides rest on the same earlier jobs, which count once.
+    """
+    known = [each for each in sides.scatters if each is not None]
+    variance = math.fsum(each.variance for each in known) + sides.log_variance
+    spread = math.fsum(each.variance**2 / each.degrees for each in known)
+    degrees = min(variance**2 / spread, max(each.degrees for each in known)) if spread > 0 else 1.0
+    half = student_t(degrees) * math.sqrt(variance)
+    factor = math.exp(min(half, _WIDEST))
+    return sides.ratio / factor, sides.ratio * factor
+
+
+class _Sides(NamedTuple):
+    """The ratio, and the scatter of each result behind it; None if nothing shows a scatter.
+
+    `log_variance`: what the adjustment to one clock adds.
+    """
+
+    ratio: float
+    as_measured: float
+    scatters: list[repeatability.ResultScatter | None]
+    log_variance: float = 0.0
+
+
+def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
+    """The sides of the ratio; with `runs`, as if the job had made that many."""
+    figure, value = judged.baseline.figure, metric.value or 0.0
+    own, series = _in_series(judged, metric)
+    if runs is not None:
+        own = own.model_copy(update={"runs": runs})
+    earlier = _alike(own, _of_level(judged, series))
+    if figure is None:
+        ratio = _to_limit(judged.baseline, value)
+        return _Sides(ratio, ratio, [repeatability.result_scatter(own, earlier, earlier)])
+    before = _alike(figure.peer, _of_level(judged, figure.series))
+    known = [figure.peer, *before]
+    if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
+        earlier = known
+    as_measured = value / figure.value if metric.better == "higher" else figure.value / value
+    of_clock, factor, log_variance = None, 1.0, 0.0
+    if series is not None and series == figure.series and _is_adjustable(judged.result, own, figure.peer):
+        clocks = own.clock_hz or 0.0, figure.peer.clock_hz or 0.0
+        of_clock = repeatability.series_elasticity(judged.result, known)
+        factor = clock_adjustment.factor(*clocks, abs(of_clock.value))  # of the ratio, which is that of a rate
+        log_variance = clock_adjustment.log_variance(clocks, (own.runs or 1, figure.peer.runs or 1), of_clock)
+    return _Sides(
+        as_measured * factor,
+        as_measured,
+        [
+            repeatability.result_scatter(own, earlier, earlier, of_clock),
+            repeatability.result_scatter(figure.peer, before, known, of_clock),
+        ],
+        log_variance,
+    )
+
+
+def _to_limit(baseline: Baseline, value: float) -> float:
+    if baseline.at_most is not None:
+        return baseline.at_most / value
+    assert baseline.at_least is not None, "a baseline without a figure has a limit"
+    return value / baseline.at_least
+
+
+def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
+    """The result as one of its series; without a series, if the metric doesn't scatter as the headline does."""
+    if judged.headline is not None and metric.name in judged.sampled:
+        return judged.headline.own, judged.headline.series
+    return regression_band.peer(judged.result, metric, metric.value or 0.0), None
+
+
+def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
+    """The earlier results of a series; of those that are kept, all are of this level if its first job is gone."""
+    peers, figure = judged.peers.get(series or "", ()), judged.baseline.figure  # newest first
+    begins = (place for place, peer in enumerate(peers) if figure is not None and peer.job == figure.level_since)
+    return peers[: next(begins, None)]
+
+
+def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
+    """The other results of equal conditions that didn't fail their baselines."""
+    others = [peer for peer in peers if peer.job != own.job and not peer.failed]
+    return [peer for peer in others if repeatability.same_conditions(own, peer)]
+
+
+def _have_one_clock(own: Peer, other: Peer) -> bool:
+    """Whether both are of one device, so that its clock explains a part of their difference."""
+    return (
+        own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
+    )
+
+
+def _is_adjustable(result: Result, own: Peer, other: Peer) -> bool:
+    is_near = not clock_adjustment.has_changed(own.clock_hz, other.clock_hz)
+    return _have_one_clock(own, other) and is_near and clock_adjustment.is_adjustable(result.device)
+
+
+def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
+    """Why the result can't be held against the baseline; None if it can."""
+    baseline, result = judged.baseline, judged.result
+    if metric is None:
+        there = _listed([each.name for each in result.metrics])
+        return f"the result has no metric {baseline.metric}, which the baseline is of; it has {there}"
+    if baseline.figure is not None and (metric.unit, metric.better) != (baseline.unit, baseline.better):
+        return f"{metric.name} is in {metric.unit} here, and in {baseline.unit} in the baseline"
+    if not metric.value or metric.value < 0:
+        return metric.reason or f"{metric.name} is zero"
+    if result.verdict is Verdict.UNTRUSTED:
+        return f"the result is untrusted: {grave_codes(result)}"
+    return None
+
+
+def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
+    if not metric.by_run:
+        return f"{metric.name} is taken once, so its scatter is unknown"
+    if None in scatters:
+        return "nothing shows how much results scatter: there is one run, and there are no earlier jobs"
+    return None
+
+
+def _differences(judged: JudgedResult) -> list[BaselineDifference]:
+    return [
+        BaselineDifference(field=each.field, baseline=each.values[0], job=each.values[1])
+        for each in differing(_both(judged))
+    ]
+
+
+def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
+    """What the figures of the baseline and of the result depend on; empty for a limit."""
+    figure, result = judged.baseline.figure, judged.result
+    if figure is None:
+        return []
+    then = {**leaves("/params", figure.params), **figure.circumstances}
+    return [then, {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}]
+
+
+def other_work(judged: JudgedResult) -> list[str]:
+    """The fields that make the result other work than the baseline's, or of other hardware, and that the spec doesn't
+    allow. What one side lacks, such as a param of a newer version, proves nothing.
+    """
+    both = _both(judged)
+    if not both:
+        return []
+    known = [each for each in differing(both) if all(each.field in side for side in both)]
+    other = [each.field for each in known if changes_work(each, judged.free) or each.field == "/replicas"]
+    hardware = ["/hardware_id"] if _is_other_hardware(*both) else []
+    return [field for field in other + hardware if _allowing(field) not in judged.spec.baseline_allow]
+
+
+_NAMES = {
+    "/workload": "workload",
+    "/precision/requested": "precision",
+    "/precision/observed": "precision",
+    "/params/dtype": "precision",
+    "/params/precision": "precision",
+    "/method_version": "method",
+    "/replicas": "replicas",
+    "/hardware_id": "hardware",
+}
+
+
+def _allowing(field: str) -> str:
+    """The name that allows a difference in the field."""
+    return _NAMES[field] if field in _NAMES else f"params.{field.split('/')[2]}"
+
+
+def _is_other_hardware(*sides: Mapping[str, JsonValue]) -> bool:
+    """Whether the hardware isn't proven to be equal. Where an id is missing, kind, model and cores stand for it."""
+    ids = [side.get("/hardware_id") for side in sides]
+    if None not in ids:
+        return ids[0] != ids[1]
+    devices = [[side.get("/device/kind"), side.get("/device/model"), _cores(side)] for side in sides]
+    return None in devices[0][:2] or devices[0] != devices[1]
+
+
+def _cores(side: Mapping[str, JsonValue]) -> int | None:
+    cores = side.get("/device/cores")
+    return len(cores) if isinstance(cores, list) else None
+
+
+def _why_other_work(fields: Sequence[str]) -> str:
+    names = dict.fromkeys(map(_allowing, fields))
+    return (
+        f"the job is of other work or other hardware than the baseline's: {', '.join(fields)}; to judge it all the "
+        f"same, allow by name {', '.join(names)} (--baseline-allow, or baseline_allow of the spec)"
+    )
+
+
+def _circumstances(spec: Spec, result: Result) -> dict[str, JsonValue]:
+    return {"/workload": result.workload, **circumstances(spec, result)}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(names) or "none"

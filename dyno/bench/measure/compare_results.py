@@ -1,0 +1,604 @@
+"""Compare results that share a metric: ratios to a base, everything that differs, and warnings.
+
+Whatever differs is named, and decides what the ratios mean:
+
+- The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
+  a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
+  Untimed params count for a metric that isn't sampled, such as the training's time, or the latency of calls that arrive
+  at a rate. An unobserved precision doesn't prove a different one. Params are those that ran, if all results have them.
+- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount differs, because
+  workload or params do, totals such as the time of an epoch aren't compared.
+
+A metric is shared if all results have one of the same name, unit and direction.
+
+WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster result. Well-tuned dense work reaches 60 to
+90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
+reaches little on any device, which doesn't make it a weak baseline. The base is weak if it used less than 30 % of its
+peak, and less than half of the share that a faster result used of its own.
+
+Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
+(`dyno.bench.measure.clock_adjustment`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a
+result, or of one on a GPU, differs by more than what is adjusted.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from dyno.bench.contract import MetricSpec, Workload
+from dyno.bench.measure import clock_adjustment, host_noise, ratios, result_metrics, statistics
+from dyno.bench.measure.differences import circumstances, differing, leaves, precision_and_method
+from dyno.bench.measure.warnings import sorted_warnings, warning
+from dyno.errors import FieldError, InvalidComparison, NotComparable
+from dyno.models import comparison
+from dyno.models.job import Job
+from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Verdict
+from dyno.models.spec import InterleavedSpec, Spec
+
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the work, except for times per unit or to an accuracy
+
+
+@dataclass(frozen=True)
+class ComparisonEntry:
+    """A job and its result."""
+
+    job: Job
+    result: Result
+    arm: Literal["first", "second"] | None = None  # for a job with several results; its spec is `arm_spec`
+    arm_spec: Spec | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of this result."""
+        return self.arm_spec or self.job.spec
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self.job.id if self.arm is None else f"the {self.arm} spec"
+
+
+@dataclass(frozen=True)
+class SharedMetrics:
+    """Names of the metrics that all sides have. `totals` can't be compared, because the amounts of work differ."""
+
+    comparable: list[str]
+    totals: list[str]
+    differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
+
+    def choose(self, requested: str | None, what: str) -> str:
+        """The metric to compare: `requested`, or the first. `what` names such a metric in a message.
+
+        Raises NotComparable without such a metric, InvalidComparison if `requested` isn't one.
+        """
+        if not self.comparable:
+            totals = f"{_words(self.totals)} would depend on the amount of work"
+            why = totals if self.totals else "none has the same name, unit and direction everywhere"
+            raise NotComparable(
+                f"there is no metric to compare: {why}; differing: {_words(self.differing)}", self.differing
+            )
+        if requested is None:
+            return self.comparable[0]
+        choose = f"choose {' or '.join(self.comparable)}"
+        if requested in self.totals:
+            detail = f'"{requested}" depends on the amount of work, which differs; {choose}'
+            raise InvalidComparison([FieldError("/metric", "other-work", detail)])
+        if requested not in self.comparable:
+            raise InvalidComparison([FieldError("/metric", "unknown-metric", f'"{requested}" isn\'t {what}; {choose}')])
+        return requested
+
+
+_Metrics = Sequence[Metric] | Sequence[MetricSpec]
+
+
+def shared_metrics(
+    of_each: Sequence[_Metrics], differing: Sequence[comparison.Difference], free: Callable[[str], Collection[str]]
+) -> SharedMetrics:
+    """The metrics that all sides have; `free(name)` are the params that don't change the amount of a metric's work."""
+    first, *others = ({each.name: (each.unit, each.better) for each in metrics} for metrics in of_each)
+    shared = [name for name, form in first.items() if all(other.get(name) == form for other in others)]
+    totals = [
+        name
+        for name in shared
+        if _is_total(name, first[name][0]) and any(changes_amount(each, free(name)) for each in differing)
+    ]
+    fields = {each.field: each.values for each in differing if changes_work(each, ())}
+    units = [[f"{each.name} in {each.unit}" for each in metrics] for metrics in of_each]
+    comparable = [name for name in shared if name not in totals]
+    return SharedMetrics(comparable, totals, fields if shared else {**fields, "/metrics": units})
+
+
+def _is_total(name: str, unit: str) -> bool:
+    return unit in _TOTALS and not name.startswith(("time_per_", "time_to_"))
+
+
+def changes_amount(difference: comparison.Difference, free: Collection[str]) -> bool:
+    """Whether this is a difference in the amount of work: in the workload, or in params that aren't `free`."""
+    root, _, param = difference.field[1:].partition("/")
+    return root == "workload" or (root == "params" and param.split("/")[0] not in free)
+
+
+def changes_work(difference: comparison.Difference, free: Collection[str]) -> bool:
+    """As `changes_amount`, or in the requested or observed precision, or in the method of measuring."""
+    if difference.field == "/method_version":
+        return True
+    if difference.field.startswith("/precision/"):
+        return len({str(each) for each in difference.values if each is not None}) > 1
+    return changes_amount(difference, free)
+
+
+def free_params(metric: str, workload: Workload | None) -> frozenset[str]:
+    """The params that may differ in the same work, as this metric shows it."""
+    return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
+
+
+def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
+    """Every field that differs and may explain a ratio."""
+    works = _works([entry.spec for entry in entries], [entry.result for entry in entries])
+    around = [circumstances(entry.spec, entry.result) for entry in entries]
+    return differing([{**work, **each} for work, each in zip(works, around, strict=True)])
+
+
+def work_differences(specs: Sequence[Spec], results: Sequence[ResultSummary]) -> list[comparison.Difference]:
+    """The differences that `changes_work` looks at."""
+    around = [precision_and_method(result) for result in results]
+    return differing([{**work, **each} for work, each in zip(_works(specs, results), around, strict=True)])
+
+
+def _works(specs: Sequence[Spec], results: Sequence[Result | ResultSummary]) -> list[dict[str, Any]]:
+    ran = all(result.params for result in results)  # results of older versions don't have them
+    return [_work(spec, result.params if ran else spec.params) for spec, result in zip(specs, results, strict=True)]
+
+
+def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
+    """All differences in the requested work."""
+    return differing([_work(spec, spec.params) for spec in specs])
+
+
+def _work(spec: Spec, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"/workload": spec.workload, **leaves("/params", params)}
+
+
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+WEAK_SHARE = 0.3
+
+
+def weak_baseline(results: Sequence[comparison.Compared], base: int = 0) -> ResultWarning | None:
+    """Silent if the peak of either side is unknown, or if no result is faster than the base."""
+    first = results[base]
+    winners = [
+        each for each in results if each.ratio is not None and each.ratio.verdict is comparison.Comparative.FASTER
+    ]
+    reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
+    share = first.peak_fraction
+    if reached is None or share is None or share >= min(WEAK_SHARE, reached / 2):
+        return None
+    return warning(
+        "WEAK_BASELINE",
+        f"{first.job} used {share:.1%} of its device's peak; a faster result used {reached:.1%} of its own.",
+        job=first.job,
+        peak_fraction=share,
+        best_peak_fraction=reached,
+    )
+
+
+_APART = (
+    "The results were measured one after the other, not side by side. The ratios include changes of the machines in "
+    "between, which the intervals don't cover."
+)
+
+
+Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEstimate]
+
+
+def compare(
+    how: comparison.CompareHow,
+    entries: Sequence[ComparisonEntry],
+    workload: Workload | None,
+    created_at: datetime,
+    estimator: Estimator | None = None,
+    *,
+    base: int = 0,
+) -> comparison.Comparison:
+    """Compare `entries` with `entries[base]`, in the requested order.
+
+    `workload`: None for that of another version. `estimator`: for runs that took turns; others are compared at the
+    clock of the base, where possible.
+
+    Raises NotComparable and InvalidComparison.
+    """
+    differ = differences(entries)
+    free = partial(free_params, workload=workload)
+    shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
+    name = shared.choose(how.metric, "a metric that all results have in the same unit")
+    other_work = [each.field for each in differ if changes_work(each, free(name))]
+    alike = [_same_way(entries[base], entry, name, workload) for entry in entries]
+    metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
+    of_base, is_sampled = metrics[base], workload is not None and workload.samples(name)
+    adjusted = [
+        _at_clock_of(entries[base], of_base, entry, metric, is_sampled) if may and estimator is None else None
+        for entry, metric, may in zip(entries, metrics, alike, strict=True)
+    ]
+    results = _results(how, entries, metrics, adjusted, base, estimator)
+    weak = weak_baseline(results, base)
+    comparison_id = comparison.new_comparison_id()
+    return comparison.Comparison(
+        id=comparison_id,
+        created_at=created_at,
+        workload=entries[base].result.workload,
+        metric=name,
+        unit=of_base.unit,
+        better=of_base.better,
+        base=base,
+        same_work=not other_work,
+        not_compared=shared.totals,
+        confidence=how.confidence,
+        margin=how.margin,
+        verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
+        results=results,
+        differences=differ,
+        warnings=sorted_warnings([*([] if weak is None else [weak]), *_clock_changes(entries, base, alike)]),
+        notes=[
+            *_work_notes(of_base, other_work, shared.totals),
+            *untrusted_notes(entries),
+            *_margin_notes(results, how.margin),
+            *(_notes(results, base, how.confidence) if estimator is None else []),
+        ],
+        urls=comparison.urls_of(comparison_id),
+    )
+
+
+def _results(
+    how: comparison.CompareHow,
+    entries: Sequence[ComparisonEntry],
+    metrics: Sequence[Metric],
+    adjusted: Sequence["_AtClock | None"],
+    base: int,
+    estimator: Estimator | None,
+) -> list[comparison.Compared]:
+    found = []
+    for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True)):
+        if place == base:
+            found.append(_compared(entry, metric, None, None, how))
+            continue
+        against = _judged(entries[base], entry, _ratio(metrics[base], metric, at_clock, how, estimator))
+        found.append(_compared(entry, metric, at_clock.metric.value if at_clock else None, against, how))
+    return found
+
+
+def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: Estimator) -> comparison.Ratio:
+    """Above 1 if `other` is better, for metrics of either direction."""
+    over, under = (other, first) if other.better == "higher" else (first, other)
+    if over.value is None or not under.value:
+        reason = _why_no_ratio(first, other)
+        return comparison.Ratio(verdict=comparison.Comparative.INCONCLUSIVE, value=None, reason=reason)
+    if not (over.by_run and under.by_run):
+        reason = "the metric is taken once, so its scatter is unknown: no interval"
+        value = over.value / under.value
+        return comparison.Ratio(
+            verdict=comparison.Comparative.INCONCLUSIVE, value=value, as_measured=value, reason=reason
+        )
+    found = estimator(over.by_run, under.by_run, how.confidence)
+    verdict = ratios.comparative_verdict(found.interval, how.margin)
+    undecided = verdict is comparison.Comparative.INCONCLUSIVE
+    return comparison.Ratio(
+        verdict=verdict,
+        value=found.interval.value,
+        as_measured=found.interval.value,
+        low=_not_below_zero(found.interval.low),
+        high=found.interval.high,
+        degrees_of_freedom=found.degrees,
+        smallest_effect=found.smallest_effect,
+        more_runs=ratios.more_runs(found, how.margin, how.confidence) if undecided else None,
+        reason=found.interval.reason,
+    )
+
+
+def _why_no_ratio(first: Metric, other: Metric) -> str:
+    missing = [metric for metric in (first, other) if metric.value is None]
+    if not missing:
+        return "a figure is zero"
+    reasons = dict.fromkeys(metric.reason for metric in missing if metric.reason)
+    return ": ".join(["there is no figure to compare", *([" and ".join(reasons)] if reasons else [])])
+
+
+def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
+    """The metric's own interval if it has this confidence. That of a job with a target isn't Student's t alone."""
+    if not metric.by_run or metric.value is None:
+        return None
+    if confidence == metric.confidence:
+        return statistics.Interval(metric.value, metric.low, metric.high)
+    return statistics.mean_interval(metric.by_run, confidence)
+
+
+_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # beside params, in which the same work may be done
+
+
+def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, workload: Workload | None) -> bool:
+    """Whether both are of the same work, done in the same way, on equal hardware."""
+    hardware = base.result.hardware_id
+    if hardware is None or hardware != other.result.hardware_id:
+        return False
+    untimed = workload.untimed_for(metric) if workload else frozenset[str]()
+    return not any(
+        changes_work(each, untimed) or each.field.startswith(_OTHER_WAYS) for each in differences([base, other])
+    )
+
+
+class _AtClock(NamedTuple):
+    """A metric, and what the adjustment of its clock adds to the variance of its logarithm."""
+
+    metric: Metric
+    log_variance: float
+
+
+def _at_clock_of(
+    base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric, is_sampled: bool
+) -> _AtClock | None:
+    """The metric at the clock of the base; None if it can't be adjusted."""
+    to_hz, own_hz = (clock_adjustment.clock_hz(each.result) for each in (base, entry))
+    by = _elasticity(base.result, of_base, metric, is_sampled)
+    if by is None or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
+        return None
+    if metric.value is None or clock_adjustment.has_changed(own_hz, to_hz):
+        return None
+    factor = clock_adjustment.factor(own_hz, to_hz, by.value)
+    changes = {"value": metric.value * factor, "by_run": [figure * factor for figure in metric.by_run]}
+    runs = len(entry.result.runs), len(base.result.runs)
+    return _AtClock(metric.model_copy(update=changes), clock_adjustment.log_variance((own_hz, to_hz), runs, by))
+
+
+def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> clock_adjustment.Elasticity | None:
+    """The elasticity that rests on more results. If neither has a prediction, it is assumed for a sampled metric."""
+    known = [each.repeat for each in (of_base, metric) if each.repeat and each.repeat.elasticity is not None]
+    if not known:
+        assumed = clock_adjustment.assumed_elasticity(base)
+        return clock_adjustment.Elasticity(assumed if metric.better == "higher" else -assumed) if is_sampled else None
+    best = max(known, key=lambda repeat: repeat.based_on.jobs)
+    error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
+    return clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
+
+
+def _ratio(
+    first: Metric, metric: Metric, at_clock: _AtClock | None, how: comparison.CompareHow, estimator: Estimator | None
+) -> comparison.Ratio:
+    """The ratio at one clock, with that of the values as measured beside it."""
+    if at_clock is None:
+        return ratio(first, metric, how, estimator or ratios.ratio_of_means)
+    found = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
+    if not (first.value and metric.value):
+        return found
+    as_measured = metric.value / first.value if metric.better == "higher" else first.value / metric.value
+    return found.model_copy(update={"as_measured": as_measured})
+
+
+def _judged(base: ComparisonEntry, other: ComparisonEntry, found: comparison.Ratio) -> comparison.Ratio:
+    """The ratio; without a verdict if a result is untrusted."""
+    wrong = [entry for entry in (base, other) if entry.result.verdict is Verdict.UNTRUSTED]
+    if not wrong:
+        return found
+    names = _words(f"{entry.name} is untrusted ({grave_codes(entry.result)})" for entry in wrong)
+    return without_verdict(found, f"{names}, so the ratio is wrong")
+
+
+def without_verdict(found: comparison.Ratio, reason: str) -> comparison.Ratio:
+    """The plain ratio, since its interval would say that it is known."""
+    return comparison.Ratio(
+        verdict=comparison.Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason
+    )
+
+
+def grave_codes(result: Result | ResultSummary) -> str:
+    """The warnings of class A, as words."""
+    return _words(raised.code for raised in result.warnings if raised.severity == "A")
+
+
+def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
+    """A warning that names all results whose clocks are far from that of the base."""
+    to_hz = clock_adjustment.clock_hz(entries[base].result)
+    clocks = [clock_adjustment.clock_hz(entry.result) for entry in entries]
+    changed = [
+        (entry.name, clock_hz)
+        for entry, clock_hz, same in zip(entries, clocks, alike, strict=True)
+        if same and clock_hz and clock_adjustment.has_changed(to_hz, clock_hz)
+    ]
+    return [clock_changed(changed, entries[base].name, to_hz)] if changed and to_hz else []
+
+
+def clock_changed(changed: Sequence[tuple[str, float]], base: str, base_hz: float) -> ResultWarning:
+    """`changed`: the names and clocks of the results whose clocks are far from that of `base`."""
+    ran = _words(f"{name} ran at {clock_hz / 1e9:.2f} GHz" for name, clock_hz in changed)
+    return warning(
+        "CLOCK_CHANGED",
+        f"{ran}, and {base} at {base_hz / 1e9:.2f} GHz. The ratio is as measured.",
+        jobs=[name for name, _ in changed],
+        clocks_hz=[base_hz, *(clock_hz for _, clock_hz in changed)],
+    )
+
+
+def _compared(
+    entry: ComparisonEntry,
+    metric: Metric,
+    adjusted_value: float | None,
+    ratio: comparison.Ratio | None,
+    how: comparison.CompareHow,
+) -> comparison.Compared:
+    result, device = entry.result, entry.result.device
+    interval = _interval(metric, how.confidence)
+    return comparison.Compared(
+        job=entry.job.id,
+        arm=entry.arm,
+        value=metric.value,
+        low=None if interval is None else _not_below_zero(interval.low),
+        high=None if interval is None else interval.high,
+        runs=metric.runs,
+        clock_hz=clock_adjustment.clock_hz(result),
+        adjusted_value=adjusted_value,
+        ratio=ratio,
+        verdict=result.verdict,
+        warnings=[each.code for each in result.warnings],
+        framework=entry.spec.framework,
+        device=f"{device.get('id')}@{device.get('host')}",
+        device_model=device.get("model"),
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        peak_fraction=_peak_fraction(result, metric.name),
+        finished_at=entry.job.finished_at,
+    )
+
+
+def _peak_fraction(result: Result, metric: str) -> float | None:
+    """The fraction of peak of the metric's work: for a case its own, for a first execution unknown."""
+    if metric.startswith(result_metrics.COLD):
+        return None
+    table = result.details.get("cases")
+    cases = table.items() if isinstance(table, dict) else ()
+    own = next((row for case, row in cases if metric.endswith(f"_{case}")), None)
+    share = own.get("peak_fraction") if isinstance(own, dict) else result.peak.fraction
+    return share if isinstance(share, float) else None
+
+
+def _not_below_zero(low: float | None) -> float | None:
+    """Cut the interval at zero: times, rates and their ratios are positive."""
+    return None if low is None else max(0.0, low)
+
+
+def _work_notes(metric: Metric, other_work: Sequence[str], totals: Sequence[str]) -> list[str]:
+    found = []
+    if other_work:
+        found.append(
+            f"The work differs in {_words(other_work)}: the ratios are of {metric.name} in {metric.unit}, not changes "
+            "of speed at the same work."
+        )
+    if totals:
+        found.append(f"Not compared, because they depend on the amount of work: {_words(totals)}.")
+    return found
+
+
+def _notes(results: Sequence[comparison.Compared], base: int, confidence: float) -> list[str]:
+    missed = chance_of_miss(confidence)
+    many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
+    adjusted = [each.job for each in results if each.adjusted_value is not None]
+    clocks = [f"The ratios use values at the clock of {results[base].job}, for {_words(adjusted)}."] if adjusted else []
+    return [_APART, *clocks, *(many if len(results) > 2 else [])]
+
+
+def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
+    """A note for each untrusted result."""
+    return [
+        f"{entry.name} is untrusted ({grave_codes(entry.result)}): its figure and all its ratios are wrong."
+        for entry in entries
+        if entry.result.verdict is Verdict.UNTRUSTED
+    ]
+
+
+def _margin_notes(results: Sequence[comparison.Compared], margin: float) -> list[str]:
+    """A note for each difference that is proven, but called SAME because the margin is larger."""
+    return [
+        f"{'the second spec' if each.arm else each.job} is SAME by the margin of {100 * margin:.4g} %, but its "
+        "interval excludes 1: it differs from the base. A smaller margin tells them apart."
+        for each in results
+        if each.ratio is not None and each.ratio.verdict is comparison.Comparative.SAME
+        if each.ratio.low is not None and each.ratio.high is not None and not each.ratio.low <= 1 <= each.ratio.high
+    ]
+
+
+def chance_of_miss(confidence: float) -> str:
+    """The share of intervals that miss the true value, in words."""
+    return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
+
+
+def compare_variants(
+    job: Job, spec: InterleavedSpec, result: Result, workload: Workload | None
+) -> comparison.Comparison:
+    """Compare the two specs of a job. `result` is the job's result with its arms.
+
+    Raises NotComparable and InvalidComparison, if the worker is of another version.
+    """
+    if len(result.arms) != 1 + spec.control:
+        detail = "the worker ran other specs: its version doesn't support interleaved specs. Upgrade the worker"
+        raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
+    how = comparison.CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
+    second, *control = result.arms
+    first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
+    entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
+    spoilt = _spoilt_pairs(result, second)
+    noise = _against_itself(result, control[0], how) if control else None
+    departure = _departure(noise)
+    found = compare(how, entries, workload, job.created_at, partial(_beyond, departure=departure, without=spoilt))
+    comparison_id = comparison.comparison_of(job.id)
+    notes = [
+        *found.notes,
+        *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
+        *([_unsteady_control(spec.confidence)] if departure > 1 else []),
+        *(_wrong_control(each) for each in control if each.verdict is Verdict.UNTRUSTED),
+    ]
+    changes = {"id": comparison_id, "kind": "interleaved", "job": job.id, "control": noise, "notes": notes}
+    return found.model_copy(update=changes | {"urls": comparison.urls_of(comparison_id), "owner": job.owner})
+
+
+def _departure(control: comparison.Ratio | None) -> float:
+    """By how many times the first spec differs from itself; 1 if that isn't proven."""
+    if control is None or not control.value or control.low is None or control.high is None:
+        return 1.0
+    return 1.0 if control.low <= 1 <= control.high else max(control.value, 1 / control.value)
+
+
+def _beyond(
+    over: Sequence[float], under: Sequence[float], confidence: float, *, departure: float, without: Collection[int]
+) -> ratios.RatioEstimate:
+    """The ratio of pairs, which counts only beyond what the first spec differs from itself."""
+    found = ratios.paired_ratio(over, under, confidence, without=without)
+    value, low, high = found.interval.value, found.interval.low, found.interval.high
+    if departure == 1 or low is None or high is None:
+        return found
+    effect = None if found.smallest_effect is None else (1 + found.smallest_effect) * departure - 1
+    wider = statistics.Interval(value, low / departure, high * departure)
+    return replace(found, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
+
+
+def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio | None:
+    own, repeated = (each.metric(how.metric or "") for each in (first, again))
+    if own is None or repeated is None:
+        return None  # `compare` says so
+    found = ratio(own, repeated, how, partial(ratios.paired_ratio, without=_spoilt_pairs(first, again)))
+    wrong = again.verdict is Verdict.UNTRUSTED
+    return without_verdict(found, f"the control is untrusted ({grave_codes(again)})") if wrong else found
+
+
+def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
+    """The pairs with a run that others spoilt. They are chosen by what others did, never by the figures.
+
+    Empty if half of the pairs of either order, or fewer, would remain: then the disturbance belongs to the conditions.
+    """
+    if len(first.runs) != len(second.runs):
+        return frozenset()
+    spoilt = frozenset(
+        pair
+        for arm in (first, second)
+        for pair, run in enumerate(arm.runs)
+        if host_noise.spoils(run.core_shares, len(arm.device.get("cores") or ()))
+    )
+    orders = (range(order, len(first.runs), 2) for order in (0, 1))
+    return spoilt if all(2 * len(spoilt.intersection(pairs)) < len(pairs) for pairs in orders) else frozenset()
+
+
+def _left_out(spoilt: int, pairs: int) -> str:
+    return f"Pairs that don't count: {spoilt} of {pairs}. Other work used the cores during one of their runs."
+
+
+def _unsteady_control(confidence: float) -> str:
+    return (
+        f"The control differs from the first spec, which it repeats; {chance_of_miss(confidence)} does by chance. "
+        "Otherwise something disturbs even interleaved runs. The interval is widened by the control's ratio, so only "
+        "a larger difference counts."
+    )
+
+
+def _wrong_control(control: Result) -> str:
+    return f"The control is untrusted ({grave_codes(control)}), so it doesn't show the noise. The intervals ignore it."

@@ -1,0 +1,271 @@
+"""NOISY_NEIGHBOUR: could other work have slowed this process down while it sampled?
+
+On the device's own cores: other processes, other virtual machines (steal), and work on the sibling hyperthreads, which
+share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are delayed at the same
+time wait together. So the bound is what the most disturbed core or thread lost, not the sum over all of them. Measured
+with a product on 8 of 16 cores: a process that used 5 % of one core took 0.6 % of its speed (± 1.9 %), and eight
+processes that used 5 % of a core each took 3.3 % (± 4.2 %). The sum was 5 and 39 % there, and the longest wait of a
+thread 5 % both times.
+
+Other processes' time counts only as far as a thread of this process waited for a core (run_delay in
+/proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone isn't evidence: a framework with
+more threads than cores waits for itself. What a quiet machine does anyway (the kernel, Dyno's own API, Redis and
+worker) is the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. Interrupts stop the thread
+that they interrupt, and it doesn't wait for a core meanwhile. So they count like steal, by core.
+
+On the package's other cores: work there shares the last cache, memory bandwidth and turbo. Nothing shows how much of
+them it took, so each busy core counts with what was typical in measurements (docs/decisions/0037).
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dyno.bench.devices.cpu import TOPOLOGY, package_cores, read_kernel_file, siblings
+from dyno.bench.measure.sampling import Clock
+from dyno.bench.measure.warnings import EFFECT, EXCUSED, least_effect, warning
+from dyno.models.result import CoreShares, Epoch, ResultWarning
+
+PROC = Path("/proc")
+
+BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
+BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
+# The speed that one busy core elsewhere on a small package takes. Measured on two cores, n = 30: a product took 1 % of
+# the speed of a product and of an addition. An addition of 402 MB took 8 to 18 % of a product's, and 43 % of an
+# addition's. What the neighbour does isn't known, so this is their median. With more, the core that Dyno keeps for its
+# API counts.
+ONE_PACKAGE_CORE = 0.045
+# The speed that all other cores of a large package take together. Measured on 16 cores, n = 20: 15 neighbours took 41 %
+# (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each takes its
+# share of this. No other number of cores was measured.
+WHOLE_PACKAGE = 0.4
+# Above what the ticks of /proc/stat can mean in a run of one second on two cores.
+SPOILING = 0.05
+LOOK_EVERY_S = 0.2  # a look at 31 threads takes 1.5 ms
+_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class CoreUsage:
+    """Seconds so far. `steal_s`, `siblings_s` and `interrupts_s` are by watched core.
+
+    `waited_s`: by thread of this process; None if the kernel doesn't count waiting.
+    `busy_s`: of processes on all watched cores. `own_s`: of this process and its children. `package_s`: on the other
+    cores of the package, of which there are `package_cores`.
+    """
+
+    now_s: float
+    busy_s: float
+    own_s: float
+    steal_s: Mapping[int, float]
+    siblings_s: Mapping[int, float]
+    interrupts_s: Mapping[int, float]
+    waited_s: Mapping[str, float] | None
+    package_s: float = 0.0
+    package_cores: int = 0
+
+
+class HostNoise:
+    """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is.
+
+    `package`: watch the package's other cores too, which matter to work on a CPU.
+    """
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        clock: Clock,
+        proc: Path = PROC,
+        topology: Path = TOPOLOGY,
+        *,
+        package: bool = True,
+    ) -> None:
+        self._clock, self._proc = clock, proc
+        self._siblings = {core: siblings([core], topology) - set(cores) for core in cores}
+        self._package = package_cores(cores, topology) if package else set[int]()
+        self._looks = [self._look()]
+
+    def look(self) -> None:
+        """Call it before each sample, so that `shares` can tell warm-up from samples, to within LOOK_EVERY_S."""
+        last = self._looks[-1]
+        is_due = last is None or self._clock.now_s() - last.now_s >= LOOK_EVERY_S
+        self._looks.append(self._look() if is_due else last)
+
+    def shares(self, first: int | None = None) -> CoreShares | None:
+        """Shares since the call of `look` with this number, from 0, or since the creation.
+
+        None if unknown (no cores, no /proc/stat).
+        """
+        before, after = self._looks[0 if first is None else 1 + first], self._look()
+        return None if before is None or after is None else core_shares(before, after)
+
+    def _look(self) -> CoreUsage | None:
+        ticks = _ticks(self._proc / "stat")
+        watched = {core: ticks[core] for core in self._siblings if core in ticks}
+        if not watched:
+            return None
+        return CoreUsage(
+            now_s=self._clock.now_s(),
+            busy_s=_seconds(watched.values(), _PROCESSES),
+            own_s=sum(self._clock.cpu_s()) + live_children_s(self._proc),
+            steal_s={core: row[_STEAL] * _TICK_S for core, row in watched.items()},
+            siblings_s={
+                core: _seconds((ticks[other] for other in self._siblings[core] if other in ticks), _BUSY)
+                for core in watched
+            },
+            interrupts_s={core: _seconds([row], _INTERRUPTS) for core, row in watched.items()},
+            waited_s=_waited_s(self._proc),
+            package_s=_seconds((row for core, row in ticks.items() if core in self._package), _BUSY),
+            package_cores=len(self._package & ticks.keys()),
+        )
+
+
+def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
+    """Shares between two readings of the same cores; None if no time passed."""
+    window_s, cores = after.now_s - before.now_s, len(after.steal_s)
+    if window_s <= 0 or not cores:
+        return None
+    stolen = [after.steal_s[core] - before.steal_s[core] for core in after.steal_s]
+    beside = [after.siblings_s[core] - before.siblings_s[core] for core in after.steal_s]
+    interrupted = [after.interrupts_s[core] - before.interrupts_s[core] for core in after.steal_s]
+    waited = _since(before.waited_s, after.waited_s)
+    return CoreShares(
+        others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / window_s / cores,
+        stolen=math.fsum(stolen) / window_s / cores,
+        beside=math.fsum(beside) / window_s / cores,
+        waited=None if waited is None else math.fsum(waited) / window_s / cores,
+        most_taken=max(map(sum, zip(stolen, beside, interrupted, strict=True))) / window_s,
+        most_waited=None if waited is None else max(waited, default=0.0) / window_s,
+        package_busy=(after.package_s - before.package_s) / window_s,
+        package_cores=after.package_cores,
+    )
+
+
+def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
+    """Raised if others could have moved a figure whose interval is `rel_half_width`. `cores`: how many were watched."""
+    moved = _moved(seen, cores)
+    if moved <= least_effect(rel_half_width):
+        return None
+    return warning(
+        "NOISY_NEIGHBOUR",
+        f"Other processes used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
+        f"sibling hyperthreads {seen.beside:.1%}, and with interrupts {seen.most_taken or 0.0:.1%} of a core; "
+        f"{seen.package_busy or 0.0:.2f} other cores of the package were busy.",
+        others_share=seen.others,
+        steal_share=seen.stolen,
+        siblings_share=seen.beside,
+        run_delay_share=seen.waited,
+        longest_run_delay_share=seen.most_waited,
+        most_taken_of_a_core=seen.most_taken,
+        package_cores_busy=seen.package_busy,
+        moved=moved,
+    )
+
+
+def spoils(seen: CoreShares | None, cores: int) -> bool:
+    """Whether others took so much that a comparison of neighbouring runs is better made without this run."""
+    return seen is not None and _moved(seen, cores) > SPOILING
+
+
+def _moved(seen: CoreShares, cores: int) -> float:
+    """The largest share of the speed that the work may have lost. Results of older versions have sums alone."""
+    waited = cores * seen.waited if seen.most_waited is None and seen.waited is not None else seen.most_waited
+    others = cores * seen.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
+    by_others = others if waited is None else min(others, waited - BACKGROUND)
+    taken = cores * (seen.stolen + seen.beside) if seen.most_taken is None else seen.most_taken
+    by_package = (seen.package_busy or 0.0) * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / (seen.package_cores or 1))
+    return min(1.0, max(0.0, by_others) + taken + by_package)
+
+
+def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width: float | None) -> ResultWarning | None:
+    """As `noisy_neighbour`, for the mean of the runs, as the figure is. `evidence.runs` lists the affected ones."""
+    known = [(run, shares) for run, shares in enumerate(seen) if shares is not None]
+    if (
+        not known
+        or (raised := noisy_neighbour(_pooled([(1.0, shares) for _, shares in known]), cores, rel_half_width)) is None
+    ):
+        return None
+    runs: list[JsonValue] = [run for run, shares in known if _moved(shares, cores) > EFFECT]
+    return raised.model_copy(update={"evidence": {**raised.evidence, "runs": runs}})
+
+
+def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | None:
+    """As `noisy_neighbour`, for the first epoch, or for the further ones together. `evidence.phase` names them.
+
+    Shorter ones aren't judged, because /proc/stat counts in ticks. A training is timed once, so its figures have no
+    interval, and the limit is that for a wide one.
+    """
+    for phase, part in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
+        seen = [(epoch.time_s, epoch.core_shares) for epoch in part if epoch.core_shares is not None]
+        if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (
+            raised := noisy_neighbour(_pooled(seen), cores, EXCUSED)
+        ):
+            return raised.model_copy(update={"evidence": {**raised.evidence, "phase": phase}})
+    return None
+
+
+def _pooled(seen: Sequence[tuple[float, CoreShares]]) -> CoreShares:
+    """The shares of all windows together, each (seconds, shares)."""
+    whole_s = math.fsum(time_s for time_s, _ in seen)
+
+    def share(name: str) -> float | None:
+        parts = [(time_s, getattr(shares, name)) for time_s, shares in seen]
+        known = all(value is not None for _, value in parts)
+        return math.fsum(time_s * value for time_s, value in parts) / whole_s if known else None
+
+    averaged = {name: share(name) for name in CoreShares.model_fields if name != "package_cores"}
+    return CoreShares.model_validate({**averaged, "package_cores": seen[0][1].package_cores})
+
+
+# Columns of /proc/stat (man 5 proc_stat): user, nice and system; irq and softirq; steal.
+_PROCESSES, _INTERRUPTS, _STEAL = (0, 1, 2), (5, 6), 7
+_BUSY = (*_PROCESSES, *_INTERRUPTS)
+
+
+def _ticks(stat: Path) -> dict[int, list[int]]:
+    """The columns of /proc/stat by core."""
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return {}
+    rows = (line.split() for line in lines if line.startswith("cpu"))
+    return {int(row[0][3:]): [int(word) for word in row[1:]] for row in rows if row[0] != "cpu"}
+
+
+def _seconds(rows: Iterable[Sequence[int]], columns: Sequence[int]) -> float:
+    return sum(row[column] for row in rows for column in columns) * _TICK_S
+
+
+def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> list[float] | None:
+    """By thread that still lives; a new one waited from zero on."""
+    if before is None or after is None:
+        return None
+    return [waited_s - before.get(thread, 0.0) for thread, waited_s in after.items()]
+
+
+def _waited_s(proc: Path) -> dict[str, float] | None:
+    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count them."""
+    ran_ns, waited_s = 0, dict[str, float]()
+    for file in proc.glob("self/task/*/schedstat"):
+        try:
+            ran, waited, _ = file.read_text().split()
+        except (OSError, ValueError):  # the thread has ended
+            continue
+        ran_ns, waited_s[file.parent.name] = ran_ns + int(ran), int(waited) / 1e9
+    return waited_s if ran_ns else None
+
+
+def live_children_s(proc: Path, process: str = "self") -> float:
+    """Processor seconds of the children that still live and of all below them. `Clock.cpu_s` has the ended ones."""
+    seconds = 0.0
+    for file in proc.glob(f"{process}/task/*/children"):
+        for child in read_kernel_file(file).split():
+            fields = read_kernel_file(proc / child / "stat").rpartition(")")[2].split()
+            # From the state on, which is field 3: utime, stime, and those of ended children are 14 to 17 (man 5 proc).
+            seconds += sum(int(field) for field in fields[11:15]) * _TICK_S + live_children_s(proc, child)
+    return seconds

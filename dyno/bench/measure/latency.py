@@ -1,0 +1,177 @@
+"""Latency of single calls: percentiles over calls that are synchronised one by one, in a closed and in an open loop.
+
+Closed: one caller, whose next call begins when it has read the answer to the last one. Open: calls arrive at random
+(Poisson) at a given rate, whether or not earlier ones have been answered, and wait for their turn. Latency counts from
+the time of arrival, not from the time at which the call could begin: else a slow call would hide the wait of those
+behind it ("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
+
+A percentile's interval is that of its order statistics, which assumes no distribution. It describes one run. The
+99th percentile needs 100 calls, so that one call lies beyond it on average: of fewer it would be the longest call,
+which is longer the more calls there are.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from dyno.bench.contract import PERCENTILES, Loop, metric_name
+from dyno.bench.measure.statistics import quantile_interval
+from dyno.models.runner_protocol import CallQuantile
+
+Execute = Callable[[int], None]  # executes this number of times, then drains the device
+
+MOST_CALLS = 2000  # of each loop; an interval of p99 needs 368
+MOST_S, LEAST_S = 2.0, 0.2  # of each loop
+OF_SHARE = 0.5  # all loops of a run, as a part of what the run gets of a budget
+_FIRST_CALLS = 10  # before the first loop, not measured
+_UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
+_SPIN_S = 0.002  # a sleep ends later than this only on a busy host
+RATES = "call_rates_per_s"  # in what run 0 tunes
+
+
+class CallClock(Protocol):
+    def now_s(self) -> float:
+        """Monotonic seconds from an arbitrary zero."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class HostCallClock:
+    def now_s(self) -> float:
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Seconds of each call: from its arrival, and from its begin. In a closed loop they are equal."""
+
+    latencies_s: Sequence[float]
+    services_s: Sequence[float]
+
+    @property
+    def mean_service_s(self) -> float | None:
+        """None without calls."""
+        return math.fsum(self.services_s) / len(self.services_s) if self.services_s else None
+
+
+def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> Calls:
+    """Call again and again, at least once."""
+    taken_s: list[float] = []
+    ends_s = clock.now_s() + most_s
+    while not taken_s or (len(taken_s) < MOST_CALLS and clock.now_s() < ends_s):
+        begins_s = clock.now_s()
+        execute(1)
+        taken_s.append(clock.now_s() - begins_s)
+    return Calls(taken_s, taken_s)
+
+
+def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
+    """Calls that arrive in `most_s`, perhaps none. No call but the first begins after twice that time: the device can't
+    keep up.
+    """
+    arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
+    began_s = clock.now_s()
+    arrives_s = began_s + arrivals.expovariate(rate_per_s)
+    while len(latencies_s) < MOST_CALLS and arrives_s < began_s + most_s:
+        _wait_until(arrives_s, clock)
+        begins_s = clock.now_s()
+        if latencies_s and begins_s > began_s + 2 * most_s:
+            break
+        execute(1)
+        ends_s = clock.now_s()
+        latencies_s.append(ends_s - arrives_s)
+        services_s.append(ends_s - begins_s)
+        arrives_s += arrivals.expovariate(rate_per_s)
+    return Calls(latencies_s, services_s)
+
+
+def _wait_until(time_s: float, clock: CallClock) -> None:
+    """Sleep, then spin: a sleep alone ends 0.05 ms late, which is as long as a short call."""
+    while (left_s := time_s - clock.now_s()) > 0:
+        if left_s > _SPIN_S:
+            clock.sleep(left_s - _SPIN_S)
+
+
+@dataclass
+class CallReadings:
+    """What one run's calls showed. `quantiles`: by metric. `rates_per_s`, `details`: by case."""
+
+    quantiles: dict[str, CallQuantile] = field(default_factory=dict)
+    rates_per_s: dict[str, JsonValue] = field(default_factory=dict)
+    details: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def measure_calls(
+    cases: Mapping[str, Execute],
+    rate_per_s: float | None,
+    known_rates_per_s: Mapping[str, JsonValue],
+    seed: int,
+    most_s: float,
+    clock: CallClock,
+    report: Callable[[], None],
+) -> CallReadings:
+    """Both loops of each case. The first case is also the run's own; "" names a run without cases.
+
+    `rate_per_s`: of the open loop. None takes that of an earlier run, else half of what the closed loop reaches.
+    """
+    found = CallReadings()
+    for place, (case, execute) in enumerate(cases.items()):
+        report()
+        for _ in range(_FIRST_CALLS):
+            execute(1)
+        closed = closed_loop(execute, clock, most_s)
+        assert closed.mean_service_s is not None, "a closed loop makes a call"
+        rate = rate_per_s or known_rates_per_s.get(case) or _UTILISATION / closed.mean_service_s
+        assert isinstance(rate, float | int)
+        report()
+        opened = open_loop(execute, rate, seed, clock, most_s)
+        found.rates_per_s[case] = rate
+        found.details[case or "all"] = _details(closed, opened, rate)
+        for name in {case, ""} if place == 0 else {case}:
+            found.quantiles |= _quantiles("closed", name, closed, None)
+            found.quantiles |= _quantiles("open", name, opened, _unsteady(opened, rate, most_s))
+    return found
+
+
+def _quantiles(loop: Loop, case: str, calls: Calls, unknown: str | None) -> dict[str, CallQuantile]:
+    count, found = len(calls.latencies_s), {}
+    for name, share in PERCENTILES.items():
+        least = round(1 / (1 - share))
+        few = None if count >= least else f"{name} needs {least} calls in the loop, and there were {count}"
+        found[metric_name(loop, name, case)] = _quantile(calls, share, unknown or few)
+    return found
+
+
+def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
+    count = len(calls.latencies_s)
+    if unknown:
+        return CallQuantile(value=None, calls=count, reason=unknown)
+    found = quantile_interval(calls.latencies_s, share)
+    return CallQuantile(value=found.value, low=found.low, high=found.high, calls=count, reason=found.reason)
+
+
+def _unsteady(calls: Calls, rate_per_s: float, most_s: float) -> str | None:
+    """Why the open loop has no percentiles: if calls arrive faster than they are served, the line only grows."""
+    if calls.mean_service_s is None:
+        return f"no call arrived in {most_s:g} s at {rate_per_s:.4g} calls a second"
+    served_per_s = 1 / calls.mean_service_s
+    if rate_per_s < served_per_s:
+        return None
+    return f"{rate_per_s:.4g} calls a second arrive, but the device serves {served_per_s:.4g}: the line grows for ever"
+
+
+def _details(closed: Calls, opened: Calls, rate_per_s: float) -> dict[str, JsonValue]:
+    return {
+        "closed_calls": len(closed.latencies_s),
+        "open_calls": len(opened.latencies_s),
+        "open_rate_per_s": rate_per_s,
+        "open_utilisation": None if opened.mean_service_s is None else rate_per_s * opened.mean_service_s,
+    }

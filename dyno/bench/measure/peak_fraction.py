@@ -1,0 +1,132 @@
+"""The fraction of peak: for the used part of the device, in the precision that ran."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from dyno.bench.measure import result_metrics, statistics
+from dyno.models.device import Device, PeakFigure
+from dyno.models.result import Peak
+from dyno.models.runner_protocol import RunRecord
+
+_NOT_MEASURED = "the device's peak for this dtype was not measured"
+_UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
+_INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
+
+# The default precision of "float32" work, by device kind, if the device has it: TensorFlow and XLA allow TF32.
+FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
+# Ceilings above any device, for unknown peaks; for CPUs per core (64 float32 FLOP, 4,096 int8 OP per cycle).
+_ASSUMED_CEILING = {"float32": 1e12}
+_ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
+_UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
+_NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
+
+
+def device_in_use(device: Device, replicas: int, records: Sequence[RunRecord] = ()) -> Device:
+    """`device` with the peaks of the units that the replicas use; a CPU's units share all its cores.
+
+    If runs measured a peak again, the highest counts, because disturbances only lower it.
+    """
+    if device.kind == "cpu":
+        return _at_its_best(device, records)
+    if replicas >= device.units:
+        return device
+    share = replicas / device.units
+    return device.model_copy(update={"peak": {dtype: _scaled(figure, share) for dtype, figure in device.peak.items()}})
+
+
+def _at_its_best(device: Device, records: Sequence[RunRecord]) -> Device:
+    highest = dict(device.peak)
+    for dtype, figure in (item for record in records for item in record.peak.items()):
+        if (figure.value or 0.0) > (highest.get(dtype, _UNKNOWN).value or 0.0):
+            highest[dtype] = figure
+    return device.model_copy(update={"peak": highest})
+
+
+def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]) -> Peak:
+    """The device's peak for `params.dtype` (default float32), and the fraction reached with `flops` per execution.
+
+    The fraction is null, with a reason, if the peak is unknown. `device` comes from `device_in_use`.
+    """
+    cases = records[0].cases  # the first case has the run's own figures and the dtype it really used
+    return peak_for_dtype(device, cases[0].dtype if cases else getattr(params, "dtype", "float32"), flops, records)
+
+
+def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[RunRecord]) -> Peak:
+    """Like `peak`, for `dtype`; for integers in OP/s. Work in several dtypes, "int8+float32", has no peak.
+
+    Work in float32 is compared with the peak of the observed precision (TF32, or bfloat16 on a TPU).
+    """
+    if "+" in dtype:
+        reason = f"the work mixes {' and '.join(dtype.split('+'))}, so the peak of a single dtype doesn't apply"
+        return Peak(value=None, unit=_INTEGERS.unit, reason=reason)
+    ran_in = _ran_in(dtype, device, records)
+    figure = device.peak.get(ran_in, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
+    if flops == 0:
+        return Peak(value=None, unit=figure.unit, reason="this workload does no significant arithmetic")
+    found = Peak(value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source)
+    if figure.value is None:
+        return found.model_copy(update={"reason": figure.reason})
+    reached = statistics.mean_interval([flops / statistics.median(record.samples) for record in records]).value
+    return found.model_copy(update={"fraction": reached / figure.value})
+
+
+def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
+    """The peak of each case by name; empty if the job has no cases."""
+    cases = zip(records[0].cases, result_metrics.by_case(records).values(), strict=True)
+    return {case.name: peak_for_dtype(device, case.dtype, case.flops, runs) for case, runs in cases}
+
+
+def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
+    """For each case: its dtype, FLOP, work, fraction of peak, and the median of each run."""
+    first, peaks = {case.name: case for case in records[0].cases}, case_peaks(device, records)
+    table: dict[str, JsonValue] = {}
+    for name, of_case in result_metrics.by_case(records).items():
+        reached = peaks[name]
+        table[name] = {
+            "dtype": first[name].dtype,
+            "flops": first[name].flops,
+            "work": first[name].work,
+            "peak_fraction": reached.fraction,
+            "peak_reason": reached.reason,
+            "medians_s": [statistics.median(record.samples) for record in of_case],
+        }
+    return table
+
+
+def ceiling_per_s(device: Device, dtype: str) -> float:
+    """The maximum operations per second for work in `dtype`, whatever precision it really runs in.
+
+    Data sheets have no float32 peak for TPUs. Their bfloat16 peak bounds it, as TPUs build float32 from bfloat16.
+    """
+    names = (dtype, FLOAT32_DEFAULTS.get(device.kind, dtype)) if dtype == "float32" else (dtype,)
+    known = [value for name in names if name in device.peak and (value := device.peak[name].value) is not None]
+    if known:
+        return max(known)
+    if device.driven_as == "cpu":
+        return len(device.cores or (0,)) * _ASSUMED_CEILING.get(dtype, _ASSUMED_NARROW_CEILING)
+    return _ASSUMED_ELSEWHERE
+
+
+def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:
+    """The precision whose peak bounds the work: the fastest of the observed ones."""
+    if dtype != "float32":
+        return dtype
+    precisions = [record.precision for record in records if record.precision is not None]
+    seen = {each.observed for each in precisions if each.requested == dtype and each.observed}
+    if not seen:
+        return _assumed(dtype, device, records[0].environment.get("flags", {}))
+    known = [name for each in seen if (name := _UNIT.get(each, each)) in device.peak]
+    return max(known, key=lambda name: device.peak[name].value or 0.0, default=dtype)
+
+
+def _assumed(dtype: str, device: Device, flags: Mapping[str, str]) -> str:
+    """Without an observed precision, the fastest default, so that no correct figure is above the peak."""
+    faster = FLOAT32_DEFAULTS.get(device.kind, dtype)
+    has_it = faster in device.peak and device.peak[faster].value is not None
+    return faster if has_it and flags.get(_NO_TF32[0]) != _NO_TF32[1] else dtype
+
+
+def _scaled(figure: PeakFigure, share: float) -> PeakFigure:
+    return figure if figure.value is None else figure.model_copy(update={"value": figure.value * share})

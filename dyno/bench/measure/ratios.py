@@ -1,0 +1,274 @@
+"""The ratio of two means with its interval: for independent runs, interleaved pairs, and jobs in rounds.
+
+Independent runs use Fieller's interval (1940; 1954, Journal of the Royal Statistical Society B 16). It holds all
+ratios r for which N - r D does not differ from zero, where N and D are the two means. The variances of the groups may
+be unequal, so the variance of N - r D is var(N) + r² var(D), with the degrees of freedom of Welch and Satterthwaite at
+the estimated ratio (Tamhane & Logan 2004, Biometrika 91; R's mratios::ttestratio does the same). If D itself does not
+differ from zero, that set is unbounded, and there is no interval.
+
+Interleaved pairs, AB, BA, AB, BA, …: each pair of neighbouring runs gives one ratio, which cancels slow changes of the
+machine. The second position may matter too (a warmer machine, one step further along a drift). Pairs that begin with A
+form one group, and pairs that begin with B another. The mean of both groups' means is free of the effect of order and
+of any linear drift. This is the analysis of a two-period cross-over trial (Hills & Armitage 1979, British Journal of
+Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Trials, 2nd ed. 2003, ch. 2): Student's t
+with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on logarithms, so
+swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
+
+Jobs that took turns in rounds, as the points of a sweep do: each round gives one ratio of two jobs' values, so changes
+of the machine from round to round cancel. The order within a round is random, so changes within one are scatter. The
+interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers what differs between
+jobs of the same spec, which the runs of a single job don't show.
+"""
+
+import bisect
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import NamedTuple
+
+from dyno.bench.measure.statistics import CONFIDENCE, Interval, mean_interval, student_t
+from dyno.models.comparison import POWER, Comparative
+
+_LARGEST_LOG = 10.0  # e**10 exceeds the ratio of any two devices
+_MOST_RUNS = 2**20
+
+
+class Scatter(NamedTuple):
+    """The standard error of a ratio's logarithm, and its degrees of freedom."""
+
+    error: float
+    degrees: float
+
+
+@dataclass(frozen=True)
+class RatioEstimate:
+    """A ratio of means. `degrees` may be fractional. It and `smallest_effect` are None without an interval.
+
+    `with_more(runs)` is the scatter to expect with that many more runs on each side, a multiple of `step`, or with that
+    many more rounds; None if the scatter is unknown.
+    """
+
+    interval: Interval
+    degrees: float | None = None
+    smallest_effect: float | None = None
+    with_more: Callable[[int], Scatter] | None = None
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """The mean of `count` runs, and the variance of that mean: s² / n.
+
+    `adjustment`: what adjusting the mean adds, whatever the number of runs.
+    """
+
+    value: float
+    variance: float
+    count: int
+    adjustment: float = 0.0
+
+    @property
+    def in_all(self) -> float:
+        return self.variance + self.adjustment
+
+    def with_more(self, runs: int) -> "_Mean":
+        """The mean of that many more runs with the same scatter."""
+        count = self.count + runs
+        return replace(self, variance=self.variance * self.count / count, count=count)
+
+
+def ratio_of_means(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    confidence: float = CONFIDENCE,
+    *,
+    log_variance: float = 0.0,
+) -> RatioEstimate:
+    """mean(numerators) / mean(denominators) over the runs' figures.
+
+    `log_variance`: that of the ratio's logarithm beside the runs' scatter, from an adjustment of one side.
+
+    Raises ValueError if either sequence is empty or the mean of the denominators is zero.
+    """
+    over, under = _mean(numerators), _mean(denominators)
+    over = replace(over, adjustment=over.value**2 * log_variance)
+    if under.value == 0:
+        raise ValueError("the mean of the denominators is zero")
+    ratio = over.value / under.value
+    if min(over.count, under.count) < 2:
+        return RatioEstimate(Interval(ratio, reason="an interval needs at least two runs on each side"))
+    degrees = _degrees(ratio, over, under)
+    t = student_t(degrees, confidence)
+    bounds = fieller(over.value, under.value, over.in_all, under.variance, t)
+    if over.value == 0:
+        return RatioEstimate(Interval(ratio, *bounds or (None, None)), degrees)
+
+    def with_more(runs: int) -> Scatter:
+        return _scatter(over.with_more(runs), under.with_more(runs))
+
+    if bounds is None:
+        reason = "the baseline scatters so much that the ratio has no upper bound"
+        return RatioEstimate(Interval(ratio, reason=reason), degrees, with_more=with_more)
+    effect = smallest_effect(with_more(0).error, degrees, t)
+    return RatioEstimate(Interval(ratio, *bounds), degrees, effect, with_more)
+
+
+def _scatter(over: _Mean, under: _Mean) -> Scatter:
+    error = math.sqrt(over.in_all / over.value**2 + under.variance / under.value**2)
+    return Scatter(error, _degrees(over.value / under.value, over, under))
+
+
+def fieller(
+    numerator: float, denominator: float, numerator_variance: float, denominator_variance: float, t: float
+) -> tuple[float, float] | None:
+    """The bounds of numerator / denominator, from the variances of two independent means and Student's quantile `t`.
+
+    The roots of (N - r D)² = t² (var(N) + r² var(D)). None if the set of ratios is unbounded: |D| <= t sd(D).
+    """
+    scale = denominator**2 - t**2 * denominator_variance
+    if scale <= 0:
+        return None
+    centre = numerator * denominator
+    half = t * math.sqrt(numerator**2 * denominator_variance + scale * numerator_variance)
+    return (centre - half) / scale, (centre + half) / scale
+
+
+def comparative_verdict(interval: Interval, margin: float) -> Comparative:
+    """The verdict for the interval of a ratio; above 1 is better.
+
+    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, which is symmetric in both sides. This
+    corresponds to two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if
+    1 is outside the interval.
+    """
+    if interval.low is None or interval.high is None:
+        return Comparative.INCONCLUSIVE
+    if 1 / (1 + margin) <= interval.low and interval.high <= 1 + margin:
+        return Comparative.SAME
+    if interval.low > 1:
+        return Comparative.FASTER
+    return Comparative.SLOWER if interval.high < 1 else Comparative.INCONCLUSIVE
+
+
+def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
+    """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
+
+    At the estimated ratio and scatter. None if the scatter is unknown, or for more than about a million runs.
+    """
+    with_more, step = estimate.with_more, estimate.step
+    if with_more is None:
+        return None
+    centre, band = math.log(estimate.interval.value), math.log1p(margin)
+
+    def decide(runs: int) -> bool:
+        error, degrees = with_more(runs)
+        return _chance_of_verdict(NormalDist(centre, error), student_t(degrees, confidence) * error, band) >= POWER
+
+    most = step
+    while not decide(most):
+        most *= 2
+        if most > _MOST_RUNS:
+            return None
+    candidates = range(step, most + 1, step)
+    return candidates[bisect.bisect_left(candidates, True, key=decide)]
+
+
+def _chance_of_verdict(logarithm: NormalDist, half: float, band: float) -> float:
+    """The chance that an interval of half-width `half` around a ratio's logarithm excludes 0 or lies in the band."""
+    if 2 * half <= band:
+        return 1.0
+    same = logarithm.cdf(band - half) - logarithm.cdf(half - band) if half < band else 0.0
+    return logarithm.cdf(-half) + 1 - logarithm.cdf(half) + same
+
+
+def _mean(values: Sequence[float]) -> _Mean:
+    count = len(values)
+    if not values:
+        raise ValueError("no values")
+    mean = math.fsum(values) / count
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return _Mean(mean, squares / max(count - 1, 1) / count, count)
+
+
+def _degrees(ratio: float, over: _Mean, under: _Mean) -> float:
+    first, second = over.variance, ratio**2 * under.variance
+    spread = first**2 / (over.count - 1) + second**2 / (under.count - 1)
+    if spread == 0:  # no scatter, so both sides have the same weight
+        return float(over.count + under.count - 2)
+    return (first + over.adjustment + second) ** 2 / spread
+
+
+def smallest_effect(error: float, degrees: float, t: float) -> float | None:
+    """The smallest relative difference that a test at this confidence finds with probability POWER.
+
+    `error` is the standard error of the ratio's logarithm, which is the same for a ratio and its inverse. `t` is
+    Student's quantile. Computed from the noncentral t distribution of that test. None above a factor of e**10.
+    """
+    from scipy.special import nctdtrinc  # a local import, as in `student_t`
+
+    logarithm = float(nctdtrinc(degrees, 1 - POWER, t)) * error
+    return math.expm1(logarithm) if logarithm < _LARGEST_LOG else None
+
+
+def paired_ratio(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    confidence: float = CONFIDENCE,
+    *,
+    without: Collection[int] = (),
+) -> RatioEstimate:
+    """The ratio of paired runs, in the order of the pairs; every other pair ran in reverse order.
+
+    `without`: places of pairs that don't count. At least one pair of each order must remain.
+
+    Raises ValueError for unequal lengths, fewer than two pairs, or a figure that isn't above zero.
+    """
+    if len(numerators) != len(denominators) or len(numerators) < 2:
+        raise ValueError("a paired ratio needs at least two complete pairs")
+    if min(*numerators, *denominators) <= 0:
+        raise ValueError("a paired ratio needs figures above zero")
+    logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
+    groups = [[log for pair, log in enumerate(logs) if pair % 2 == order and pair not in without] for order in (0, 1)]
+    means = [math.fsum(group) / len(group) for group in groups]
+    centre, degrees = math.fsum(means) / 2, sum(map(len, groups)) - 2
+    if degrees == 0:
+        reason = "an interval needs more than two pairs"
+        return RatioEstimate(Interval(math.exp(centre), reason=reason))
+    squares = math.fsum((x - mean) ** 2 for group, mean in zip(groups, means, strict=True) for x in group)
+    variance = squares / degrees
+
+    def with_more(runs: int) -> Scatter:
+        sizes = [len(group) + runs / 2 for group in groups]
+        return Scatter(math.sqrt(variance * math.fsum(1 / size for size in sizes)) / 2, sum(sizes) - 2)
+
+    error, t = with_more(0).error, student_t(degrees, confidence)
+    interval = Interval(math.exp(centre), math.exp(centre - t * error), math.exp(centre + t * error))
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more, step=2)
+
+
+def ratio_over_rounds(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+) -> RatioEstimate:
+    """The geometric mean of the rounds' ratios. The values are in the order of the rounds.
+
+    Raises ValueError for unequal lengths, no rounds, or a value that isn't above zero.
+    """
+    if len(numerators) != len(denominators) or not numerators:
+        raise ValueError("a ratio over rounds needs one value of each point in every round")
+    if min(*numerators, *denominators) <= 0:
+        raise ValueError("a ratio over rounds needs values above zero")
+    logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
+    found = mean_interval(logs, confidence)
+    centre = math.exp(found.value or 0.0)
+    if found.low is None or found.high is None:
+        return RatioEstimate(Interval(centre, reason="an interval needs at least two rounds"))
+    degrees = len(logs) - 1
+    t = student_t(degrees, confidence)
+    error = (found.high - found.low) / 2 / t
+    interval = Interval(centre, math.exp(found.low), math.exp(found.high))
+
+    def with_more(rounds: int) -> Scatter:
+        count = len(logs) + rounds
+        return Scatter(error * math.sqrt(len(logs) / count), count - 1)
+
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more)

@@ -1,0 +1,262 @@
+"""Metrics, energy and raw samples of a result, computed from the records of its runs.
+
+A metric is the mean of the runs' medians, with Student's t over the runs. Each case of a job has its own figures and
+checks, as if it were a job.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dyno.bench.contract import MetricSpec, Params, Workload
+from dyno.bench.measure import repeatability
+from dyno.bench.measure.statistics import mean_interval, median
+from dyno.models.result import Energy, Metric, PerCycle, RunSamples, RunSummary, Sensors
+from dyno.models.runner_protocol import CaseRecord, RunRecord
+
+
+def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs of each case by name, in the order of the runs; empty if the job has no cases."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        for case, alone in zip(record.cases, records_by_case(record), strict=False):
+            found.setdefault(case.name, []).append(alone)
+    return found
+
+
+def records_by_case(record: RunRecord) -> list[RunRecord]:
+    """The run as one record per case, with the case's own samples; the run itself if it has no cases."""
+    return [
+        record.model_copy(
+            update={
+                "cases": [],
+                "summary": case.summary,
+                "warmup": case.warmup,
+                "samples": case.samples,
+                "sample_cpu_s": case.sample_cpu_s,
+                "work": case.work,
+                "amounts": {**record.amounts, **case.amounts},
+            }
+        )
+        for case in record.cases
+    ] or [record]
+
+
+COLD = "cold_"  # prefix of rates over the first execution
+
+
+def all_metrics(
+    specs: Sequence[MetricSpec], records: Sequence[RunRecord], first_set: int | None = None
+) -> list[Metric]:
+    """All metrics of the workload. Except for trainings, each rate is also given for the first execution.
+
+    `first_set`: see `dyno.bench.measure.statistics.mean_interval`.
+    """
+    found = [_of_job(spec, records) for spec in specs]
+    sampled = [spec for spec in specs if spec.sampled]
+    if not any(record.training for record in records):
+        found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
+    for case, of_case in by_case(records).items():
+        found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
+        found += [_of_calls(replace(spec, name=f"{spec.name}_{case}"), records) for spec in specs if spec.loop]
+    return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
+
+
+def judged_metrics(workload: Workload, params: Params) -> list[MetricSpec]:
+    """The metrics of `all_metrics` that have a figure of each run, and so can be held against a baseline."""
+    own = [spec for spec in workload.metrics_for(params) if not spec.once]
+    cold = [replace(spec, name=f"{COLD}{spec.name}") for spec in own if spec.sampled and spec.better == "higher"]
+    of_cases = [
+        replace(spec, name=f"{spec.name}_{case}")
+        for case in workload.cases_of(params)
+        for spec in own
+        if spec.sampled or spec.loop
+    ]
+    return [*own, *cold, *of_cases]
+
+
+def _of_two_stages(metric: Metric, first_set: int) -> Metric:
+    if len(metric.by_run) <= first_set:
+        return metric
+    interval = mean_interval(metric.by_run, first_set=first_set)
+    low = None if interval.low is None else max(0.0, interval.low)
+    return metric.model_copy(update={"low": low, "high": interval.high})
+
+
+def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    if spec.once:
+        return _from_first_run(spec, records[0])
+    if spec.each_run:
+        return _from_each_run(spec, records)
+    if spec.loop:
+        return _of_calls(spec, records)
+    return _sampled(spec, records) if spec.against is None else _against(spec, spec.against, records)
+
+
+def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
+    found = _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    return found.model_copy(update={"per_cycle": _per_cycle(spec, medians, records)})
+
+
+def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRecord]) -> PerCycle | None:
+    """The rate divided by the clock of its run: FLOP/s become FLOP/cycle."""
+    work, per_second, _ = spec.unit.partition("/s")
+    clocks_hz = [record.summary.clock_hz for record in records if record.summary.clock_hz]
+    if not per_second or len(clocks_hz) < len(records):
+        return None
+    each = mean_interval([rate / clock_hz for rate, clock_hz in zip(rates, clocks_hz, strict=True)])
+    low = None if each.low is None else max(0.0, each.low)
+    return PerCycle(value=each.value, unit=f"{work}/cycle", low=low, high=each.high)
+
+
+def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    """The rate of `spec` over the first execution of each process.
+
+    It excludes tracing, and includes what the framework does when a graph first runs (compiling with XLA, choosing and
+    setting up kernels).
+    """
+    cold = replace(spec, name=f"{COLD}{spec.name}")
+    times = [record.summary.phases.first_execution_s for record in records]
+    figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]
+    if len(figures) < len(records):
+        return _absent(cold, "a run has no time for its first execution")
+    return _metric(cold, figures, samples=len(figures))
+
+
+def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
+    """The metric for one execution of `time_s` seconds. An `amount` counts in units of `work`."""
+    amount = record.amounts[spec.amount] if spec.amount else 1.0
+    return record.work / time_s / amount if spec.better == "higher" else time_s / record.work * amount
+
+
+def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
+    interval = mean_interval(figures)
+    # Times and rates are positive, so the interval is cut at zero.
+    low = None if interval.low is None else max(0.0, interval.low)
+    return Metric(
+        name=spec.name,
+        unit=spec.unit,
+        value=interval.value,
+        low=low,
+        high=interval.high,
+        **repeatability.usable(repeatability.from_runs(interval.value, figures)),
+        better=spec.better,
+        runs=len(figures),
+        samples=samples,
+        reason=interval.reason,
+        by_run=list(figures),
+    )
+
+
+def _from_first_run(spec: MetricSpec, first: RunRecord) -> Metric:
+    value = first.figures.get(spec.name)
+    if value is None:
+        why = "the first run didn't measure it"
+        timed_steps = "training" in first.amounts and first.training is None
+        return _absent(spec, f'{why}: the job trained only the timed steps ("train": "steps")' if timed_steps else why)
+    reason = "taken once, in the first run: no interval"
+    return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
+
+
+def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    figures = [record.figures[spec.name] for record in records if spec.name in record.figures]
+    if len(figures) < len(records):
+        return _absent(spec, "a run didn't measure it")
+    return _metric(spec, figures, samples=len(figures))
+
+
+def _of_calls(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    """The mean of the runs' percentiles. The interval of a single run is that of its order statistics."""
+    found = [record.calls[spec.name] for record in records if spec.name in record.calls]
+    figures = [each.value for each in found if each.value is not None]
+    if len(figures) < len(records):
+        return _absent(spec, next((each.reason for each in found if each.reason), "a run didn't measure it"))
+    metric = _metric(spec, figures, samples=sum(each.calls for each in found))
+    if len(found) > 1:
+        return metric
+    [only] = found
+    reason = only.reason or "over one run's calls: it says nothing about further runs"
+    return metric.model_copy(update={"low": only.low, "high": only.high, "reason": reason})
+
+
+def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
+    """The ratio of the two medians in each run, which cancels disturbances of a whole run."""
+    others = by_case(records).get(case, [])
+    if len(others) < len(records):
+        return _absent(spec, f"a run has no case {case}")
+    figures = [_per_work_s(own) / _per_work_s(other) for own, other in zip(records, others, strict=True)]
+    return _metric(spec, figures, samples=sum(len(record.samples) for record in (*records, *others)))
+
+
+def _per_work_s(record: RunRecord) -> float:
+    return median(record.samples) / record.work
+
+
+def _absent(spec: MetricSpec, reason: str) -> Metric:
+    return Metric(name=spec.name, unit=spec.unit, value=None, better=spec.better, runs=0, samples=0, reason=reason)
+
+
+_OPERATIONS = ("FLOP/s", "OP/s")
+
+
+def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
+    """The energy of a job; null with a reason unless every run reports its energy.
+
+    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"); a record's `work` is in the same unit. `flops` is
+    per execution.
+    """
+    windows = [record.summary.sensors for record in records]
+    each_j = joules_per_execution([record.summary for record in records])
+    if each_j is None:
+        return Energy(reason=_no_energy_reason(windows))
+    known = [each for each in windows if each is not None]
+    counted = rate_unit is not None and rate_unit not in _OPERATIONS and each_j > 0
+    return Energy(
+        joules=math.fsum(each.energy_j or 0.0 for each in known),
+        window_s=math.fsum(each.energy_s or 0.0 for each in known),
+        joules_per_sample=each_j / records[0].work if counted else None,
+        flop_per_joule=flops / each_j if flops and each_j > 0 else None,
+        covers=known[0].energy_of,
+    )
+
+
+def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
+    """The mean over whole windows, with the time between samples, because the energy counter includes it too.
+
+    None unless each run reports its energy.
+    """
+    known = [each for run in runs if (each := run.sensors) and each.energy_j is not None and each.energy_s]
+    if not known or len(known) < len(runs):
+        return None
+    joules = math.fsum(each.energy_j or 0.0 for each in known)
+    seconds = math.fsum(each.energy_s or 0.0 for each in known)
+    executions = sum(run.samples * run.executions_per_sample for run in runs)
+    return joules / seconds * math.fsum(run.phases.steady_s or 0.0 for run in runs) / executions
+
+
+def _no_energy_reason(windows: Sequence[Sensors | None]) -> str:
+    reasons = [each.reasons.get("energy_j") for each in windows if each is not None and each.energy_j is None]
+    return next((reason for reason in reasons if reason), "no energy counter was read")
+
+
+def raw_samples(records: Sequence[RunRecord]) -> list[RunSamples]:
+    """All samples of every run and case, in the order they were taken."""
+    return [
+        _run_samples(number, measured) for number, record in enumerate(records) for measured in _sampled_records(record)
+    ]
+
+
+def _sampled_records(record: RunRecord) -> Sequence[RunRecord | CaseRecord]:
+    return record.cases or [record]
+
+
+def _run_samples(run: int, measured: RunRecord | CaseRecord) -> RunSamples:
+    return RunSamples(
+        run=run,
+        case=measured.name if isinstance(measured, CaseRecord) else None,
+        warmup=measured.warmup,
+        samples=measured.samples,
+        sample_cpu_s=measured.sample_cpu_s,
+        executions_per_sample=measured.summary.executions_per_sample,
+    )

@@ -1,0 +1,353 @@
+"""The history of results: series by spec and device, their levels and changes, and which changes raise an alarm.
+
+A series has the results of one spec on one device (docs/method.md, "History"). Values with a known clock are adjusted
+to one clock (`dyno.bench.measure.clock_adjustment`); the others stay as they are, and so do those of any device but a
+CPU. Values aren't adjusted over a change of the clock of more than 10 %, so that a device that is slow because its
+clock is low remains slow. If the clock itself has changed by as much, each stretch of time keeps its clock. Changes are
+searched within the results of one software environment (`dyno.bench.measure.change_points`); a new environment is
+compared with the one before it.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from dyno.bench.contract import Workload
+from dyno.bench.measure import clock_adjustment, regression_band
+from dyno.bench.measure.change_points import MIN_LEVEL, Change, find_changes, ratio_of_levels
+from dyno.bench.measure.differences import differing, leaves
+from dyno.bench.measure.statistics import median
+from dyno.models.comparison import Difference
+from dyno.models.history import (
+    AlarmRecord,
+    AlarmState,
+    ClassBand,
+    HistoryChange,
+    HistoryContext,
+    HistoryPoint,
+    ResultSeries,
+)
+from dyno.models.job import Job
+from dyno.models.result import Metric, ResultSummary, Verdict
+
+# 0.06 to 0.25 false alarms a year if results resemble each other as recorded (0.44) and deviate by 4 %, about 4 if they
+# resemble each other more (0.8): docs/results/history.md
+ALARM_Z = 6.0
+ALARM_RATIO = 0.05
+LEVEL_POINTS = 10  # of the present level, and on each side of a new context
+MOST_DIFFERENCES = 20
+_CLOCK_CHANGE = math.log1p(regression_band.FLOOR)
+
+
+@dataclass(frozen=True)
+class SeriesEntry:
+    """A result of a series: its job, the summary, and the metric of the series."""
+
+    job: Job
+    summary: ResultSummary
+    metric: Metric
+
+    @property
+    def time(self) -> datetime:
+        return self.job.finished_at or self.job.created_at
+
+    @property
+    def device(self) -> str | None:
+        worker = self.job.worker
+        return None if worker is None else worker.full_device
+
+    @property
+    def counted(self) -> bool:
+        known = self.metric.value is not None and self.metric.value > 0
+        return known and self.summary.verdict is not Verdict.UNTRUSTED and not self.summary.device.get("emulated")
+
+
+def history_of(
+    results: Iterable[tuple[Job, ResultSummary]], metric: str | None, workloads: Mapping[str, Workload]
+) -> list[ResultSeries]:
+    """The series of the results, still without changes; the one with the newest result first.
+
+    `metric`: None for each result's headline metric. Jobs that ran two specs in turns are left out.
+    """
+    found = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
+    for job, summary in results:
+        chosen = _metric(summary, metric)
+        if chosen is not None and not summary.arms:
+            each = SeriesEntry(job, summary, chosen)
+            workload = workloads.get(job.spec.workload)
+            spec_id = _spec_id(each, workload.untimed_for(chosen.name) if workload else frozenset())
+            found[job.owner, spec_id, summary.hardware_id, each.device, chosen.name].append(each)
+    series = [_series(key, sorted(each, key=lambda one: one.time)) for key, each in found.items()]
+    return sorted(_with_classes(series), key=lambda each: each.points[-1].time, reverse=True)
+
+
+def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
+    """The named metric, else the first one with a figure for each run; None if the result has no value of it."""
+    wanted = (each for each in summary.metrics if (each.name == name if name else each.by_run))
+    found = next(wanted, None)
+    return found if found is not None and found.value is not None else None
+
+
+def _spec_id(each: SeriesEntry, untimed: frozenset[str]) -> str:
+    work = regression_band.work_of(each.job.spec, each.summary, each.job.spec.params, untimed)
+    return f"spec_{_digest(work)}"
+
+
+def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSeries:
+    owner, spec_id, hardware_id, device, metric = key
+    last = results[-1]
+    clock_hz, adjusted = _at_one_clock(results)
+    points = [_point(each, value) for each, value in zip(results, adjusted, strict=True)]
+    better = last.metric.better
+    return ResultSeries(
+        series_id=f"ser_{_digest(key)}",
+        spec_id=spec_id,
+        hardware_id=hardware_id,
+        device=device,
+        device_model=last.summary.device.get("model"),
+        workload=last.job.spec.workload,
+        framework=last.job.spec.framework,
+        params=last.job.spec.params | last.summary.params,
+        precision=last.summary.precision and last.summary.precision.in_words,
+        owner=owner,
+        emulated=bool(last.summary.device.get("emulated")),
+        metric=metric,
+        headline=last.metric is _metric(last.summary, None),
+        unit=last.metric.unit,
+        better=better,
+        clock_hz=clock_hz,
+        points=points,
+        contexts=list(_contexts(results, points, better)),
+        changes=[],  # see `with_changes`
+        of_class=None,
+    )
+
+
+def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
+    """The clock and the adjusted values.
+
+    None for each result that isn't counted, and whose clock is unknown or more than 10 % away.
+    """
+    usable = [each.counted and clock_adjustment.is_adjustable(each.summary.device) for each in results]
+    repeats = [each.metric.repeat for each, known in zip(results, usable, strict=True) if known]
+    by = next((each.elasticity for each in reversed(repeats) if each and each.elasticity is not None), None)
+    timed = {place: clock for place, each in enumerate(results) if usable[place] and (clock := _clock_hz(each))}
+    if by is None or not timed:
+        return None, [None] * len(results)
+    clocks, targets = list(timed.values()), list[float]()
+    large = [change.index for change in find_changes(clocks) if abs(math.log(change.ratio)) > _CLOCK_CHANGE]
+    for start, end in pairwise([0, *large, len(clocks)]):
+        targets += [median(clocks[start:end])] * (end - start)
+    adjusted = list[float | None]([None] * len(results))
+    for (place, clock), target in zip(timed.items(), targets, strict=True):
+        if not clock_adjustment.has_changed(clock, target):
+            adjusted[place] = (results[place].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+    return targets[-1], adjusted
+
+
+def _clock_hz(each: SeriesEntry) -> float | None:
+    """A single run without earlier jobs has no `repeat`, and a GPU's has no clock."""
+    return (each.metric.repeat and each.metric.repeat.clock_hz) or clock_adjustment.clock_hz(each.summary)
+
+
+def _point(each: SeriesEntry, adjusted: float | None) -> HistoryPoint:
+    return HistoryPoint(
+        time=each.time,
+        job=each.job.id,
+        value=each.metric.value or 0.0,
+        low=each.metric.low,
+        high=each.metric.high,
+        verdict=each.summary.verdict,
+        warnings=[warning.code for warning in each.summary.warnings],
+        context_id=each.summary.context_id,
+        labels=each.job.spec.labels,
+        rerun_of=each.job.rerun_of,
+        clock_hz=_clock_hz(each),
+        adjusted_value=adjusted,
+        counted=each.counted,
+    )
+
+
+def _compared(point: HistoryPoint) -> float:
+    return point.value if point.adjusted_value is None else point.adjusted_value
+
+
+def _of_context(points: Iterable[HistoryPoint], context_id: str | None) -> list[HistoryPoint]:
+    return [point for point in points if point.counted and point.context_id == context_id]
+
+
+def _changes(points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryChange]:
+    """The changes within each context, wherever its points are: two environments may take turns."""
+    for context_id in dict.fromkeys(point.context_id for point in points):
+        counted = _of_context(points, context_id)
+        for change in find_changes([_compared(point) for point in counted]):
+            at = counted[change.index]
+            ratio, low, high = _as_good(change, better)
+            yield HistoryChange(
+                time=at.time,
+                job=at.job,
+                context_id=context_id,
+                ratio=ratio,
+                low=low,
+                high=high,
+                z=change.z,
+                before=change.before,
+                after=change.after,
+            )
+
+
+def _as_good(change: Change, better: str) -> tuple[float, float, float]:
+    """The ratio and its interval; above 1 is better."""
+    if better == "higher":
+        return change.ratio, change.low, change.high
+    return 1 / change.ratio, 1 / change.high, 1 / change.low
+
+
+def _contexts(results: Sequence[SeriesEntry], points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryContext]:
+    first = dict[str | None, SeriesEntry]()
+    for each in results:
+        first.setdefault(each.summary.context_id, each)
+    before: SeriesEntry | None = None
+    for context_id, each in first.items():
+        change, differences = None, list[Difference]()
+        if before is not None:
+            old, new = (_levels(_of_context(points, each)) for each in (before.summary.context_id, context_id))
+            change = ratio_of_levels(old[-1][-LEVEL_POINTS:], new[0][:LEVEL_POINTS])
+            sides = (before.summary.environment, each.summary.environment)
+            differences = differing([leaves("/environment", side, depth=2) for side in sides])
+        ratio, low, high = _as_good(change, better) if change else (None, None, None)
+        yield HistoryContext(
+            context_id=context_id,
+            since=each.time,
+            job=each.job.id,
+            points=sum(point.context_id == context_id for point in points),
+            differences=differences[:MOST_DIFFERENCES],
+            ratio=ratio,
+            low=low,
+            high=high,
+        )
+        before = each
+
+
+def _levels(counted: Sequence[HistoryPoint]) -> list[list[float]]:
+    """The values of each level."""
+    values = [_compared(point) for point in counted]
+    bounds = [0, *(change.index for change in find_changes(values)), len(values)]
+    return [values[start:end] for start, end in pairwise(bounds)]
+
+
+def _with_classes(series: Sequence[ResultSeries]) -> Iterator[ResultSeries]:
+    levels = defaultdict[tuple[Any, ...], dict[str | None, float]](dict)
+    for each in series:
+        if (level := _present_level(each)) is not None:
+            levels[_class(each)][each.device] = level
+    for each in series:
+        own = levels[_class(each)].get(each.device)
+        others = [level for device, level in levels[_class(each)].items() if device != each.device]
+        yield each if own is None else each.model_copy(update={"of_class": _class_band(own, others, each.better)})
+
+
+def _class(series: ResultSeries) -> tuple[Any, ...]:
+    return series.owner, series.spec_id, series.hardware_id, series.metric
+
+
+def _present_level(series: ResultSeries) -> float | None:
+    """The median of the last counted values, not adjusted: a device whose clock is low is slow."""
+    counted = [point.value for point in series.points if point.counted]
+    return median(counted[-LEVEL_POINTS:]) if counted else None
+
+
+def _class_band(own: float, others: Sequence[float], better: str) -> ClassBand:
+    if len(others) < regression_band.MIN_PEERS:
+        reason = f"a band needs {regression_band.MIN_PEERS} other devices of this class, and there are {len(others)}"
+        return ClassBand(devices=len(others), value=own, outcome="unknown", reason=reason)
+    band = regression_band.regression_band(others)
+    outcome = "typical"
+    if not band.low <= own <= band.high:
+        outcome = "fast" if (own > band.high) == (better == "higher") else "slow"
+    return ClassBand.model_validate(
+        {
+            "devices": len(others),
+            "value": own,
+            "median": band.median,
+            "low": band.low,
+            "high": band.high,
+            "outcome": outcome,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class RaisedAlarm:
+    """A change that is large and significant. `job`: identifies the alarm in its series, and doesn't change while new
+    results move the change by a few points."""
+
+    job: str
+    change: HistoryChange
+    record: AlarmRecord
+    state: AlarmState
+    is_last: bool  # no later change or environment in this series
+
+
+def with_changes(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> ResultSeries:
+    """The series with its changes. A rerun that confirms an alarm isn't counted: it judges the change.
+
+    `records`: what is stored of the series' alarms, by `RaisedAlarm.job`.
+    """
+    reruns = {record.rerun for record in records.values()}
+    points = [
+        point.model_copy(update={"counted": point.counted and point.job not in reruns}) for point in series.points
+    ]
+    changes = sorted(_changes(points, series.better), key=lambda change: change.time)
+    return series.model_copy(update={"points": points, "changes": changes})
+
+
+def is_alarm(change: Change | HistoryChange) -> bool:
+    """Whether a change is large and significant enough for an alarm."""
+    return change.z > ALARM_Z and not 1 / (1 + ALARM_RATIO) <= change.ratio <= 1 + ALARM_RATIO
+
+
+def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
+    """The alarms of a series that `with_changes` returned for these records. Only a headline metric raises alarms."""
+    found = []
+    for change in series.changes:
+        if series.headline and is_alarm(change):
+            counted = _of_context(series.points, change.context_id)
+            job = _recorded_job(change, counted, records) or change.job
+            record = records.get(job, AlarmRecord())
+            is_last = change is series.changes[-1] and change.context_id == series.points[-1].context_id
+            found.append(RaisedAlarm(job, change, record, _state(series, change, record), is_last))
+    return found
+
+
+def _recorded_job(
+    change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
+) -> str | None:
+    """The job of the record of this alarm: its own, else one that is nearer than another change can be."""
+    places = {point.job: place for place, point in enumerate(counted)}
+    at = places[change.job]
+    near = [job for job in records if job in places and abs(places[job] - at) < MIN_LEVEL]
+    return min(near, key=lambda job: abs(places[job] - at), default=None)
+
+
+def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> AlarmState:
+    if record.acknowledged_at is not None:
+        return "acknowledged"
+    rerun = next((point for point in series.points if point.job == record.rerun), None)
+    if rerun is None or rerun.value <= 0 or rerun.context_id != change.context_id or rerun.verdict is Verdict.UNTRUSTED:
+        return "new"
+    counted = _of_context(series.points, change.context_id)
+    at = next(place for place, point in enumerate(counted) if point.job == change.job)
+    levels = counted[at - change.before : at], counted[at : at + change.after]
+    old, new = (fmean(math.log(_compared(point)) for point in level) for level in levels)
+    value = math.log(_compared(rerun))
+    return "confirmed" if abs(value - new) < abs(value - old) else "not_confirmed"
+
+
+def _digest(value: object) -> str:
+    return regression_band.digest(value)[:16]

@@ -1,0 +1,553 @@
+"""The table of warning codes: class, sentence, and the section that docs/warnings.md has for each.
+
+CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the
+value of that constant: docs/generate.py has the units.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["A", "B", "C"]
+
+
+@dataclass(frozen=True)
+class WarningCode:
+    """A: the number is wrong. B: it may not repeat. C: read it with care."""
+
+    code: str
+    severity: Severity
+    sentence: str  # the default message
+    means: str
+    found: str  # how Dyno detects it
+    do: str
+    at_submit: bool = False  # a linter's advice about the spec, for the answer to its submit and not for results
+
+
+_ROWS = (
+    WarningCode(
+        "ASYNC_TIMING",
+        "A",
+        "The clock stopped before the device had finished.",
+        means="The clock stopped while the device was still working: it timed the queueing of the work, not the work.",
+        found="""After the samples of the first run, Dyno executes and times 20 ms of a sample again (two executions if
+        one fills a sample, of which one counts). Then it drains the device's queue with the framework's own operation,
+        and subtracts the time to drain an empty queue. Raised if the rest is more than
+        {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than {measure.execution_checks.DRAIN_LIMIT:%} of the
+        measured time, in every one of up to ten readings.""",
+        do="""Don't use the figure. Fix the workload: it must read a value back from the device that depends on its last
+        execution.""",
+    ),
+    WarningCode(
+        "WORK_ELIMINATED",
+        "A",
+        "The compiler removed work whose result was never read.",
+        means="The compiler removed work whose result isn't read, or computed it once at compile time.",
+        found="""More work must take longer. After the samples of the first run, Dyno compares the time of half the
+        executions of a sample with that of all of them. If a workload can compile itself larger (such as chained
+        products), Dyno also times 2 to 64 times the work in one execution. Raised if the added work took less than half
+        of the expected time: that of the same work before, or that at the device's highest rate if less. Alternating
+        readings, of which the best counts, must confirm it. Never raised if the added work is too small to show (less
+        than a quarter of one execution).""",
+        do="""Don't use the figure. Make the result depend on all of the work, read it, and feed in values that the
+        compiler can't know. If the work is too small for the check, the code is in `unchecked`: request more work
+        (`repeats`, a larger batch).""",
+    ),
+    WarningCode(
+        "DEGENERATE_DATA",
+        "A",
+        "The operands are constant or nearly constant; hardware is faster on such data.",
+        means="""The operands are constant or nearly constant. On such data hardware draws less power and clocks higher,
+        and a compiler may fold the work away.""",
+        found="""Dyno checks up to 65,536 values at random places of each generated operand of a product. Raised if more
+        than half of an operand's values are equal, or if the product is zero, so that Dyno can't observe its precision.
+        Operands of fewer than 64 values, which may be equal by chance, are checked together. For real data, where most
+        of an image is background, the rule is looser. For a training's data, raised if all inputs or all targets (at
+        least 16 values) are equal. For `input_pipeline`, raised if all inputs are equal in three batches that it
+        delivers after the samples.""",
+        do="Use random operands. In a workload that ships with Dyno, the generator is faulty: report it.",
+    ),
+    WarningCode(
+        "OUTPUT_NONFINITE",
+        "A",
+        "The output holds NaN or infinity.",
+        means="""The timed output contains NaN or infinity. Such a result is useless, and some units run faster or
+        slower on such values.""",
+        found="Dyno reads the timed output back and counts such values: products, inference in float and in int8.",
+        do="""Check the precision: float16 overflows at 65,504. A model that starts from another job's weights may
+        diverge.""",
+    ),
+    WarningCode(
+        "RESULT_INCORRECT",
+        "A",
+        "The output differs too much from the same work in float64.",
+        means="The output differs too much from the same work in float64 or, for a training step, in float32.",
+        found="""By workload:
+
+        - Products: Freivalds' test with 8 vectors of random signs, in float64. The limit is four times the error that
+          correct rounding and summing cause in this precision and number of products, at most
+          {measure.correctness.MAX_TOLERANCE}. If a single product is smaller than the average for random operands, its
+          error is relative to that average. Products of int8 must be exact.
+        - Unchecked products: long chains smaller than 16 x 16, whose rounding errors all add up in one direction. Also
+          chains of more than 150 products in bfloat16 if a single product shows that the device truncates instead of
+          rounding, as TensorFlow does on a processor without AVX-512. Their result becomes too small to distinguish
+          from a wrong one.
+        - Inference: Dyno compares the probabilities of eight inputs, spread over the batch, with those of Keras' own
+          call. They may differ by 0.02, and by a tenth of the largest, since all are small with a thousand classes.
+          There must be as many outputs as inputs. If they differ by more than a tenth of the distance between different
+          inputs, another input's output could pass, so the code is in `unchecked`.
+        - A pipeline: three consecutive batches are equal, although there are images for two.
+        - Training: one step of the compiled training against the same step made operation by operation in float32, from
+          the same weights and seeds on the same batch. The change of a weight array may differ by
+          {measure.correctness.ALLOWED_ROUNDINGS} times the effect of one rounding of each weight, or by
+          {measure.correctness.MIN_BOUND:%} if that is more. Raised if three of three steps differ. If rounding in the
+          requested precision leaves less than {measure.correctness.MIN_COMPARED:%} of the weights to compare, as in
+          deep networks in bfloat16, the code is in `unchecked`. `details.plain_step` has the figures.
+        - Models in int8 and the readings of `device_info` have no reference, so the code is always in `unchecked`.""",
+        do="""Don't use the figure. A kernel, the device or the workload is faulty. To find out which, run the job on
+        another device, then with another framework version.""",
+    ),
+    WarningCode(
+        "ABOVE_PEAK",
+        "A",
+        "The figure is above what the device can do.",
+        means="The figure is above the device's peak: the work, the time or the peak is wrong.",
+        found="""The fraction of peak, in the observed precision, is above {measure.result_checks.PEAK_SLACK[datasheet]}
+        for a data sheet's peak, or above {measure.result_checks.PEAK_SLACK[measured here]} for a measured one
+        (`measured clock`, `measured here`), which a lower clock may have reduced. Each run whose figure exceeds a
+        measured peak measures the peak again right after its samples, and the highest value counts. With several cases,
+        the evidence is that of the highest.""",
+        do="""Compare `peak.dtype`, `peak.provenance` and `peak.source` with your device. Usually a model has the name
+        of another; the rows are in `dyno/bench/devices/peaks.csv`.""",
+    ),
+    WarningCode(
+        "COMPILE_IN_TIMING",
+        "A",
+        "Code was traced or compiled while samples were taken.",
+        means="The framework traced or compiled during sampling, so some samples contain the compiler's time.",
+        found="""Before each sample Dyno reads from the framework what it has traced or compiled so far: TensorFlow's
+        list of functions, or JAX' compilation events. Raised for anything new between the start of the first sample and
+        the end of the last one; warm-up doesn't count. PyTorch doesn't report it, so its results have the code in
+        `unchecked`.""",
+        do="""Don't use the figure. `evidence.functions` names the compiled functions. Usually a shape or a Python value
+        changes from call to call.""",
+    ),
+    WarningCode(
+        "WARM_CACHE",
+        "A",
+        "A cold start found caches from an earlier run.",
+        means="A cold start found code that an earlier run had compiled, so it was not cold.",
+        found="""With `cold_start`, each process gets new, empty folders for the caches of CUDA, JAX, Triton, PyTorch's
+        compiler and Numba. An administrator's own flags for XLA, TensorFlow or libtpu may name other folders. Raised if
+        one of those is not empty.""",
+        do="""Empty the cache that `evidence.caches` names, or remove the flag from the worker's environment; or read
+        only the metrics that don't start with `cold_`.""",
+    ),
+    WarningCode(
+        "CLOCK_SKEW",
+        "A",
+        "The wall clock and the monotonic clock disagree about the length of the sampling.",
+        means="""Two clocks disagree about the duration of sampling, so neither is reliable: a virtual machine was
+        paused or moved, or the time was set.""",
+        found="The wall clock and the monotonic clock differ by more than 1 % of the window and by more than 50 ms.",
+        do="""Run it again. If the warning comes back, look for suspended or migrated machines, or a broken time
+        service.""",
+    ),
+    WarningCode(
+        "LOSS_NONFINITE",
+        "A",
+        "The loss became NaN or infinite.",
+        means="""The loss became NaN or infinite during the timed steps. Arithmetic on NaN is not the requested work. If
+        this happens in the training itself, the job fails.""",
+        found="Dyno reads the loss back after every sample of a training.",
+        do="Lower the learning rate, or use a precision with a wider range (bfloat16 for float16).",
+    ),
+    WarningCode(
+        "UNIT_MISMATCH",
+        "A",
+        "The figure's unit does not fit its size.",
+        means="The figure's count of operations differs from the executed work, for example by a factor of two.",
+        found="""The framework counts the operations of the products in the executed graph, and the workload declares
+        its own count of them. Raised if one count is more than {measure.execution_checks.UNIT_LIMIT:/} of the other.
+        Also raised if the optimiser made more or fewer steps in a run's timed executions than the figure counts
+        (`made_steps`, `counted_steps`), except for a few steps that a dynamic loss scale skips for infinite gradients.
+        If the framework can't count (PyTorch, a library's fused kernel) or the workload declares no count, the code is
+        in `unchecked`.""",
+        do="Don't use the rate or the fraction of peak; times per execution remain valid. Fix the workload's count.",
+    ),
+    WarningCode(
+        "EMULATED_DEVICE",
+        "A",
+        "The device is emulated on a CPU.",
+        means="""The "TPU" or "GPU" is made of CPU cores. It shows that a job can run on such a device, but not how
+        fast.""",
+        found="The worker was started with `--emulate`.",
+        do="""Use such a worker only to try jobs out. Its figures say nothing about a real device, and a comparison with
+        them is untrusted.""",
+    ),
+    WarningCode(
+        "PRECISION_MISMATCH",
+        "B",
+        "The arithmetic ran in a different precision than requested.",
+        means="""The arithmetic ran in another precision than requested, such as a `matmul` in float32 that ran in
+        TF32 on a GPU.""",
+        found="""Dyno infers the precision from the error of a single product against float64: float32
+        {measure.correctness.FINGERPRINTS[float32]:e}, bf16x3 {measure.correctness.FINGERPRINTS[bf16x3]:e}, tf32 and
+        float16 {measure.correctness.FINGERPRINTS[tf32]:e}, bfloat16 {measure.correctness.FINGERPRINTS[bfloat16]:e}, fp8
+        {measure.correctness.FINGERPRINTS[fp8]:e}; the nearest on a logarithmic scale counts. TF32 and float16 have the
+        same error, so Dyno doesn't distinguish them. Sums over more than 2,600 terms (`k`) may have larger errors: for
+        float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
+        `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
+        product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
+        detects bfloat16, which a Keras setting can cause. What the frameworks' defaults make of a training in float32
+        isn't a mismatch: TF32 on a GPU, bfloat16 on a TPU. The result names it, as in `float32 (tf32)`. For
+        `quantized_inference`, raised if no part of the int8 model is int8.""",
+        do="""Request the precision that ran, or turn it off with the framework's flag. A comparison of results with
+        different `precision.observed` isn't of the same work.""",
+    ),
+    WarningCode(
+        "THROTTLED",
+        "B",
+        "The device lowered its clock for heat or power.",
+        means="The device lowered its clock for heat or power. The figure depends on cooling, surroundings and data.",
+        found="""NVML counted more than {measure.stability.THROTTLED_SHARE:%} of the sampled window in which a GPU's
+        clock was lowered for heat, a power cap or a limit of the board. Without these counters, NVML reported such a
+        reason in a reading between samples. On a CPU, Linux counted throttling of the cores. If a GPU reports no
+        reasons, the code is in `unchecked`. Most virtual machines lack the
+        CPU's counter; there, other checks detect a lower clock. If the clock falls during a run, its samples show
+        warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, so does usually the clock
+        measured after the samples of each run (CLOCK_DRIFT). If the load
+        lowers the clock equally in all samples of all runs, Dyno can't detect it, since it measures the clock on one
+        core in the 10 to 40 ms after the load. Such a figure repeats as long as the load does, like that of a slower
+        device.
+        """,
+        do="""See `evidence.reasons`, `throttled_s`, `temperature_c` and `share_of_looks`. Cool the device, raise its
+        power limit, or report the figure as its speed under this load.""",
+    ),
+    WarningCode(
+        "CLOCK_DRIFT",
+        "B",
+        "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
+        means="""The device's clock changed between two runs, so in effect they measured different devices.""",
+        found="""Dyno measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is
+        the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
+        one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
+        one in forty wandering clocks shows (least squares over all steps and a line,
+        {measure.level_shift.ONE_IN_40_CLOCKS[5]} times what it leaves for five runs, with the scatter of a quiet
+        clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. If a clock
+        only wanders and explains how the runs differ, their figures can be adjusted to one clock. The clock must have
+        moved a run's figure away from the mean (`evidence.moved`), as far as the runs' times follow it, by more than
+        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the interval
+        at one clock counts. It explains them if adjusting the runs to one clock removes at least
+        {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
+        {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
+    ),
+    WarningCode(
+        "NOISY_NEIGHBOUR",
+        "B",
+        "Other work on the processor could have slowed this work down.",
+        means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
+        cores during sampling, or during the training; or the other cores of the processor were busy. Those share its
+        cache, its memory bandwidth and its turbo.""",
+        found="""Dyno adds up how much of its speed the work may have lost (`evidence.moved`). Other processes: their
+        time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
+        waiting. Other machines, siblings and interrupts: what they took of the most disturbed core. Other cores of the
+        package, for work on a CPU: {measure.host_noise.WHOLE_PACKAGE:%} if all are busy, as measured on 16 cores, but
+        at most {measure.host_noise.ONE_PACKAGE_CORE:%} for each. Of other processes,
+        {measure.host_noise.BACKGROUND:%} of one core don't count, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each
+        core if that is more: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Programs that
+        the run started, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than
+        {measure.warnings.EFFECT:%} over the samples of all runs, and more than half of the figure's interval. A wide
+        interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the
+        first epoch of a training, or for the further epochs together, if they last two seconds; `evidence.phase` then
+        says which.""",
+        do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
+        Two workers on one processor disturb each other: give one worker all of its cores, or run their jobs one after
+        the other. Dyno's own API and Redis count as other processes: keep a core free for them with
+        `DYNO_RESERVED_CORES`.""",
+    ),
+    WarningCode(
+        "DEVICE_SHARED",
+        "B",
+        "Another process holds the device.",
+        means="Another process has the device open and uses its memory, and perhaps its time.",
+        found="After the last sample, NVML lists processes other than the runner.",
+        do="Stop them, or give Dyno a device of its own. `evidence.other_processes` has their number.",
+    ),
+    WarningCode(
+        "CPU_QUOTA",
+        "B",
+        "The container's CPU quota is less than the work may use.",
+        means="The container's CPU quota is less than the work may use, so the kernel may pause it during a sample.",
+        found="""The cgroup's quota is less than the number of the worker's cores. With a GPU or TPU, where the host
+        only starts the work and waits for it, the quota is less than {measure.stability.HOST_CORES} cores.""",
+        do="""Raise the quota, or start the worker with as few cores as the quota covers (`--device cpu:0-1`). Pinning
+        to cores (a cpuset) is harmless.""",
+    ),
+    WarningCode(
+        "TARGET_MISSED",
+        "B",
+        "The figure's interval is wider than the requested target.",
+        means="The interval is wider than the target that the spec requested.",
+        found="""Half of the interval over the runs is more than `target_rel_ci` of the value. A range of processes
+        without a target has the target {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses the interval of its
+        own median. The first `processes.min` runs fix the number of runs, so the target is missed if that number
+        exceeds `processes.max`, or if later runs scatter more than the first ones.""",
+        do="""Request more runs (`"processes": {"min": 5, "max": 50}`), stop other work on the machine, or set a looser
+        target. The figure and its interval remain valid.""",
+    ),
+    WarningCode(
+        "MULTIMODAL",
+        "B",
+        "The runs fall into separate groups, so the interval of their mean means little.",
+        means="""The runs fall into two groups far apart. The mean lies between the groups, so the interval means
+        little.""",
+        found="""With {measure.stability.MULTIMODAL_MIN_RUNS} or more runs, Dyno splits their medians where the scatter
+        between the two groups is the largest multiple of the scatter within them. Raised if the groups differ by more
+        than {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred
+        heavy-tailed sets reaches: {measure.stability.MULTIMODAL_LIMITS[10]} for ten runs,
+        {measure.stability.MULTIMODAL_LIMITS[20]} for twenty. In fewer runs, modes and scatter look alike; the interval
+        is then as wide as the groups are apart.""",
+        do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Memory layout, thread placement
+        and clock states are the usual causes.""",
+    ),
+    WarningCode(
+        "INSUFFICIENT_SAMPLES",
+        "B",
+        "The figure rests on fewer or shorter samples than the method's floor.",
+        means="The figure rests on fewer or shorter samples than the method's minimum.",
+        found="""A run has fewer than {models.spec.FEW_SAMPLES} samples ({measure.budget.FEW_LONG_SAMPLES} of
+        {measure.budget.LONG_SAMPLE_S} s or more), or they are shorter than
+        {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
+        accelerator), with a tolerance of a tenth. Within a budget, every run takes at least that many.""",
+        do="""Set what the message names. If that takes too long, request less work in one execution: a smaller `n`,
+        fewer `repeats` or a smaller batch.""",
+    ),
+    WarningCode(
+        "NO_STEADY_STATE",
+        "B",
+        "The times still drifted, or there were too few samples to decide.",
+        means="The times still changed when sampling ended, or there were too few to tell.",
+        found="""Warm-up didn't end within a run's share of the budget (half of `max_s`, if the spec has it):
+        neighbouring windows of five samples kept differing (Mann and Whitney). Or a change point came later (Pettitt,
+        0.1 %). Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't
+        count. Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart,
+        divided by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more
+        than half of the figure's interval, which is wide if each run drifts in its own way. Also raised from five runs
+        on if their medians step or slide, as one in a hundred sets of runs does by chance, and if this moved the figure
+        by more than {measure.warnings.EFFECT:%}, and by more than half of the interval without the step. And if the
+        later half of the samples differs from the earlier one in all runs
+        ({measure.stability.COMMON_CONFIDENCE:%}), which moved the figure by more than {measure.warnings.EFFECT:%} and
+        by more than half of its interval.""",
+        do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Give a slow warm-up a larger
+        budget. A slope usually means heat; a step means a changed clock, other load or a cache.""",
+    ),
+    WarningCode(
+        "RETRACED",
+        "B",
+        "A compiled function was traced again.",
+        means="""The framework traced a compiled function again, during warm-up or sampling. The timed work may change
+        from call to call, and each tracing can cost seconds.""",
+        found="""As for COMPILE_IN_TIMING, but from the first execution on, including warm-up, and only for names that
+        were traced before.""",
+        do="See `evidence.functions`. Pass the function tensors of one shape and type instead of Python values.",
+    ),
+    WarningCode(
+        "SLOW_PATH",
+        "B",
+        "The work ran on a slower kernel than the device supports.",
+        means="""The work ran on a slower kernel than the device supports. The figure describes that kernel, not the
+        device.""",
+        found="""Dyno checks flags, instructions and settings, without timing: a flag that switches oneDNN, TF32,
+        Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the core's instructions; a
+        precision for which the core has no instructions; recurrent layers outside cuDNN's fused kernel; XLA requested
+        but not used, or, on an accelerator, failing for `jit_compile: "auto"`.""",
+        do="""`evidence.reasons` lists all causes. Remove the flag from the worker's environment, or choose params that
+        the fast kernel supports.""",
+    ),
+    WarningCode(
+        "LOSS_RISING",
+        "B",
+        "The training loss rose.",
+        means="The training did not learn, or diverged, so its speed is that of a useless training.",
+        found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
+        loss than the first. Also, in any trial and in the timed steps: a mean loss is
+        {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
+        {measure.result_checks.DIVERGED}, or the last of several epochs is more than 5 % above that first loss. The
+        first loss counts if the first call makes one step on a batch of at least
+        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. Otherwise Dyno takes
+        the loss of a model with new weights on at least as many samples, and raises if a mean loss is
+        {measure.result_checks.DOUBLED} times that. In `input_pipeline`, the fed and the resident steps count. Also
+        raised for a validation loss that isn't finite, as in a deep network whose batch normalisation has seen few
+        batches.""",
+        do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
+    ),
+    WarningCode(
+        "EPOCHS_DISAGREE",
+        "B",
+        "The sampled steps and the trained epochs differ in speed.",
+        means="""An epoch of sampled steps takes another time than the trained epochs took, so one of them isn't the
+        speed of this training on this device.""",
+        found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
+        the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
+        other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not
+        checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
+        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about
+        the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were
+        slower (clock, sibling hyperthreads), or threads spun while they waited. If it is near 1, threads slept while
+        they waited for cores or for each other, and `sampled_cores_busy` differs from `trained_cores_busy`. Repeat the
+        job, on a quiet machine.""",
+    ),
+    WarningCode(
+        "METRIC_OUT_OF_BAND",
+        "B",
+        "The figure is far from other results on devices of this model.",
+        means="""The figure is far from those of the same work on devices of this model. This device, its software or
+        its load differs from the others.""",
+        found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
+        results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last. The same work means the same
+        workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
+        CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more others, a
+        new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
+        at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
+        with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
+        devices differ by 8 % on average (Sinha et al. 2022). If the device's clocks are known, the others are adjusted
+        to that of the new figure, unless it is outside such a band of their clocks. The false-alarm rate is at most one
+        in a hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten
+        others that scatter by 2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all
+        new work, the warning isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis
+        couldn't be read.""",
+        do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of others with the same hardware
+        (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be the
+        reason; `POST /v1/comparisons` with an older job lists the differences. If it is high, check the device:
+        cooling, power limit, other load. After a real change, the band adapts once most of the series is new.""",
+    ),
+    WarningCode(
+        "POW2_ONLY",
+        "C",
+        "All sizes are powers of two, which may be better or worse than their neighbours.",
+        means="""All sizes are powers of two, which may run much faster than neighbouring sizes (tiles fit) or slower
+        (addresses collide in caches).""",
+        found="All sizes above 1 in the params are powers of two.",
+        do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
+        at_submit=True,
+    ),
+    WarningCode(
+        "CACHE_RESIDENT",
+        "C",
+        "The data fits in the last level of cache, so memory was not measured.",
+        means="The data fits in the last level of cache, so main memory was not measured.",
+        found="""The data of one execution fit in the device's last-level cache. For a training this uses its estimate.
+        A chain of products with matrices of 4 MiB or less fits in any device's cache.""",
+        do="""Ignore this if your own data are as small. Otherwise use larger sizes, or `mode: dispatch`, which rotates
+        its operands through more memory than the cache holds.""",
+    ),
+    WarningCode(
+        "INPUT_BOUND",
+        "C",
+        "The device waited for its input.",
+        means="The device waited for its input, or prepared it: the figure describes loading, not computing.",
+        found="""`input_pipeline` measures the time from the end of each fed step until the next batch is on the device,
+        and after the last step until as many batches are ready as before. It also measures the processor time of the
+        threads that prepare batches. Raised if the wait is more than {measure.result_checks.INPUT_LIMIT:%} of the time
+        of the fed steps. On a CPU, whose cores do both, also raised if preparing batches takes more than
+        {measure.result_checks.INPUT_LIMIT:%} of the cores' time. At this limit, steps without input are a ninth faster,
+        about the difference between equal devices. No other workload can raise it: they keep their data in the device's
+        memory and draw each batch within the step.""",
+        do="""`input_slowdown` is the total cost of the input (`throughput_fed` against `throughput_resident`). If the
+        step waits, raise `input_threads` or `prefetch`. If the cores are busy, keep the images decoded (`source:
+        memory`) or in smaller files. If your own training reads files, it may be slower than the figures of the other
+        workloads.""",
+    ),
+    WarningCode(
+        "OVERHEAD_BOUND",
+        "C",
+        "The device was almost idle: starting the work took longer than the work.",
+        means="Starting the work took longer than the work itself. A faster device would hardly improve this figure.",
+        found="""The figure, or that of any case (`evidence.case`), is below {measure.result_checks.OVERHEAD_FRACTION:%}
+        of the peak. Not raised if the peak is unknown.""",
+        do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
+        devices by this figure.""",
+    ),
+    WarningCode(
+        "WEAK_BASELINE",
+        "C",
+        "The baseline of the comparison does not use its device well.",
+        means="The base of a comparison does not use its device well, so a faster result looks better than it is.",
+        found="""In a comparison, the base reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
+        and a faster result reached more than twice that share of its own peak. With several cases, only the compared
+        one counts. Not raised if either peak is unknown, or for first executions.""",
+        do="Tune the baseline (batch, precision, framework, XLA), then compare again.",
+    ),
+    WarningCode(
+        "CLOCK_CHANGED",
+        "C",
+        "The device's clock is far from that of the result that this one is compared with.",
+        means="""The device's clock is far from that of the base of a comparison, or of the baseline's job. The ratio is
+        of the figures as measured, since a device that is slow because its clock is low is slow.""",
+        found="""In a comparison of results, or with a baseline, of the same work on equal hardware: the clocks (means
+        over the runs) differ by more than {measure.clock_adjustment.LARGEST_CHANGE:%}. Below, Dyno compares a
+        CPU's figures at one clock. Not raised if a clock is unknown.""",
+        do="""Find the cause: heat, a power limit, the governor, another use of the processor. On a GPU with a power
+        limit, the work itself and its data set the clock. To compare two versions whatever the clock, let them run in
+        turns (`dyno compare a.json b.json`).""",
+    ),
+    WarningCode(
+        "ARTIFACTS_NOT_STORED",
+        "C",
+        "Some files of the job could not be stored and are lost.",
+        means="The figures are complete, but some files of the job (weights, plots) could not be stored and are lost.",
+        found="The worker retried for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused the file.",
+        do="`evidence.files` has names and reasons. If you need the files, repair the store and run the job again.",
+    ),
+    WarningCode(
+        "SAMPLES_NOT_STORED",
+        "C",
+        "Redis was full, so the raw samples were not stored.",
+        means="The figures are complete. Redis was full when the job ended, so its raw samples are lost.",
+        found="The memory left below Redis' `maxmemory` was reserved for queued and running jobs.",
+        do="Raise `maxmemory` or set `DYNO_MAX_STORE_BYTES`. If you need the samples, run the job again.",
+    ),
+    WarningCode(
+        "BATCH_UNEVEN",
+        "C",
+        "A replica's batch is not a multiple of 8, so units for 8 values stay partly empty.",
+        means="""A replica's share of the batch isn't a multiple of 8, so units that process eight values at a time stay
+        partly empty.""",
+        found="From the params: `batch_size` divided by `replicas`.",
+        do="Choose a `batch_size` that is a multiple of 8 times `replicas`.",
+        at_submit=True,
+    ),
+    WarningCode(
+        "BATCH_SMALL",
+        "C",
+        "The batch is small for the device: a step's fixed cost outweighs its work.",
+        means="The batch is small for the device: a step's fixed cost outweighs its work.",
+        found="""By the estimate for the device, before the job runs: the batch's products would take less than half of
+        a step's fixed cost.""",
+        do="Raise `batch_size` or `steps_per_execution`, unless you want to measure small batches.",
+        at_submit=True,
+    ),
+    WarningCode(
+        "WIDTH_UNEVEN",
+        "C",
+        "A size is not a multiple of 128, a TPU matrix unit's side, so the unit stays partly empty.",
+        means="""The width of a layer or matrix isn't a multiple of 128, the side of a TPU's matrix unit, so the unit
+        stays partly empty.""",
+        found="From the params, for a TPU only.",
+        do="Choose multiples of 128 for the sizes that `evidence.widths` names.",
+        at_submit=True,
+    ),
+    WarningCode(
+        "SYNTHETIC_DATA",
+        "C",
+        "The data is not the full real set, so accuracy is not a reference accuracy.",
+        means="""The data are a sample, synthetic or random, not the full real set. Speed is valid, but accuracy isn't
+        comparable with published figures.""",
+        found="From `training.data.kind`, or from the params.",
+        do="Put the files under `DYNO_DATA_DIR`, or let workers download them (`DYNO_DOWNLOAD=1`).",
+    ),
+)
+
+CODES = {row.code: row for row in _ROWS}

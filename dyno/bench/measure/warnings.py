@@ -1,0 +1,86 @@
+"""Raised warnings, the checks that were not made, and the verdict that follows."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from pydantic import JsonValue
+
+from dyno.bench.measure.warning_codes import CODES
+from dyno.models.result import Peak, Precision, ResultWarning, Verdict
+
+# Codes that only workloads can raise, in checks of their own output.
+OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
+MIN_PROCESSES = 5
+EFFECT = 0.01  # a disturbance that can't have moved the figure further is no warning of class B
+EXCUSED = 0.05  # the most that a wide interval excuses: a disturbance of all runs shifts them together
+
+
+def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
+    """A warning of a known code; `message` defaults to the table's sentence. `evidence`: the numbers that raised it.
+
+    Raises KeyError for a code that is not in the table.
+    """
+    row = CODES[code]
+    return ResultWarning(code=code, severity=row.severity, message=message or row.sentence, evidence=evidence)
+
+
+def least_effect(rel_half_width: float | None) -> float:
+    """The share of the figure above which a possible movement is a warning: EFFECT, or the interval, which covers
+    smaller movements. None: there is no interval.
+    """
+    return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
+
+
+def unchecked_codes(
+    precisions: Collection[Precision | None],
+    peak: Peak,
+    verified: Collection[str],
+    further: Collection[str] = frozenset(),
+) -> list[str]:
+    """The codes that were not checked in this result, in the table's order.
+
+    `precisions`: one per run. `verified`: the codes of OUTPUT_CODES that the workload checked. `further`: codes without
+    sensor readings (see `dyno.bench.measure.stability`), and codes that a run couldn't check.
+    """
+    missing = {*further, *OUTPUT_CODES.difference(verified)}
+    if any(each is None or each.observed is None for each in precisions):
+        missing.add("PRECISION_MISMATCH")
+    if peak.value is None:
+        missing.add("ABOVE_PEAK")
+    return [code for code in CODES if code in missing]
+
+
+def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int) -> Verdict:
+    """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
+
+    `missing`: the checks that this kind of device allows and that weren't made. The interval's width doesn't count.
+    Forked and spawned runs count the same, because they scatter alike (docs/decisions/0007).
+    """
+    severities = {raised.severity for raised in warnings}
+    if "A" in severities:
+        return Verdict.UNTRUSTED
+    if "B" in severities or missing or runs < MIN_PROCESSES:
+        return Verdict.INDICATIVE
+    return Verdict.TRUSTED
+
+
+def merged_warnings(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
+    """One warning per code over all runs, in the table's order; `evidence.runs` lists the runs that raised it.
+
+    The message and other evidence come from the first run that raised it.
+    """
+    first: dict[str, ResultWarning] = {}
+    runs: dict[str, list[JsonValue]] = {}
+    for run, raised in enumerate(by_run):
+        for each in raised:
+            first.setdefault(each.code, each)
+            if run not in runs.setdefault(each.code, []):
+                runs[each.code].append(run)
+    return sorted_warnings(
+        each.model_copy(update={"evidence": {**each.evidence, "runs": runs[code]}}) for code, each in first.items()
+    )
+
+
+def sorted_warnings(warnings: Iterable[ResultWarning]) -> list[ResultWarning]:
+    """The warnings in the table's order, gravest first; codes unknown to this version come last."""
+    places = {code: place for place, code in enumerate(CODES)}
+    return sorted(warnings, key=lambda raised: places.get(raised.code, len(places)))

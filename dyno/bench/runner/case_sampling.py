@@ -1,0 +1,174 @@
+"""Take the samples of a run's cases, with sensors, host noise and compilations observed.
+
+Cases run one after the other. Each is executed once, warmed up and sampled as if it were the only case. No code of
+the runner executes inside a sample.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dyno.bench.contract import Built, Case, HasCases
+from dyno.bench.devices.sensors import SensorRecorder, SensorSource
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.measure.execution_checks import compile_in_timing, retraced
+from dyno.bench.measure.host_noise import HostNoise
+from dyno.bench.measure.result_checks import clock_skew
+from dyno.bench.measure.sampling import HostClock, SamplingResult, sample
+from dyno.bench.measure.stopping_rule import StoppingRule
+from dyno.bench.runner.frame_writer import FrameWriter
+from dyno.models.device import Device
+from dyno.models.result import CoreShares, ResultWarning, RunSummary, Sensors
+from dyno.models.runner_protocol import CaseRecord
+
+TracedNames = Callable[[], Sequence[str] | None]  # see `Framework.traced`
+
+
+class TraceCounter:
+    """Counts traced functions, from the first execution on. Call `look` before each sample, warm-up included."""
+
+    def __init__(self, traced: TracedNames) -> None:
+        self._traced = traced
+        self._begun = self._count()
+        self._looks: list[int] = []
+
+    def look(self) -> None:
+        self._looks.append(self._count())
+
+    def warnings(self, warmup: int) -> list[ResultWarning]:
+        """The warnings up to now. Call it right after the last sample; the first `warmup` samples were warm-up."""
+        names = self._traced()
+        if names is None:
+            return []
+        timed = names[self._looks[warmup] :]
+        raised = (compile_in_timing(timed), retraced(names[: self._begun], names[self._begun :]))
+        return [each for each in raised if each is not None]
+
+    def _count(self) -> int:
+        return len(self._traced() or ())
+
+
+@dataclass(frozen=True)
+class CaseSamples:
+    """The samples of one case, the sensor readings over their window, and the disturbances.
+
+    `drain_s` is how long the device was busy after the last sample, from the start of the drain.
+    """
+
+    samples: SamplingResult
+    sensors: Sensors
+    drain_s: float = 0.0
+    core_shares: CoreShares | None = None
+    disturbances: list[ResultWarning] = field(default_factory=list)
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Disable garbage collection: collecting a framework's objects takes 0.1 s and could fall into any sample."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def take_samples(
+    execute: Callable[[int], None],
+    rule: StoppingRule,
+    device: Device,
+    source: SensorSource,
+    frames: FrameWriter,
+    place: tuple[int, int] = (0, 1),
+    framework: Framework | None = None,
+) -> CaseSamples:
+    """Warm up and sample by `rule`; report progress and read the sensors between samples.
+
+    `place`: (number of cases already sampled, total number of cases). `framework`: the framework that `execute` uses.
+    """
+    before, cases = place
+
+    def report(taken: int, expected: int | None) -> None:
+        total = None if expected is None else cases * expected  # assumes as many samples for each case
+        frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
+
+    clock, drain = HostClock(), framework.drain if framework else lambda: None
+    drain()
+    with without_gc():
+        neighbours = HostNoise(device.cores, clock, package=device.driven_as == "cpu")
+        watch = SensorRecorder(source, clock.now_s)
+        traces = TraceCounter(framework.traced if framework else lambda: None)
+
+        def before_each() -> None:
+            traces.look()
+            watch.look()
+            neighbours.look()
+
+        samples = sample(execute, rule, clock, report, before_each)
+        stopped_s = clock.now_s()
+        drain()
+        drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
+        sensors, shares = watch.over(warmup), neighbours.shares(warmup)
+        found = (clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+    return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
+
+
+Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the samples and the seconds of the first execution
+
+
+@dataclass(frozen=True)
+class SampledCase:
+    """One case with its samples. `first_execution_s` is None for the first case, whose first execution is the run's."""
+
+    case: Case
+    taken: CaseSamples
+    first_execution_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time of this case: its first execution, warm-up and samples."""
+        return (self.first_execution_s or 0.0) + self.taken.samples.warmup_s + self.taken.samples.wall_s
+
+
+def sample_cases(
+    built: Built,
+    rule_for: Callable[[int], StoppingRule],
+    device: Device,
+    source: SensorSource,
+    frames: FrameWriter,
+    framework: Framework,
+) -> tuple[CaseSamples, list[SampledCase]]:
+    """The run's own samples, with the disturbances of all cases, and every case with its samples.
+
+    `rule_for`: the rule of the next case, if so many are left.
+    """
+    cases = built.cases if isinstance(built, HasCases) else ()
+    count = max(1, len(cases))
+    own = take_samples(built.execute, rule_for(count), device, source, frames, (0, count), framework)
+    found = [SampledCase(case, own) for case in cases[:1]]
+    for place, case in enumerate(cases[1:], start=1):
+        began_s = time.perf_counter()
+        case.execute(1)
+        first_execution_s = time.perf_counter() - began_s
+        taken = take_samples(case.execute, rule_for(count - place), device, source, frames, (place, count), framework)
+        found.append(SampledCase(case, taken, first_execution_s))
+        own.disturbances.extend(taken.disturbances)
+    return own, found
+
+
+def case_records(found: Sequence[SampledCase], summarise: Summarise) -> list[CaseRecord]:
+    return [
+        CaseRecord(
+            name=each.case.name,
+            work=each.case.work,
+            flops=each.case.flops,
+            dtype=each.case.dtype,
+            amounts=dict(each.case.amounts),
+            summary=summarise(each.taken, each.first_execution_s),
+            warmup=each.taken.samples.warmup,
+            samples=each.taken.samples.samples,
+            sample_cpu_s=each.taken.samples.sample_cpu_s,
+        )
+        for each in found
+    ]

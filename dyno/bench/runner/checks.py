@@ -1,0 +1,299 @@
+"""Checks that need more executions, made after the samples of the first run.
+
+Together they take less than one sample of many executions, or up to four of one. A check confirms a suspicion before
+it raises a warning: it repeats the reading, and the best of several counts, because other processes only make work
+slower. A check that can't run leaves its code in `unchecked`, with a reason.
+
+If a figure is above a CPU's measured peak, the peak is measured again.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from dyno.bench.contract import Built, Countable, Growable, Grown
+from dyno.bench.devices.cpu_speed import measure_cpu_peaks
+from dyno.bench.frameworks.interface import Framework
+from dyno.bench.measure import peak_fraction, statistics
+from dyno.bench.measure.execution_checks import (
+    DRAIN_FLOOR_S,
+    DRAIN_LIMIT,
+    DrainReading,
+    WorkGrowth,
+    async_timing,
+    unit_mismatch,
+    work_eliminated,
+)
+from dyno.bench.runner.case_sampling import CaseSamples, SampledCase, without_gc
+from dyno.models.device import Device, PeakFigure
+from dyno.models.result import ResultWarning
+
+
+@dataclass(frozen=True)
+class CheckedCase:
+    """One sampled case. `flops` is the count per execution that its figures use."""
+
+    execute: Callable[[int], None]
+    taken: CaseSamples
+    flops: float
+    dtype: str
+    grown: Grown | None = None
+    counted_flops: Callable[[], float | None] | None = None
+
+
+def checked_cases(
+    built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
+) -> list[CheckedCase]:
+    """The cases to check. A run without cases is checked as a whole, with `flops` per execution in `dtype`."""
+    if cases:
+        return [_of_case(each) for each in cases]
+    grown = built.grown if isinstance(built, Growable) else None
+    counted_flops = built.counted_flops if isinstance(built, Countable) else None
+    return [CheckedCase(built.execute, own, flops, dtype, grown, counted_flops)]
+
+
+def _of_case(sampled: SampledCase) -> CheckedCase:
+    case = sampled.case
+    return CheckedCase(case.execute, sampled.taken, case.flops, case.dtype, case.grown, case.counted_flops)
+
+
+def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
+    """Peaks measured again right after the samples; empty unless a figure is above a measured peak.
+
+    The earlier measurement may have run at a lower clock than the samples, or beside processes on the same physical
+    cores. Peaks from data sheets don't change.
+    """
+    if device.kind != "cpu" or not device.cores or not any(_above(device, each) for each in subjects):
+        return {}
+    return measure_cpu_peaks(device.cores)
+
+
+def _above(device: Device, subject: CheckedCase) -> bool:
+    figure = device.peak.get(subject.dtype)
+    if figure is None or figure.value is None or figure.provenance == "datasheet":
+        return False
+    return subject.flops > figure.value * statistics.median(subject.taken.samples.samples)
+
+
+_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms: the shortest reading whose drain is judged by its share of the time
+_READINGS = 3
+_LEAST_READ = 64  # executions in a reading of the growth, whose own cost of 0.7 ms would look like work
+_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
+_GROWTHS = (2, 4, 8, 16, 32, 64)
+_LARGER_FIRST = (*_GROWTHS[1:], 2)
+_PARTS = (0.1, 0.2, 0.5)
+# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer. One that is faster
+# than the device can be did no work. A compiler may drop only so little of it, so twice the work comes first then.
+_CALL_S = 2e-4
+_SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
+_LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
+_TOO_LONG_S = 30.0
+_NO_FLOPS = "the workload declares no floating-point operations"
+_UNCOUNTED = "{} can't count the operations of this execution"
+_TOO_LONG = "one execution takes too long to execute twice the work"
+_TOO_SMALL = "the work is too small, compared with its call, to distinguish it from eliminated work"
+
+
+@dataclass
+class CheckFindings:
+    """Raised warnings, and the codes that couldn't be checked, each with its reason."""
+
+    raised: list[ResultWarning] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: ResultWarning | None) -> None:
+        if found is not None:
+            self.raised.append(found)
+
+
+def run_checks(
+    framework: Framework, device: Device, subjects: Sequence[CheckedCase], alive: Callable[[], None] = lambda: None
+) -> CheckFindings:
+    """Check each subject; `alive` is called between readings."""
+    found = CheckFindings()
+    with without_gc():
+        for subject in subjects:
+            _CaseChecks(framework, device, subject, alive, found).examine()
+    return found
+
+
+class _CaseChecks:
+    def __init__(
+        self,
+        framework: Framework,
+        device: Device,
+        subject: CheckedCase,
+        alive: Callable[[], None],
+        found: CheckFindings,
+    ) -> None:
+        self._framework, self._device, self._subject = framework, device, subject
+        self._alive, self._found = alive, found
+        self._count = subject.taken.samples.executions_per_sample
+        self._single_s = statistics.median(subject.taken.samples.samples)
+
+    def examine(self) -> None:
+        if self._count == 1 and self._single_s >= _LONG_S:
+            # The samples show already whether more executions take longer.
+            self._drained(1, DrainReading(self._single_s, self._subject.taken.drain_s))
+        else:
+            count = self._read_count()
+            reading = self._read(count)
+            self._drained(count, reading)
+            self._more_executions(count, reading.execution_s)
+        for code, check in (("WORK_ELIMINATED", self._more_work), ("UNIT_MISMATCH", self._units)):
+            try:
+                reason = check()
+            except Exception as error:  # noqa: BLE001 - a failed check must not lose the samples
+                reason = f"the check failed: {type(error).__name__}"
+            if reason is not None:
+                self._found.unchecked[code] = reason
+
+    def _read_count(self) -> int:
+        """Executions in a reading with another number than a sample: 20 ms, at most half a sample; two for one."""
+        return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
+
+    def _drained(self, count: int, reading: DrainReading) -> None:
+        """Judge the drain after `count` executions by its share of their time, or of a sample's if that is shorter."""
+        longer = max(1.0, count / self._count)
+        readings, began_s = [replace(reading, execution_s=reading.execution_s / longer)], time.perf_counter()
+        while readings[-1].late and _again(len(readings), began_s):
+            reading = self._read(count)
+            readings.append(replace(reading, execution_s=reading.execution_s / longer))
+        self._found.add(async_timing(readings))
+
+    def _more_executions(self, count: int, execution_s: float) -> None:
+        """Compare the executions of a sample with `count`, which took `execution_s`.
+
+        A suspicion is confirmed over a wider span. On a busy host, two readings of similar length scatter alike. A few
+        executions may find an undisturbed moment but many don't, so honest work shows its growth more clearly.
+        """
+        sample_s = self._count * self._single_s
+        if count < self._count:
+            growth = WorkGrowth(self._count / count, execution_s, sample_s)
+            if not growth.grew:  # the first training step after other work took up to three times as long
+                growth = replace(growth, single_s=min(execution_s, self._read(count).execution_s))
+        else:
+            growth = WorkGrowth(count / self._count, sample_s, execution_s)
+        if not growth.grew:
+            growth = self._over_a_wider_span()
+        self._found.add(work_eliminated(growth, "executions"))
+
+    def _over_a_wider_span(self) -> WorkGrowth:
+        fewer = max(1, self._count // _SPAN)
+        in_time = max(self._count, int(_LONG_S / self._single_s))
+        more = max(2 * fewer, min(_SPAN * fewer, in_time))
+        few, many = self._reading(fewer), self._reading(more)
+        # Samples of a single execution are further readings of it.
+        sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
+        return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
+
+    def _reading(self, count: int) -> Callable[[], float]:
+        return lambda: self._read(count).execution_s
+
+    def _more_work(self) -> str | None:
+        """Grow the work of a compiled execution until it takes longer, or must. Returns why the check is undecided."""
+        grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
+        if grown is None:
+            return None
+        least_s = self._subject.flops / ceiling
+        if self._count == 1:
+            return self._less_work(grown, least_s)
+        single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
+        unsure: Callable[[], bool] | None = None
+        for times in _LARGER_FIRST if least_s < single_s < _CALL_S else _GROWTHS:
+            expected = WorkGrowth(times, single_s, single_s, least_s)
+            if times > 2 and (times > 2 * self._count or not expected.telling):
+                continue
+            if (execute := grown(times)) is None:
+                continue
+            execute(1)
+            several = partial(self._each_s, execute, times)
+            growth = replace(expected, grown_s=several())
+            if growth.grew or growth.telling:
+                growth = _fastest(growth, several, _READINGS - 1)
+                if not growth.grew:
+                    growth = _fastest(growth, several, 1)
+                # Another reading of the single work could only make the growth look larger.
+                if growth.telling and not growth.eliminated:
+                    return None
+                if self._decides(growth, single, several):
+                    return None
+            else:  # repeated only if no larger work decides: it can't show that work was eliminated
+                largest = times > 2 or unsure is None  # that was tried
+                unsure = partial(self._decides, growth, single, several) if largest else unsure
+                single_s = min(single_s, single())
+        return None if unsure is not None and unsure() else _TOO_SMALL
+
+    def _less_work(self, grown: Grown, least_s: float) -> str | None:
+        """For an execution that fills a sample: 0.1, 0.2, 0.5 or twice the work. Returns why it is undecided."""
+        single = partial(self._each_s, self._subject.execute, 1)
+        for part in _PARTS:
+            if (execute := grown(part)) is not None:
+                less = partial(self._each_s, execute, 1)
+                growth = WorkGrowth(1 / part, less(), self._single_s, part * least_s)
+                if not growth.grew:  # other processes may have started since
+                    growth = replace(growth, grown_s=single())
+                return None if self._decides(growth, less, single) else _TOO_SMALL
+        if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
+            return _TOO_LONG
+        more = partial(self._each_s, execute, 1)
+        return None if self._decides(WorkGrowth(2, self._single_s, more(), least_s), single, more) else _TOO_SMALL
+
+    def _decides(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
+        """Add a warning if work was eliminated. Returns whether the readings decide the check."""
+        growth = self._confirmed(growth, single, several)
+        self._found.add(work_eliminated(growth, "work in one execution"))
+        return growth.grew or growth.telling
+
+    def _each_s(self, execute: Callable[[int], None], times: int) -> float:
+        """Seconds per execution, each with `times` the work. Times a twentieth of a sample (5 ms), and 64 executions at
+        least unless those would take more than a fifth of a sample.
+        """
+        count = max(1, min(self._count // (5 * times), max(_LEAST_READ, self._count // (20 * times))))
+        return self._read(count, execute).execution_s / count
+
+    def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
+        """Unless it grew at once: alternate both readings, keep the best of each, until it grows or the rounds end."""
+        if growth.grew:
+            return growth
+        began_s, confirmed, done = time.perf_counter(), growth, 0
+        while _again(done, began_s):
+            done += 1
+            single_s, grown_s = min(confirmed.single_s, single()), min(confirmed.grown_s, several())
+            confirmed = replace(growth, single_s=single_s, grown_s=grown_s)
+            if confirmed.grew or (confirmed.telling and not confirmed.eliminated):
+                break
+        return confirmed
+
+    def _units(self) -> str | None:
+        """Compare declared and counted FLOP. Returns why the check is undecided."""
+        if self._subject.flops == 0:
+            return _NO_FLOPS
+        counted = self._subject.counted_flops() if self._subject.counted_flops else None
+        if counted is None:
+            return _UNCOUNTED.format(self._framework.name)
+        self._found.add(unit_mismatch(self._subject.flops, counted))
+        return None
+
+    def _read(self, count: int, execute: Callable[[int], None] | None = None) -> DrainReading:
+        self._alive()
+        self._framework.drain()
+        began_s = time.perf_counter()
+        (execute or self._subject.execute)(count)
+        stopped_s = time.perf_counter()
+        self._framework.drain()
+        drained_s = time.perf_counter()
+        self._framework.drain()
+        return DrainReading(stopped_s - began_s, drained_s - stopped_s, time.perf_counter() - drained_s)
+
+
+def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
+    """`growth` with further readings of the grown work, of which the best counts."""
+    return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
+
+
+def _again(done: int, began_s: float) -> bool:
+    """Whether to repeat a suspicious reading: up to ten times within five seconds, and at least twice."""
+    return done < _LEAST_ROUNDS or (done < _ROUNDS and time.perf_counter() - began_s < _ROUNDS_S)

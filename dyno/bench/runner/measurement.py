@@ -1,0 +1,198 @@
+"""The runs of one job, one after the other, each in a fresh process. What happens around them is given from outside.
+
+A worker gives a heartbeat that extends its lease, and a folder whose files it uploads. `dyno.bench.run` gives neither.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from dyno.bench.devices.locks import lock_paths, shared_lock_paths
+from dyno.bench.measure import budget
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.limits import RunnerLimits
+from dyno.bench.runner.monitor import HeartbeatSource, RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
+from dyno.bench.runner.progress import JobProgress
+from dyno.bench.runner.variants import Variant, planned_times, run_order
+from dyno.logging import Span, Tracer, event
+from dyno.models.device import Device
+from dyno.models.job import FailureClass
+from dyno.models.result import PartialMetrics, Phases
+from dyno.models.runner_protocol import RunRequest
+from dyno.settings import Settings
+
+_ENDS_THE_JOB = (StopReason.SUPERSEDED, StopReason.CANCEL)  # even if the run has a record
+_LEAST_TIMEOUT_S = 600.0
+ESTIMATE_FACTOR = 3  # the accuracy of an estimate
+
+
+class Observer(HeartbeatSource, Protocol):
+    """Learns how the runs proceed, and may stop them by what `beat` returns. `progress`: that of the whole job."""
+
+    progress: JobProgress
+
+    def run_begins(self, number: int) -> None:
+        """Before the run starts; `number` counts the job's runs from 0."""
+
+    def add_log(self, data: bytes) -> object:
+        """Output of the current run."""
+
+    def run_ended(self, phases: Phases, *, is_first: bool) -> None:
+        """After a run with a record. `is_first`: of its spec."""
+
+    def send_metrics(self, metrics: PartialMetrics) -> None:
+        """The figures so far, if more runs follow."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where the runs of all jobs are made. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it."""
+
+    device: Device
+    launcher: Launcher
+    settings: Settings
+    stop: StopSwitch = field(default_factory=StopSwitch)
+    clock: Callable[[], float] = time.monotonic
+    traces: Tracer = field(default_factory=Tracer)
+
+
+class RunWithoutRecord(NamedTuple):
+    """The run that ended a job early. `number`: of all runs of the job, from 0."""
+
+    ended: RunEnd
+    variant: Variant
+    number: int
+    limits: RunLimits
+
+
+class Measurement:
+    """Makes the runs of one job. `has_enough`: called after each run of a variant that has enough; it may want more."""
+
+    def __init__(
+        self,
+        job_id: str,
+        context: RunContext,
+        observer: Observer,
+        deadline_s: float,
+        has_enough: Callable[[Variant], None] = lambda variant: None,
+    ) -> None:
+        self._job_id, self._context, self._observer = job_id, context, observer
+        self._deadline_s, self._has_enough = deadline_s, has_enough
+
+    def run(self, variants: Sequence[Variant]) -> RunWithoutRecord | None:
+        """Make all runs; their records are in the variants. Returns the run that ended the job early, if one did."""
+        for number, variant in enumerate(run_order(variants)):
+            limits = self._limits(variant)
+            ended = self._run_once(variant, number, limits)
+            if ended.record is None or ended.stopped_for in _ENDS_THE_JOB:
+                return RunWithoutRecord(ended, variant, number, limits)
+            variant.records.append(ended.record)
+            if variant.enough:
+                self._has_enough(variant)
+            self._observer.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
+            self._observer.progress.replan(planned_times(variants, self._context.device))
+            if not all(each.enough for each in variants):  # else the result follows at once
+                self._observer.send_metrics(variant.metrics_so_far())
+        return None
+
+    def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
+        """Run one runner to its end.
+
+        If its zygote dies first, try a new zygote; if that can't fork, spawn the runner.
+        """
+        ended = self._watch(variant, number, limits)
+        if ended.exit.lost and _unforked(ended):
+            ended = self._watch(variant, number, limits)
+        refused = _unforked(ended)
+        if refused is None or ended.exit.passing:  # on a full host, spawning would fail as well
+            return ended
+        if not self._context.launcher.fall_back(variant.spec.framework, refused):
+            return ended
+        event("fell-back-to-spawn", logging.WARNING, framework=variant.spec.framework, why=refused)
+        return self._watch(variant, number, limits)
+
+    def _watch(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
+        context, files = self._context, variant.files
+        bounds = RunnerLimits(context.settings, context.launcher.cgroup, files.scratch)
+        began_s = time.perf_counter()
+        with (
+            run_span(context.traces, number, variant.name) as span,
+            files.room() as room,
+            context.launcher.start(self._request(variant, room)) as runner,
+        ):
+            self._observer.run_begins(number)
+            runner.log.pass_on = self._observer.add_log
+            ended = RunnerMonitor(
+                runner, number, limits, self._observer, context.stop, context.clock, bounds
+            ).until_ended()
+            ended = _with_overhead(ended, time.perf_counter() - began_s)
+            note_run(span, ended)
+        return ended
+
+    def _request(self, variant: Variant, room: Path) -> RunRequest:
+        device, settings, run = self._context.device, self._context.settings, len(variant.records)
+        return RunRequest(
+            job=self._job_id,
+            spec=variant.spec,
+            run=run,
+            runs=variant.most_runs,
+            device=device,
+            lock_paths=lock_paths(device, settings),
+            shared_lock_paths=shared_lock_paths(device, settings),
+            data_dir=str(settings.data_dir) if settings.data_dir else None,
+            artifact_dir=str(variant.files.empty()) if run == 0 and variant.name is None else None,
+            scratch_dir=str(room),
+            weights_path=str(variant.files.weights) if variant.files.weights else None,
+            tuned=variant.tuned,
+            share=budget.share(variant.spec.measure),
+        )
+
+    def _limits(self, variant: Variant) -> RunLimits:
+        """The limits of a run. A runner sends no frames during an execution, so a run may be silent for three times the
+        estimate of one."""
+        settings, one = self._context.settings, variant.estimate(self._context.device)
+        silent_s = ESTIMATE_FACTOR * (one.start_s + math.fsum(one.executions_s))
+        return RunLimits(max(settings.stall_s, silent_s), settings.term_grace_s, self._deadline_s)
+
+
+def time_limit_s(variants: Sequence[Variant], timeout_s: float | None, device: Device) -> float:
+    """How long a job may take: the spec's timeout, or three times the estimate, at least 600 s."""
+    estimate_s = math.fsum(variant.time_s(device) for variant in variants)
+    return timeout_s or max(_LEAST_TIMEOUT_S, ESTIMATE_FACTOR * estimate_s)
+
+
+def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:
+    """`ended` with the part of the run's `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
+    if ended.record is None:
+        return ended
+    summary = ended.record.summary
+    timed = summary.model_copy(update={"phases": summary.phases.with_overhead(wall_s)})
+    return replace(ended, record=ended.record.model_copy(update={"summary": timed}))
+
+
+def _unforked(ended: RunEnd) -> str | None:
+    """Why the zygote didn't fork; None if it did, or if the run was stopped."""
+    return ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
+
+
+def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
+    """The span of a run. `number` counts from 0, the span's attribute from 1. `variant`: the A/B variant of the run."""
+    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
+
+
+def note_run(span: Span, ended: RunEnd) -> None:
+    """Add to the span how the process was started, the durations of its phases, and the error of a failed run."""
+    phases = ended.record.summary.phases.model_dump() if ended.record else {}
+    span.note(
+        {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
+        failed=None if ended.record or ended.stopped_for else _why(ended),
+    )
+
+
+def _why(ended: RunEnd) -> str:
+    return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE

@@ -1,0 +1,1 @@
+"""Dyno's own workloads, one file each."""

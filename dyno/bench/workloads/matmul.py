@@ -1,0 +1,775 @@
+"""Matrix products, the classic throughput benchmark: 2·M·N·K FLOP each, `repeats` products per execution.
+
+`chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads the sum of
+the product back. The chain hides dispatch, and its values neither overflow nor vanish. `dispatch`: one call per
+product over rotating operands that together exceed the last-level cache; reading the sum of the last product drains
+the queue. Both verify the timed output.
+
+`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products are
+summed in int32, count OP instead of FLOP and are verified bit by bit. Each entry of `sizes` is a separate case: cases
+are measured in turn and verified one by one.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dyno.bench import contract, estimates, references
+from dyno.bench.measure import correctness, result_checks
+from dyno.bench.measure.warnings import OUTPUT_CODES, warning
+from dyno.errors import FieldError, RunFailed
+from dyno.models.device import Device
+from dyno.models.result import Precision, ResultWarning
+from dyno.models.spec import FrameworkName
+
+Int8 = NDArray[np.int8]
+LARGEST = 127  # magnitude of int8 operands; -128 is excluded, as in quantisation
+LONGEST = (2**31 - 1) // LARGEST**2  # longest inner side whose sums fit in int32
+_BLOCK_ELEMENTS = 1 << 20  # build the index in blocks that fit in the cache
+
+
+def generator(seed: int) -> np.random.Generator:
+    """A fast generator. Its stream depends on `seed` alone, so all runs of a job use the same data."""
+    return np.random.Generator(np.random.SFC64(seed))
+
+
+def normal(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """N(0, 1), rows x columns, float32."""
+    return random.standard_normal((rows, columns), dtype=np.float32)
+
+
+def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
+    """Uniform over -127 to 127, rows x columns, int8."""
+    return random.integers(-LARGEST, LARGEST, (rows, columns), dtype=np.int8, endpoint=True)
+
+
+def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to the 11 significant bits that TF32 keeps, ties to even.
+
+    A device that multiplies in TF32 doesn't round these values further. It would round other values with the same error
+    in every product of a chain, and those errors would add up.
+    """
+    bits = values.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
+
+    An orthogonal matrix keeps the rms of a chain constant at any length. The random signs keep the powers of the matrix
+    from cycling, because Hartley's matrix is its own inverse. A QR decomposition of the same size costs O(n³).
+    """
+    angles = 2 * np.pi * np.arange(n) / n
+    cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
+    signs = random.choice(np.array([-1, 1], dtype=np.float32), n)
+    columns = np.arange(n, dtype=np.int64)
+    matrix = np.empty((n, n), dtype=np.float32)
+    block = max(1, _BLOCK_ELEMENTS // n)
+    for first in range(0, n, block):
+        rows = np.arange(first, min(first + block, n), dtype=np.int64)
+        np.take(cas, np.outer(rows, columns) % n, out=matrix[first : first + len(rows)], mode="clip")
+        matrix[first : first + len(rows)] *= signs
+    return matrix
+
+
+ITEM_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Sides = Annotated[list[Size], Field(min_length=3, max_length=3)]  # [m, k, n]
+_ONE_SIZE = 4096
+
+
+class MatmulParams(contract.Params):
+    how: ClassVar[frozenset[str]] = frozenset({"mode", "dtype"})
+
+    n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
+    m: Size | None = Field(None, description="Rows of the product; requires k and n")
+    k: Size | None = Field(None, description="Inner side; requires m and n")
+    repeats: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Products per execution; null: 1, 10 or 100, so that the device takes about 0.1 s or less"
+    )
+    sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
+        None, description="Several products instead of n, m and k: each is n or [m, k, n] and is measured in turn"
+    )
+    dtype: Literal["float32", "tf32", "bfloat16", "float16", "int8"] = Field(
+        "float32", description="tf32: on GPUs that support it; int8: summed in int32"
+    )
+    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products need dispatch")
+
+    def conflicts(self) -> list[FieldError]:
+        found = self._dtype_conflicts()
+        if self.sizes is None:
+            return [*found, *self.size_conflicts()]
+        if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
+            found.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
+        labels = [size.label for size in self.each]
+        for place, size in enumerate(self.each):
+            if of_one := size.size_conflicts():
+                found.append(FieldError(f"/sizes/{place}", of_one[0].code, of_one[0].detail))
+            if size.label in labels[:place]:
+                found.append(FieldError(f"/sizes/{place}", "twice", f"duplicate size {size.label}"))
+        return found
+
+    def size_conflicts(self) -> list[FieldError]:
+        """Conflicts of a single size with the other parameters."""
+        return [*self._shape_conflicts(), *self._length_conflicts()]
+
+    def _dtype_conflicts(self) -> list[FieldError]:
+        if self.dtype != "int8":
+            return []
+        found = []
+        if self.mode == "chain":
+            found.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
+        if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
+            detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
+            found.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
+        return found
+
+    def _length_conflicts(self) -> list[FieldError]:
+        """Refuse chains so long that their normal rounding errors could hide any mistake."""
+        if self.mode == "dispatch" or self.dtype == "int8":
+            return []
+        if (self.repeats or 1) <= self._verifiable:
+            return []
+        detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {self._verifiable} products"
+        return [FieldError("/repeats", "unverifiable", detail)]
+
+    @property
+    def _verifiable(self) -> int:
+        """The number of products of the longest chain whose rounding errors hide no mistake."""
+        of_one = correctness.tolerance(self.dtype, inner=self.n, products=1)
+        return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
+
+    def on(self, device: Device | None) -> Self:
+        """These params with `repeats` for the device: as many as hide the cost of a call, by its expected speed.
+
+        One of three numbers, so that devices of one model get the same one, however their clocks wander.
+        """
+        if self.repeats is not None:
+            return self
+        m, k, n = self.sides
+        in_float32 = self.model_copy(update={"dtype": "float32"})  # so that precisions are compared by the same work
+        product_s = 2.0 * m * n * k / _expected_flop_per_s(in_float32, device) if device is not None else 0.0
+        many = [count for count in _REPEATS if count * product_s <= _EXECUTION_S]
+        unlimited = self.mode == "dispatch" or self.dtype == "int8"
+        able = [count for count in many if unlimited or count <= self._verifiable]
+        return self.model_copy(update={"repeats": max(able, default=1)})
+
+    def _shape_conflicts(self) -> list[FieldError]:
+        if self.m is None and self.k is None:
+            return []
+        given = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
+        absent = [name for name in ("m", "k", "n") if name not in given]
+        if absent:
+            return [FieldError(f"/{name}", "missing", "give m, k and n together, or n alone") for name in absent]
+        unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
+        if self.mode == "chain" and unequal:
+            detail = 'a chain needs m = k = n; for rectangular products use "mode": "dispatch"'
+            return [FieldError(f"/{name}", "not-square", detail) for name in unequal]
+        return []
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """(M, K, N) of M x K times K x N; the first of several sizes."""
+        if self.sizes is not None:
+            return self.each[0].sides
+        return (self.m or self.n, self.k or self.n, self.n)
+
+    @property
+    def label(self) -> str:
+        """The size in a metric's name: MxKxN."""
+        return "x".join(str(side) for side in self.sides)
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of one element of the product."""
+        return 4 if self.dtype == "int8" else self.item_bytes
+
+    @property
+    def each(self) -> list[Self]:
+        """These params once for each size."""
+        if self.sizes is None:
+            return [self]
+        alone = self.model_copy(update={"sizes": None})
+        return [alone.model_copy(update=_sides(size)) for size in self.sizes]
+
+
+def _sides(size: int | list[int]) -> dict[str, int | None]:
+    if isinstance(size, int):
+        return {"m": None, "k": None, "n": size}
+    return dict(zip(("m", "k", "n"), size, strict=True))
+
+
+_REPEATS, _EXECUTION_S = (1, 10, 100), 0.1
+_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; one may even be exact
+# With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
+_ENOUGH_VALUES = 64
+
+_IN_STEP = "rounding errors add up in a {0} x {0} chain: at this length correct and wrong results look alike"
+_CUT_OFF = "the device truncates {} instead of rounding: at this length results shrink until right and wrong look alike"
+
+
+def tensor_dtype(dtype: str) -> str:
+    """The dtype of the tensors: TF32 is a way of multiplying float32."""
+    return "float32" if dtype == "tf32" else dtype
+
+
+class Chain:
+    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: the device decided about the number of products."""
+
+    chosen = False
+
+    def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
+        self.work = work
+        self._params, self._repeats = params, params.repeats or 1
+        self._framework = context.framework
+        self._seed = context.seed
+        self._tuned = context.tuned
+        with context.phase("data"):
+            random = generator(context.seed)
+            start, factor = normal(params.n, params.n, random), signed_hartley(params.n, random)
+            if params.dtype == "tf32":
+                factor = as_tf32(factor)
+        with context.phase("build"):
+            self._framework.allow_tf32(params.dtype == "tf32")
+            self._start = self._framework.array(start, tensor_dtype(params.dtype))
+            self._factor = self._framework.array(factor, tensor_dtype(params.dtype))
+        self._product: Any = None
+
+    def compile(self) -> None:
+        self._compiled = self._of(self._repeats)
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
+
+        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+            product = framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
+            return product, framework.total(product)
+
+        return framework.compile(chain, self._start, self._factor)
+
+    def counted_flops(self) -> float | None:
+        return self._framework.counted_flops(self._compiled)
+
+    def grown(self, times: float) -> Callable[[int], None] | None:
+        """A chain `times` as long, whose product is discarded."""
+        repeats = round(times * self._repeats)
+        if repeats != times * self._repeats or repeats < 1:
+            return None
+        compiled = self._of(repeats)
+
+        def execute(count: int) -> None:
+            total = None
+            for _ in range(count):
+                _, total = compiled(self._start, self._factor)
+            if total is not None:
+                self._framework.scalar(total)
+
+        return execute
+
+    def execute(self, count: int) -> None:
+        total = None
+        for _ in range(count):
+            self._product, total = self._compiled(self._start, self._factor)
+        if total is not None:
+            self._framework.scalar(total)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> contract.Verification:
+        """Check the chain's output against float64, and in the first run its precision by one more product.
+
+        Later runs execute the same kernels: a coarser precision would exceed the tolerance of their chains.
+        """
+        framework, params = self._framework, self._params
+        start = framework.numpy(self._start)
+        factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
+        single = self._first_runs_product() or self._single_product(start, factor)
+        check = correctness.freivalds_chain(
+            start,
+            lambda vectors: factor @ vectors,
+            framework.numpy(self._product),
+            self._repeats,
+            dtype=params.dtype,
+            seed=self._seed,
+        )
+        matrices = 4  # start, factor, and the running product before and after a step
+        working_set_bytes = matrices * params.n**2 * params.item_bytes
+        degenerate = result_checks.degenerate_data(start)
+        if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
+            degenerate = result_checks.degenerate_data(factor)
+        found = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
+        found = _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
+        if math.isfinite(single.rel_error):
+            found.tuned[self._tuned_name] = single.rel_error
+        return found
+
+    def _single_product(self, start: NDArray[Any], factor: NDArray[np.float64]) -> correctness.ProductCheck:
+        """The check of one product, compiled like the chain."""
+        one = self._framework.numpy(self._of(1)(self._start, self._factor)[0])
+        return correctness.freivalds(start, factor, one, dtype=self._params.dtype, seed=self._seed)
+
+    def _first_runs_product(self) -> correctness.ProductCheck | None:
+        """The check of one product in the job's first run; None in that run, or if that product wasn't finite."""
+        rel_error, n = self._tuned.get(self._tuned_name), self._params.n
+        if not isinstance(rel_error, float):
+            return None
+        limit = correctness.tolerance(self._params.dtype, inner=n, products=1)
+        return correctness.ProductCheck(rel_error, limit, nonfinite=0, elements=n * n)
+
+    @property
+    def _tuned_name(self) -> str:
+        return f"rel_error_{self._params.label}"
+
+
+class Dispatch:
+    """One call per product. The operands rotate through more memory than the last-level cache holds.
+
+    `by_xla`: the frameworks that compile a product when it first runs. The others have a kernel for it.
+    """
+
+    by_xla = frozenset({"jax"})
+    chosen = False
+
+    def __init__(self, params: MatmulParams, work: float, pairs: int, context: contract.BuildContext) -> None:
+        self.work = work
+        self._params, self._repeats = params, params.repeats or 1
+        self._framework = context.framework
+        self._seed = context.seed
+        random = generator(context.seed)
+        held = tensor_dtype(params.dtype)
+        self._framework.allow_tf32(params.dtype == "tf32")
+        self._pairs: list[tuple[Any, Any]] = []
+        for _ in range(pairs):
+            with context.phase("data"):
+                a, b = self._pair(params, random)
+            with context.phase("build"):
+                self._pairs.append((self._framework.array(a, held), self._framework.array(b, held)))
+        self._next = 0
+        self._last: tuple[Any, Any, Any] = (None, None, None)
+
+    def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        m, k, n = params.sides
+        scale = np.float32(1 / math.sqrt(k))  # keeps the product's rms at 1
+        return normal(m, k, random), normal(k, n, random) * scale
+
+    def _multiply(self, a: Any, b: Any) -> Any:
+        return self._framework.matmul(a, b)
+
+    def compile(self) -> None:
+        """Compute one product if that compiles it."""
+        if self._framework.name in self.by_xla:
+            self._framework.scalar(self._framework.total(self._multiply(*self._pairs[0])))
+
+    def counted_flops(self) -> float | None:
+        """Count one product in a separate trace, because `execute` runs without a graph."""
+        one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
+        return None if one is None else one * self._repeats
+
+    def execute(self, count: int) -> None:
+        matmul, pairs = self._multiply, self._pairs
+        place, a, b, product = self._next, None, None, None
+        for _ in range(count * self._repeats):
+            a, b = pairs[place]
+            product = matmul(a, b)
+            place = place + 1 if place + 1 < len(pairs) else 0
+        self._next = place
+        self._last = (a, b, product)
+        self._framework.scalar(self._framework.total(product))
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> contract.Verification:
+        a, b, product = (self._framework.numpy(each) for each in self._last)
+        params = self._params
+        check = correctness.freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
+        own = self._own_details()
+        inner = params.sides[1]
+        found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
+        found.details |= own
+        return _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
+
+    def _degenerate(self) -> ResultWarning | None:
+        """A warning for the first degenerate operand, if any."""
+        shares = 2 * len(self._pairs)
+        values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
+        return next(
+            (raised for each in values if (raised := result_checks.degenerate_data(each, shares)) is not None), None
+        )
+
+    def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
+        """Each operand in turn. Small operands, whose values may be equal by chance, are joined into one."""
+        each = (self._framework.numpy(operand) for operand in operands)
+        if math.prod(operands[0].shape) >= _ENOUGH_VALUES:
+            return each
+        return iter([np.concatenate([values.reshape(-1) for values in each])])
+
+    def _own_details(self) -> dict[str, int]:
+        m, k, n = self._params.sides
+        held_bytes = len(self._pairs) * (m * k + k * n) * self._params.item_bytes
+        return {
+            "working_set_bytes": held_bytes + m * n * self._params.product_bytes,
+            "rotating_pairs": len(self._pairs),
+        }
+
+
+def _judged(
+    check: correctness.ProductCheck,
+    single: correctness.ProductCheck,
+    products: int,
+    dtype: str,
+    inner: int,
+    degenerate: ResultWarning | None,
+    working_set_bytes: int,
+) -> contract.Verification:
+    """Turn a check of `products` chained products into a `Verification`; a `single` product identifies the precision.
+
+    `inner`: the inner side of the products. `degenerate`: a warning about their operands.
+    """
+    observed, unchecked = None, dict[str, str]()
+    if single.elements >= _ENOUGH_ELEMENTS:
+        observed = correctness.precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
+        unchecked = correctness.precision_unchecked(single.rel_error, inner=inner)
+    ran_in = observed or dtype
+    limit = correctness.allowed_error(check, single, ran_in, inner=inner, products=products)
+    in_step = None if correctness.is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
+    if check.rel_error > limit == correctness.MAX_TOLERANCE and correctness.is_truncated(single, ran_in):
+        in_step = _CUT_OFF.format(ran_in)
+    judged = check.is_known and in_step is None
+    warnings = [
+        degenerate or result_checks.zero_product(check.is_known and single.is_known),
+        result_checks.output_nonfinite(check.nonfinite, check.elements),
+        result_checks.result_incorrect(check.rel_error, limit) if judged and not check.nonfinite else None,
+    ]
+    return contract.Verification(
+        warnings=[raised for raised in warnings if raised is not None],
+        verified=OUTPUT_CODES if judged else OUTPUT_CODES - {"RESULT_INCORRECT"},
+        unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
+        precision=Precision(requested=dtype, observed=observed, rel_error=correctness.finite(single.rel_error)),
+        details={
+            "working_set_bytes": working_set_bytes,
+            "rel_error": correctness.finite(check.rel_error),
+            "rel_error_tolerance": limit,
+        },
+    )
+
+
+def _as_it_ran(found: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
+    """Add the amount of an execution and, if the device decided how many products it has, that number."""
+    found.amounts["execution"] = work
+    if chosen:
+        found.flops = work
+        found.params["repeats"] = repeats
+        found.details["execution"] = _execution(repeats)
+    return found
+
+
+def _execution(repeats: int) -> str:
+    products = "1 product" if repeats == 1 else f"{repeats} products"
+    return f"{products}; the sum of the last one is read back"
+
+
+_LEAST_ODD = 113
+_FLOAT32_EXACT = 2**24  # float32 represents every integer up to here, and only even ones above
+
+
+def _large_odd(count: int, random: np.random.Generator) -> Int8:
+    return random.integers(_LEAST_ODD // 2, LARGEST // 2, count, dtype=np.int8, endpoint=True) * np.int8(2) + np.int8(1)
+
+
+class IntegerDispatch(Dispatch):
+    """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
+
+    Many large odd numbers add up to it: operands may have a single row or column, and equal values are degenerate.
+    """
+
+    by_xla = frozenset({"jax", "tensorflow"})
+
+    def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Int8, Int8]:
+        m, k, n = params.sides
+        a, b = integers(m, k, random), integers(k, n, random)
+        a[0, :], b[:, 0] = _large_odd(k, random), _large_odd(k, random)
+        if k % 2 == 0:
+            b[-1, 0] -= 1
+        # CUDA multiplies int8 on its matrix units only by columns: on an H100, PyTorch reached 918 to 989 TOP/s with
+        # this order, and 129 to 133 by rows. The other frameworks choose an order themselves.
+        return a, np.asfortranarray(b)
+
+    def _multiply(self, a: Any, b: Any) -> Any:
+        return self._framework.integer_matmul(a, b)
+
+    def verify(self) -> contract.Verification:
+        """Check every row with Freivalds' test and some rows element by element, in exact integers."""
+        a, b, product = (self._framework.numpy(each) for each in self._last)
+        found = correctness.exact_product(a, b, product, seed=self._seed)
+        in_int32 = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
+        warnings = [self._degenerate(), None if found.exact else result_checks.result_incorrect(found.rel_error, 0.0)]
+        details = self._own_details() | {
+            "rel_error": found.rel_error,
+            "rel_error_tolerance": 0.0,
+            "rows_compared": found.rows_compared,
+            "sums": str(product.dtype),
+        }
+        verification = contract.Verification(
+            warnings=[raised for raised in warnings if raised is not None],
+            verified=OUTPUT_CODES,  # integers are always finite
+            precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=found.rel_error),
+            details=details,
+        )
+        return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
+
+
+class Sizes:
+    """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
+
+    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Chain | Dispatch]) -> None:
+        self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
+        self._first = built[0]
+        self.work = self._first.work
+        self.cases = [_case(size.label, size.dtype, each) for size, each in zip(sizes, built, strict=True)]
+
+    def compile(self) -> None:
+        for each in self._built.values():
+            each.compile()
+
+    def execute(self, count: int) -> None:
+        self._first.execute(count)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> contract.Verification:
+        """Verify each size; overall, report the first wrong precision and the smallest working set."""
+        found = {label: each.verify() for label, each in self._built.items()}
+        warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
+        by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
+        smallest = min(details["working_set_bytes"] for details in by_size.values())
+        return contract.Verification(
+            warnings=warnings,
+            unchecked=_unidentified(found)
+            | {code: why for each in found.values() for code, why in each.unchecked.items()},
+            verified=frozenset.intersection(*(each.verified for each in found.values())),
+            precision=_worst([each.precision for each in found.values() if each.precision is not None]),
+            details={
+                "working_set_bytes": smallest,
+                "sizes": by_size,
+                **({"execution": next(iter(by_size.values()))["execution"]} if self._first.chosen else {}),
+            },
+            amounts=next(iter(found.values())).amounts,
+            flops=self.work if self._first.chosen else None,
+            tuned={name: value for each in found.values() for name, value in each.tuned.items()},
+        )
+
+
+def _case(label: str, dtype: str, built: contract.Built) -> contract.Case:
+    return contract.Case(
+        name=label,
+        work=built.work,
+        flops=built.work,
+        dtype=dtype,
+        execute=built.execute,
+        amounts={"execution": built.work},
+        grown=built.grown if isinstance(built, contract.Growable) else None,
+        counted_flops=built.counted_flops if isinstance(built, contract.Countable) else None,
+    )
+
+
+def _of(label: str, raised: ResultWarning) -> ResultWarning:
+    return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
+
+
+def _unidentified(found: Mapping[str, contract.Verification]) -> dict[str, str]:
+    """The precision observed for one size doesn't apply to another."""
+    silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
+    return {"PRECISION_MISMATCH": f"the product of {silent[0]} doesn't identify its precision"} if silent else {}
+
+
+def _worst(seen: Sequence[Precision]) -> Precision | None:
+    """The largest error among the mismatching precisions, else among the identified ones, else among all."""
+    wrong = [precision for precision in seen if result_checks.precision_mismatch(precision)]
+    identified = [precision for precision in seen if precision.observed is not None]
+    return max(wrong or identified or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+
+
+_ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
+_NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+_INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI, probably less without
+_EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
+START_S = 0.2  # the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
+_REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
+_ASSUMED_LAST_CACHE_BYTES = 128 << 20  # more than any device in peaks.csv has
+_SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
+_TF32_FROM = 80  # compute capability 8.0, Ampere
+_MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products anyway
+
+
+def flops(params: MatmulParams) -> float:
+    """2·M·N·K for each of the `repeats` products of one execution; for several sizes, that of the first.
+
+    Where the device decides about `repeats`, the run reports the figure itself.
+    """
+    m, k, n = params.sides
+    return 2.0 * m * n * k * (params.repeats or 1)
+
+
+def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
+    """A share of the device's peak, or an assumed rate."""
+    assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
+    return estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
+
+
+def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
+    """Pairs of operands that `dispatch` rotates over: twice the last-level cache, so that none stays cached."""
+    m, k, n = params.sides
+    pair_bytes = (m * k + k * n) * params.item_bytes
+    wanted = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
+    return min(max(2, wanted), _MAX_ROTATION)
+
+
+def estimate(
+    params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> contract.Estimate:
+    """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
+    each = [_of_one(size.on(device), device) for size in params.each]
+    memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
+    executions_s = tuple(seconds for one in each for seconds in one.executions_s)
+    return contract.Estimate(sum(one.start_s for one in each) + START_S, memory_bytes, executions_s=executions_s)
+
+
+def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
+    m, k, n = params.sides
+    item = params.item_bytes
+    operands = m * k + k * n
+    pairs = rotation(params, device.last_cache_bytes) if params.mode == "dispatch" else 1
+    on_device = pairs * operands * item + 2 * m * n * params.product_bytes
+    making = operands * 4  # float32 on the host, before the cast
+    checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
+    on_host = max(making, checking)
+    execution_s = flops(params) / _expected_flop_per_s(params, device)
+    if device.driven_as == "cpu":
+        on_device += on_host
+    start_s = 2 * execution_s + pairs * operands * 2e-8
+    return contract.Estimate(start_s, on_device, executions_s=(execution_s,))
+
+
+def _share(params: MatmulParams, device: Device) -> float:
+    """Share of the float32 rate if the peak for the dtype is unknown."""
+    if device.driven_as != "cpu":
+        return 1.0
+    if params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa):
+        return _EMULATED
+    return _INT8_ON_CPU if params.dtype == "int8" else 1.0
+
+
+def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
+    """Refuses TF32 except on NVIDIA GPUs with compute capability 8.0 or higher."""
+    capability = next((flag for flag in device.isa if flag.startswith("sm_")), None)
+    old = capability is not None and int(capability.removeprefix("sm_")) < _TF32_FROM
+    if params.dtype != "tf32" or (device.kind == "gpu" and not old):
+        return []
+    detail = f"{device.called} has no tf32; it needs an NVIDIA GPU with compute capability 8.0 or higher"
+    return [FieldError("/dtype", "dtype_unsupported", detail)]
+
+
+def build(params: MatmulParams, context: contract.BuildContext) -> contract.Built:
+    """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
+    if context.device is not None and (refused := refuses(params, context.device)):
+        raise RunFailed("unsupported", refused[0].code, refused[0].detail)
+    sizes = [size.on(context.device) for size in params.each]
+    built = [_built(size, context) for size in sizes]
+    for each in built:
+        each.chosen = params.repeats is None
+    return built[0] if params.sizes is None else Sizes(sizes, built)
+
+
+def _built(params: MatmulParams, context: contract.BuildContext) -> Chain | Dispatch:
+    if params.mode == "chain":
+        return Chain(params, flops(params), context)
+    last_cache_bytes = context.device.last_cache_bytes if context.device else None
+    kind = IntegerDispatch if params.dtype == "int8" else Dispatch
+    return kind(params, flops(params), rotation(params, last_cache_bytes), context)
+
+
+def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+    """Warnings that the sizes alone allow. The run itself finds out whether the device's cache holds them."""
+    sides = [side for size in params.each for side in size.sides]
+    small = next((raised for size in params.each if (raised := _small(size))), None)
+    on_tpu = device is not None and device.kind == "tpu"
+    uneven = result_checks.width_uneven({str(side): side for side in sides}) if on_tpu else None
+    return [raised for raised in (result_checks.pow2_only(sides), small, uneven) if raised is not None]
+
+
+def _small(params: MatmulParams) -> ResultWarning | None:
+    """Warns if a chain's matrices fit in every cache; `dispatch` rotates its operands to prevent that."""
+    working_set_bytes = 4 * params.n**2 * params.item_bytes
+    if params.mode == "dispatch" or working_set_bytes > _SMALL_CACHE_BYTES:
+        return None
+    message = f"The matrices take {working_set_bytes} bytes and fit in every device's last-level cache."
+    return warning("CACHE_RESIDENT", message, working_set_bytes=working_set_bytes)
+
+
+_SESSIONS = "One of two sessions of the same code, 0.47e12 and 0.53e12."
+_K80 = "The K80 that Colab offered then peaks at 8.74e12; the figure equals a V100's float32 datasheet."
+_COMPILING = "The article doesn't say whether the time includes compiling."
+_OVERFLOW = "TPUs compute the stated float32 as bfloat16, and a chain of random matrices this long overflows."
+
+
+_RATIOS = "29 is relative to the CPU's 0.53e12, 75 and 338 to 0.47e12. No interval; every figure involved is doubtful."
+
+
+REFERENCES = (
+    references.HARNESS.figure(references.CPU, "throughput", 0.47e12, "FLOP/s", _SESSIONS),
+    references.HARNESS.figure(references.CPU, "throughput", 0.53e12, "FLOP/s", _SESSIONS),
+    references.HARNESS.figure(references.GPU, "throughput", 15.70e12, "FLOP/s", _K80),
+    references.HARNESS.figure(references.TPU, "cold_throughput", 35.47e12, "FLOP/s", _COMPILING),
+    references.HARNESS.figure(references.TPU, "throughput", 158.91e12, "FLOP/s", _OVERFLOW),
+    references.HARNESS.figure("GPU against CPU (Colab)", "speed_up", 29.0, "times", _RATIOS),
+    references.HARNESS.figure("TPU, cold, against CPU (Colab)", "speed_up", 75.0, "times", _RATIOS),
+    references.HARNESS.figure("TPU against CPU (Colab)", "speed_up", 338.0, "times", _RATIOS),
+)
+
+METRICS = (
+    contract.MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
+    contract.MetricSpec(
+        "execution_time", "s", "lower", "Time of one execution of `repeats` products", amount="execution"
+    ),
+)
+
+
+def metrics_of(params: MatmulParams) -> tuple[contract.MetricSpec, ...]:
+    """METRICS, with OP/s instead of FLOP/s for int8."""
+    if params.dtype != "int8":
+        return METRICS
+    return tuple(replace(spec, unit="OP/s") if spec.unit == "FLOP/s" else spec for spec in METRICS)
+
+
+WORKLOAD = contract.Workload(
+    name="matmul",
+    description="Matrix products: throughput of the device's multiply-add units",
+    params=MatmulParams,
+    metrics=METRICS,
+    flops=flops,
+    estimate=estimate,
+    build=build,
+    lint=lint,
+    references=REFERENCES,
+    refuses=refuses,
+    metrics_of=metrics_of,
+    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
+    executions=lambda params: _execution(params.repeats or 1),
+    smoke=contract.Smoke({"n": 64, "repeats": 4}),
+    bench={"n": 2048, "repeats": 5},
+    options="float32, tf32, bfloat16, float16 or int8; chained or dispatched; one size or a list of sizes",
+)

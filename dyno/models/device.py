@@ -1,0 +1,54 @@
+"""The `Device` document that a worker publishes and the API returns."""
+
+from typing import Literal
+
+from dyno.models.job import Stored
+from dyno.models.processor_names import model_name
+from dyno.models.spec import DeviceKind
+
+
+class PeakFigure(Stored):
+    """A device's peak for one dtype; null with a reason if unknown. `source` names the data sheet."""
+
+    value: float | None
+    unit: str = "FLOP/s"
+    provenance: Literal["datasheet", "measured clock", "measured here"] | None = None
+    source: str | None = None
+    reason: str | None = None
+
+
+class Device(Stored):
+    """A compute device on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", "gpu:0:1" (a slice), …"""
+
+    id: str
+    kind: DeviceKind
+    model: str
+    name: str | None = None  # for people, if `model` is the identity of a processor
+    host: str
+    cores: list[int] = []  # host cores a runner is pinned to
+    memory_bytes: int
+    last_cache_bytes: int | None = None
+    isa: list[str] = []
+    peak: dict[str, PeakFigure] = {}  # by dtype, of all units together
+    memory_bandwidth: PeakFigure | None = None  # bytes/s, of all units together
+    frameworks: dict[str, str] = {}  # installed: name -> version
+    emulated: bool = False
+    uuids: list[str] = []  # of the GPUs, or of the slice (MIG): runners see no other
+    units: int = 1  # maximum replicas: cores of a TPU board, GPUs, or virtual devices on a CPU
+    started_with: Literal["fork", "spawn"] | None = None
+    started_with_reason: str | None = None
+
+    @property
+    def full_id(self) -> str:
+        """The id with its host, unique in a fleet: "cpu:0-1@host"."""
+        return f"{self.id}@{self.host}"
+
+    @property
+    def called(self) -> str:
+        """What people call it. Workers of older versions publish no name."""
+        return self.name or model_name(self.model)
+
+    @property
+    def driven_as(self) -> DeviceKind:
+        """The kind of device that the framework starts: "cpu" for an emulated device, which consists of CPU cores."""
+        return "cpu" if self.emulated else self.kind

@@ -140,7 +140,7 @@ def rates_of(taken: Taken, provoked_in: Mapping[str, Sequence[int]]) -> Rates:
 def rate_lines(rates: Rates) -> list[str]:
     text = """*False alarms*: in the default jobs of these workloads on a quiet machine; a warning of class C is true of
         the work, so it has none. *Hits*: in the tests that provoke the code, with a workload that is wrong in this way,
-        a process beside it, or recorded answers of sensors (`tests/measure/test_provoked.py` lists them)."""
+        a process beside it, or recorded answers of sensors (`tests/bench/measure/test_provoked.py` lists them)."""
     rows = [(f"`{code}`", _of(*of.get("quiet", (0, 0))), _of(*of["provoked"])) for code, of in rates.items()]
     return ["## Each code", "", *prose(text), *table(("code", "false alarms", "hits"), rows)]
 

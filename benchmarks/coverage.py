@@ -193,7 +193,7 @@ def _next(times: Mapping[str, Array]) -> list[str]:
     text = f"""Each recorded series cut into jobs of {PROCESSES} neighbouring runs, at every offset. *Own interval*: it
         holds the value of the next job. *repeat, runs alone* and *repeat*: so do the predictions from the job's runs,
         and from those of the jobs before it too. The series are of minutes, one job right after the other. Simulated
-        series, jobs that differ by known amounts, are in `tests/measure/test_repeatability.py`."""
+        series, jobs that differ by known amounts, are in `tests/bench/measure/test_repeatability.py`."""
     rows = []
     for name, each in times.items():
         series = [_jobs(each.tolist(), offset) for offset in range(PROCESSES)]

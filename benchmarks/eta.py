@@ -28,6 +28,7 @@ from benchmarks.recorded import FOLDER
 from benchmarks.report import prose, table, write
 from dyno.bench.measure.statistics import median
 from dyno.bench.registry import registry, resolve
+from dyno.bench.runner.progress import JobProgress, RunTimes
 from dyno.client import Client
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
@@ -43,7 +44,7 @@ from dyno.store.leases import Claim, Leases
 from dyno.store.placement import DYNO_VERSION, queues_served
 from dyno.store.redis import Keys, async_client, sync_client
 from service.state import expected_s
-from workers.heartbeat import FIRST_BEAT, JobProgress, RunTimes
+from workers.heartbeat import FIRST_BEAT
 
 JOBS, REAL_JOBS, EARLIER, WAITING, LOOKS, SEED = 200, 10, 6, 4, 3, 17
 AIM = 0.25

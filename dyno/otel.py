@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from dyno.logging import Carrier, Span, SpanAttributes, SpanKindName, Tracer
+from dyno.tracing import Carrier, Span, SpanAttributes, SpanKindName, Tracer
 
 _SENT_WITHIN_S = 2.0  # a worker takes no job while it sends
 _NEVER_MS = 24 * 3600 * 1000

@@ -25,9 +25,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dyno.logging import Carrier, Tracer, current_job_id, current_request_id, log_event
+from dyno.logging import current_job_id, current_request_id, log_event
 from dyno.models.job import new_ulid
 from dyno.settings import Settings
+from dyno.tracing import Carrier, Tracer
 from service.problems import problem
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

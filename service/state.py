@@ -20,7 +20,7 @@ from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
 from dyno.bench import contract
 from dyno.bench.registry import resolve
-from dyno.logging import AUDIT_LOG, Tracer, log_event
+from dyno.logging import AUDIT_LOG, log_event
 from dyno.models.api_key import ApiKey, Viewer
 from dyno.models.device import Device
 from dyno.models.spec import Spec
@@ -35,6 +35,7 @@ from dyno.store.maintenance import Maintenance, index_labels, index_queues
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.store.retention import drop_oldest
+from dyno.tracing import Tracer
 from service import admission, anonymous_access, problems
 from service.readiness import ReadinessChecks
 from service.shared_answers import SharedPages

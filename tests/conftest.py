@@ -28,7 +28,7 @@ PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
 # Folders whose tests share something that takes seconds to start: a fleet, or TensorFlow.
 SHARING = {
     "api_tests/": "fleet",
-    **dict.fromkeys(("tests/frameworks/", "tests/runner/", "tests/workloads/"), "framework"),
+    **dict.fromkeys(("tests/bench/frameworks/", "tests/bench/runner/", "tests/bench/workloads/"), "framework"),
 }
 
 # Every client of httpx reads all authorities that it trusts, for 20 ms. No test needs one of them.

@@ -28,7 +28,7 @@ from tests.identities import Identity, wrapper
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build" / "matrix"
-MEASURING = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
+MEASURING = ["tests/bench/workloads", "tests/bench/measure", "tests/bench/frameworks", "tests/bench/runner"]
 # Ignored by git, so not copied.
 NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
 USER_ID = 54321  # a uid and gid without an account
@@ -37,9 +37,18 @@ LONG = ["-n", "2", "--dist", "loadfile", "-m", "not alone", *MEASURING]
 SHORT = ["-n", "2", "--dist", "loadfile", "-m", "not alone and not verify", *MEASURING]
 # Tests of what reads the processor's identity, and of the outputs that pages show.
 IDENTIFYING = [
-    *("-n", "2", "--dist", "loadfile", "-m", "not alone", "tests/devices", "tests/workloads/test_device_info.py"),
-    *("tests/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
-    *("tests/runner/test_checked_runs.py", "tests/workers/whole/test_worker.py", "tests/cli/test_up.py"),
+    *(
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "-m",
+        "not alone",
+        "tests/bench/devices",
+        "tests/bench/workloads/test_device_info.py",
+    ),
+    *("tests/bench/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
+    *("tests/bench/runner/test_checked_runs.py", "tests/workers/whole/test_worker.py", "tests/cli/test_up.py"),
     *("api_tests/test_clients.py", "api_tests/test_readme.py"),
 ]
 WHOLE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone and not verify"]

@@ -20,17 +20,28 @@ SHARED = {
 }
 # part of dyno -> the parts that it may import besides itself
 ALLOWED = {
-    "models": SHARED | {"devices.device", "devices.processor_names"},
+    "models": SHARED,
     "artifact_store": SHARED | {"atomic_files"},
-    "measure": SHARED | {"devices", "workloads.contract"},
-    "devices": SHARED,
-    "datasets": SHARED,
-    "frameworks": SHARED,
-    "workloads": SHARED | {"measure", "devices", "datasets", "frameworks"},
-    "store": SHARED | {"devices", "asyncio_tasks"},
+    "bench": SHARED | {"artifact_store", "logging", "processes", "tracing"},
+    "store": SHARED | {"bench", "asyncio_tasks"},
     "client": SHARED,
     "celery_app": SHARED | {"store"},
     "webhook_delivery": SHARED | {"store", "asyncio_tasks"},
+}
+# part of the instrument -> the parts of it that it may import besides itself
+BENCH = {
+    "devices": set[str](),
+    "datasets": set[str](),
+    "frameworks": set[str](),
+    "contract": {"frameworks"},
+    "measure": {"contract", "devices"},
+    "estimates": {"contract", "datasets", "measure"},
+    "references": set[str](),
+    "training": {"contract", "datasets", "devices", "estimates", "frameworks", "measure", "references"},
+    "workloads": {"contract", "datasets", "devices", "estimates", "frameworks", "measure", "references", "training"},
+    "registry": {"contract", "workloads"},
+    "runner": {"contract", "devices", "frameworks", "measure", "registry"},
+    "bench": {"contract", "devices", "frameworks", "measure", "registry", "runner"},
 }
 # package of the service -> the parts of the service that it may import besides itself
 SERVICE = {
@@ -133,6 +144,28 @@ def test_each_part_of_dyno_imports_only_what_it_may(part: str) -> None:
                 assert fits, f"{module} may not import {name}"
 
 
+def test_each_part_of_the_instrument_imports_only_what_it_may() -> None:
+    for part, names in _parts_of("dyno.bench").items():
+        strange = {_first(name) for name in names} - BENCH.get(part, set()) - {part}
+        assert not strange or part == "dyno.bench", f"dyno.bench.{part} may not import {strange}"
+
+
+@pytest.mark.parametrize("package", ["dyno", "dyno.bench"])
+def test_packages_have_no_import_cycle(package: str) -> None:
+    _assert_no_cycle({part: {_first(name) for name in names} - {part} for part, names in _parts_of(package).items()})
+
+
+def _parts_of(package: str) -> dict[str, set[str]]:
+    """Part of a package (package or file) -> its imports from that package, without the package's name."""
+    found: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        if module.startswith(f"{package}."):
+            names = {name for name in imports(path, inside_functions=True) if name.startswith(f"{package}.")}
+            part = _first(module.removeprefix(f"{package}."))
+            found.setdefault(part, set()).update(name.removeprefix(f"{package}.") for name in names)
+    return found
+
+
 def test_there_is_no_import_cycle() -> None:
     graph = {
         module: {name for name in imports(path, inside_functions=False) if name in MODULES and name != module}
@@ -166,7 +199,7 @@ def test_the_parts_of_the_service_have_no_import_cycle() -> None:
 
 
 def _service() -> dict[str, set[str]]:
-    """Part of the service (package, file or command) -> its imports from the service; names without `service.`."""
+    """As `_parts_of`, with the commands of packages apart."""
     found: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         if module.startswith("service."):

@@ -23,3 +23,21 @@ def test_no_module_of_dyno_service_or_workers_imports_a_framework() -> None:
     count, *frameworks = done.stdout.split()
     assert int(count) > 50
     assert frameworks == []
+
+
+INSTRUMENT = """
+import importlib, pkgutil, sys
+import dyno.bench
+assert callable(dyno.bench.run) and callable(dyno.bench.Bench)
+for module in pkgutil.walk_packages(dyno.bench.__path__, "dyno.bench."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+service = {"redis", "celery", "kombu", "fastapi", "starlette", "uvicorn", "httpx", "typer", "rich", "fsspec", "jinja2"}
+print(*sorted(service & set(sys.modules)), *sorted(name for name in sys.modules if name.startswith("dyno.store")))
+"""
+
+
+def test_the_instrument_imports_no_part_of_the_service() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", INSTRUMENT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

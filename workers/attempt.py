@@ -24,7 +24,7 @@ from dyno.bench.runner.monitor import RunEnd, RunLimits, StopReason, StopSwitch
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.variants import Variant, planned_times, variants_of
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
-from dyno.logging import WORKER_LOG, Tracer, event
+from dyno.logging import WORKER_LOG, event
 from dyno.models.baseline import Baseline
 from dyno.models.device import Device
 from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, BaselineOutcome, Failure, FailureClass
@@ -32,6 +32,7 @@ from dyno.models.result import Headline, Peer, Result
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration, duration_series, work_digest
 from dyno.store.leases import Claim, Leases
+from dyno.tracing import Tracer
 from workers.artifact_upload import JobFiles, UploadedArtifacts
 from workers.heartbeat import AttemptEnded, Heartbeat, background_call
 from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
@@ -140,6 +141,7 @@ class JobAttempt:
         self._heartbeat = Heartbeat(claim, context.leases, context.settings.heartbeat_s, context.clock, context.stop)
         self._baseline = BaselineCheck(claim, context.leases)
         self._began_s = context.clock()
+        self._files: list[JobFiles] = []  # by variant
 
     def run(self) -> Ending:
         if self._claim.cancel_requested:
@@ -152,8 +154,8 @@ class JobAttempt:
             return _unsupported("invalid_spec", error.detail)
         try:
             with ExitStack() as stack:
-                for variant in variants:
-                    stack.enter_context(variant.files).prepare(variant.params, leaves_files=variant.name is None)
+                for variant, files in zip(variants, self._files, strict=True):
+                    stack.enter_context(files).prepare(variant.params, leaves_files=variant.name is None)
                 return self._measure(variants)
         except AttemptEnded as early:
             return early.ending
@@ -167,7 +169,8 @@ class JobAttempt:
         self._heartbeat.send_log()
 
     def _new_files(self) -> JobFiles:
-        return JobFiles(self._claim, self._heartbeat, self._context.leases, self._context.settings)
+        self._files.append(JobFiles(self._claim, self._heartbeat, self._context.leases, self._context.settings))
+        return self._files[-1]
 
     def _measure(self, variants: Sequence[Variant]) -> Ending:
         deadline_s = self._began_s + time_limit_s(variants, self._spec.timeout_s, self._context.device)
@@ -203,7 +206,7 @@ class JobAttempt:
         Files are stored for single specs only: those of A/B variants would have the same names.
         """
         first = variants[0]
-        kept = first.files.deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
+        kept = self._files[0].deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
         result, own_headline = check_history(result, first, self._context.leases)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dyno.errors import StoreUnavailable
-from dyno.logging import Carrier, Span, SpanAttributes, Tracer
 from dyno.store.leases import Claim, Leases
+from dyno.tracing import Carrier, Span, SpanAttributes, Tracer
 from workers import outcome
 
 

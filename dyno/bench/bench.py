@@ -69,7 +69,7 @@ class Bench:
 
     The constructor raises DeviceUnavailable, FrameworkMissing and WorkloadFault. The program that calls it may have
     imported any framework: runs are made in processes of their own. While another process measures on the device,
-    `run` waits; `on_wait` is told who that is.
+    `run` waits; `on_wait` is told who that is. `device` has its peaks from the first run on.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Bench:
         on_wait: OnWait = lambda holder: None,
     ) -> None:
         self._settings = settings or load_settings()
-        self._device = discover(device, self._settings, emulate)
-        if not self._device.frameworks:
-            raise DeviceUnavailable(missing_frameworks(self._device.driven_as))
+        self.device = discover(device, self._settings, emulate)
+        if not self.device.frameworks:
+            raise DeviceUnavailable(missing_frameworks(self.device.driven_as))
         self._workloads, self._on_wait = registry(), on_wait
         self._stack, self._is_prepared = ExitStack(), False
 
     def __enter__(self) -> Self:
-        device, settings = self._device, self._settings
+        device, settings = self.device, self._settings
         variables = isolating_variables(device.driven_as, device.uuids)
         self._launcher = Launcher(settings.worker_start, device.cores, None, variables, settings.runner_env)
         self._stack.callback(self._launcher.close)
@@ -109,18 +109,18 @@ class Bench:
         Raises InvalidSpec and UnknownWorkload before anything runs, and RunFailed with the last output of a run.
         """
         resolved = resolve_here(spec, self._workloads)
-        if errors := [*resolved.check_units(self._device), *resolved.refusals(self._device)]:
+        if errors := [*resolved.check_units(self.device), *resolved.refusals(self.device)]:
             raise InvalidSpec(errors)
         with self._turn(), local_files(artifacts) as files:
             self._prepare()
             return self._measured(resolved, files, on_progress)
 
     def _measured(self, resolved: ResolvedSpec, files: "LocalFiles", on_progress: OnProgress) -> Result:
-        job_id, device = new_job_id(), self._launcher.describe(self._device)
-        variants = variants_of(resolved.spec, self._device, self._workloads, lambda: files)
-        context = RunContext(self._device, self._launcher, self._settings)
-        observer = _Observer(JobProgress(planned_times(variants, self._device)), on_progress)
-        limit_s = time_limit_s(variants, resolved.spec.timeout_s, self._device)
+        job_id, device = new_job_id(), self._launcher.describe(self.device)
+        variants = variants_of(resolved.spec, self.device, self._workloads, lambda: files)
+        context = RunContext(self.device, self._launcher, self._settings)
+        observer = _Observer(JobProgress(planned_times(variants, self.device)), on_progress)
+        limit_s = time_limit_s(variants, resolved.spec.timeout_s, self.device)
         early = Measurement(job_id, context, observer, time.monotonic() + limit_s).run(variants)
         if early is not None:
             failure = failure_of(early.ended, limit_s, early.limits.stall_s)
@@ -134,15 +134,15 @@ class Bench:
         """Before the first run, as a worker does: measure the peaks, and find out whether runs can be forked."""
         if self._is_prepared:
             return
-        peak = measured_peaks(self._launcher, self._device, lock_paths(self._device, self._settings))
-        self._device = self._device.model_copy(update={"peak": peak})
-        prove_fork(self._launcher, self._device, self._settings)
+        peak = measured_peaks(self._launcher, self.device, lock_paths(self.device, self._settings))
+        self.device = self.device.model_copy(update={"peak": peak})
+        prove_fork(self._launcher, self.device, self._settings)
         self._is_prepared = True
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """The device for this process alone, for as long as the block lasts."""
-        turn, said = DeviceTurn(self._device, self._settings), False
+        turn, said = DeviceTurn(self.device, self._settings), False
         try:
             while not isinstance(taken := turn.take(), HeldLocks):
                 if not said:

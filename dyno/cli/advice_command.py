@@ -34,7 +34,7 @@ def advise(
     with Client(url) as client:
         given = parse_params(param)
         if context.args:
-            given |= parse_workload_options(client.workload(workload), context.args)
+            given |= parse_workload_options(workload, client.workload(workload).params, context.args)
         found = client.advice(workload, given, framework=framework, metric=metric)
     cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found))
 

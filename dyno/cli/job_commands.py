@@ -8,7 +8,7 @@ import json
 import re
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -23,22 +23,19 @@ from dyno.artifact_store import is_artifact_name
 from dyno.bench.registry import registry
 from dyno.cli import app as cli
 from dyno.cli import completion, render
-from dyno.cli.up import show_while_alive, temporary_dyno
 from dyno.client import DEFAULT_URL, Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.formatting import did_you_mean, format_duration
-from dyno.models import inventory, webhook
+from dyno.models import webhook
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import BUDGET_S, CONFIDENCE, MARGIN, Measure
 from dyno.models.sweep import PRECISION_PARAMS
-from dyno.processes import Stack
 
 _WORDS = "dyno.words"
 T = TypeVar("T")
-_LAST_LINES = 20
 
 
 class WorkloadCommand(TyperCommand):
@@ -80,13 +77,14 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_workload_options(
-    workload: inventory.WorkloadEntry, words: Sequence[str], parse: Callable[..., Any] | None = None
+    workload: str, schema: Mapping[str, Any], words: Sequence[str], parse: Callable[..., Any] | None = None
 ) -> dict[str, JsonValue]:
     """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params.
 
-    parse: for the text of each value and the param's schema; `parse_value` by default.
+    schema: of the workload's params. parse: for the text of each value and the param's schema; `parse_value` by
+    default.
     """
-    known: dict[str, Any] = workload.params.get("properties", {})
+    known: dict[str, Any] = schema.get("properties", {})
     values: dict[str, JsonValue] = {}
     left = list(words)
     while left:
@@ -96,7 +94,7 @@ def parse_workload_options(
             name = next((param for param in PRECISION_PARAMS if param in known), name)
         if not option.startswith("--") or name not in known:
             meant = did_you_mean(name, known).replace("_", "-")
-            raise typer.BadParameter(f"{workload.name} has no {option}{meant}; use one of: {_option_names(known)}")
+            raise typer.BadParameter(f"{workload} has no {option}{meant}; use one of: {_option_names(known)}")
         if name in values:
             raise typer.BadParameter(f"{option}: {name} is given more than once")
         if equals or (left and not left[0].startswith("--")):
@@ -104,7 +102,7 @@ def parse_workload_options(
         elif known[name].get("type") == "boolean":
             values[name] = True
         else:
-            raise typer.BadParameter(f"{option} of {workload.name} needs a value")
+            raise typer.BadParameter(f"{option} of {workload} needs a value")
     return values
 
 
@@ -172,28 +170,18 @@ def submit_once(
         raise
 
 
-def wait_for_result(client: Client, job_id: str, as_json: bool, stack: Stack | None = None) -> Result:
-    """Wait for the job and return its result; see `cancel_on_interrupt` for errors.
-
-    `stack`: the processes behind a service for this job alone. Raises ServerUnavailable if one of them ends.
-    """
+def wait_for_result(client: Client, job_id: str, as_json: bool) -> Result:
+    """Wait for the job and return its result; see `cancel_on_interrupt` for errors."""
     with (
         render.live_progress(cli.error_console if as_json else cli.console) as follow,
         cancel_on_interrupt(client, job_id),
     ):
         try:
-            return client.outcome(job_id, follow if stack is None else partial(show_while_alive, stack, follow))
+            return client.outcome(job_id, follow)
         except JobNotSucceeded as ended:
             if ended.job.failure is None:
                 raise
-            raise DynoError(f"{ended.detail}\n{_of_log(client, job_id, stack is not None)}") from ended
-
-
-def _of_log(client: Client, job_id: str, goes: bool) -> str:
-    """How to read the log of a failed job; its last lines if the service goes with the job."""
-    if goes:
-        return "\n".join(["Its log ends:", *client.logs(job_id).splitlines()[-_LAST_LINES:]])
-    return f"`dyno logs {job_id}{_at(client.url)}` prints its log."
+            raise DynoError(f"{ended.detail}\n`dyno logs {job_id}{_at(client.url)}` prints its log.") from ended
 
 
 def _at(url: str) -> str:
@@ -216,7 +204,7 @@ def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
 _QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
-_LOCAL = "Run it in a Dyno that is started for this job alone and keeps nothing; no service is needed."
+_LOCAL = "Measure here, without a service. Nothing is kept, and the result isn't compared with earlier ones."
 _BASELINE = "Name from `dyno baseline list`. Exit with 5 if the job is proven slower than its margin allows."
 _BASELINE_ALLOW = "What may differ from the baseline's job: params.n, precision, hardware … May be repeated."
 _FAIL_ON_RUN = "With --baseline: exit with 5 if the job is proven slower (always), or also if it is inconclusive."
@@ -280,17 +268,20 @@ def run(
         raise typer.BadParameter("--fail-on and --baseline-allow need --baseline")
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
-    with (
-        temporary_dyno(device) if local else nullcontext((None, url)) as (stack, at),
-        retrying_client(at) as client,
-    ):
-        how = measure_of(budget, processes, measure)
-        spec = job_spec(client, workload, context.args, param, device, how, label, baseline, **plain)
+    asked = partial(job_spec, workload, context.args, param, device, measure_of(budget, processes, measure), label)
+    if local:
+        from dyno.cli.local import local_schema, run_here  # where only the client is installed, this fails
+
+        spec = asked(local_schema, baseline, **plain)
+        _print_job_result(run_here(spec, as_json), as_json, require, True, url)
+        return
+    with retrying_client(url) as client:
+        spec = asked(partial(service_schema, client), baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}  # which older versions refuse
         _say_how_long(client, spec)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
-        result = wait_for_result(client, job.id, as_json, stack)
-    _print_job_result(result, as_json, require, verbose or local, url)
+        result = wait_for_result(client, job.id, as_json)
+    _print_job_result(result, as_json, require, verbose, url)
     if baseline is not None and result.baseline is None:
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):
@@ -347,14 +338,19 @@ def measure_of(budget: float | None, processes: int | None, measure: list[str] |
     return {name: value for name, value in given.items() if value is not None} | parse_params(measure)
 
 
+def service_schema(client: Client, workload: str) -> Mapping[str, Any]:
+    """The schema of the params that the service's workload has."""
+    return client.workload(workload).params
+
+
 def job_spec(
-    client: Client,
     workload: str,
     words: Sequence[str],
     param: list[str] | None,
     device: str,
     measure: Mapping[str, JsonValue],
     label: list[str] | None,
+    schema_of: Callable[[str], Mapping[str, Any]],
     baseline: str | None,
     **plain: JsonValue,
 ) -> dict[str, JsonValue]:
@@ -363,7 +359,7 @@ def job_spec(
         raise typer.BadParameter(f"name the workload first, then {workload} and other options")
     params = parse_params(param)
     if words:
-        params |= parse_workload_options(client.workload(workload), words)
+        params |= parse_workload_options(workload, schema_of(workload), words)
     spec: dict[str, JsonValue] = {
         **plain,
         "workload": workload,

@@ -30,6 +30,7 @@ from dyno.models.baseline import Baseline
 from dyno.models.comparison import Compared, Comparison, Ratio, result_names
 from dyno.models.device import PeakFigure
 from dyno.models.job import BaselineOutcome, Holder, Job
+from dyno.models.job import Progress as JobProgress
 from dyno.models.job_schedule import JobSchedule
 from dyno.models.processor_names import device_name, model_name, model_names
 from dyno.models.result import Artifact, BudgetUse, Metric, Result, ResultWarning, Training, Verdict
@@ -97,11 +98,29 @@ def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
         yield _lines(console)
 
 
+@contextmanager
+def live_runs(console: Console) -> Iterator[Callable[[JobProgress], None]]:
+    """As `live_progress`, for runs without a job."""
+    if not console.is_terminal:
+        say = _new_lines(console)
+        yield lambda now: say(_run(now, detail=False))
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("starting", total=1.0)
+        yield lambda now: bars.update(bar, description=_run(now), completed=now.fraction or 0.0)
+
+
 def _lines(console: Console) -> Callable[[Job], None]:
+    say = _new_lines(console)
+    return lambda job: say(f"{job.id} {_where(job, detail=False)}")
+
+
+def _new_lines(console: Console) -> Callable[[str], None]:
+    """Print a line unless it is the same as the last one."""
     last: list[str] = [""]
 
-    def say(job: Job) -> None:
-        line = f"{job.id} {_where(job, detail=False)}"
+    def say(line: str) -> None:
         if line != last[0]:
             last[0] = line
             console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -118,7 +137,11 @@ def _where(job: Job, *, detail: bool = True) -> str:
         return f"queued for {queue.name}{held_by}{begins}"
     if now is None or job.done:
         return str(job.status)
-    line = f"{job.status}: run {now.run} of {now.runs}, {now.phase}"
+    return f"{job.status}: {_run(now, detail=detail)}"
+
+
+def _run(now: JobProgress, *, detail: bool = True) -> str:
+    line = f"run {now.run} of {now.runs}, {now.phase}"
     if not detail:
         return line
     done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}" if now.completed else ""

@@ -1,5 +1,6 @@
 """Commands about schedules: save, list, show and delete them."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -51,7 +52,8 @@ def save(
     plain["queue_if_absent"] = queue_if_absent
     with Client(url) as client:
         how = job_commands.measure_of(budget, processes, measure)
-        spec = job_commands.job_spec(client, workload, context.args, param, device, how, label, baseline, **plain)
+        params = partial(job_commands.service_schema, client)
+        spec = job_commands.job_spec(workload, context.args, param, device, how, label, params, baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}
         row = client.save_schedule(name, cron, spec, timezone=time_zone, enabled=not disabled)
     cli.print_result(row.model_dump(mode="json", by_alias=True), as_json, lambda: render.schedules(cli.console, [row]))

@@ -162,7 +162,7 @@ def _param_axes(
         name = workload or (known and known.spec["workload"])
         if not isinstance(name, str):
             raise typer.BadParameter(f"name the workload first, then {words[0]} and other options")
-        options = job_commands.parse_workload_options(client.workload(name), words, parse_values)
+        options = job_commands.parse_workload_options(name, client.workload(name).params, words, parse_values)
         found |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
     return found
 

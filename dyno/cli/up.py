@@ -24,7 +24,7 @@ from rich.console import Console
 from dyno import errors, preflight
 from dyno.bench.devices import cpu
 from dyno.cli import render
-from dyno.cli.app import app, console, error_console, exit_codes, expand_home
+from dyno.cli.app import app, console, exit_codes, expand_home
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
 from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
@@ -32,7 +32,6 @@ from dyno.settings import Settings, WrongSettings, load_settings
 from dyno.store.embedded import EmbeddedServer
 
 READY_S = 60.0
-_STDERR = 2
 
 
 @contextmanager
@@ -43,15 +42,14 @@ def run_stack(
     devices: Sequence[str],
     say: Callable[[str], None],
     emulated: Sequence[str] = (),
-    says_to: int | None = None,
 ) -> Iterator[tuple[Stack, str]]:
     """Start all processes, yield them and the API's URL, and stop all processes at the end of the block.
 
     Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
     stands for a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server
-    and starts none. All but the runners use the reserved cores, if there are any. `says_to` is that of the processes.
-    Raises WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't writable, or the API
-    would speak TLS (`up` and `demo` call it over plain HTTP).
+    and starts none. All but the runners use the reserved cores, if there are any. Raises
+    WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't writable, or the API would speak
+    TLS (`up` and `demo` call it over plain HTTP).
     """
     _check_installed()
     settings = load_settings()
@@ -75,9 +73,9 @@ def run_stack(
         args = [(device, ["--device", device]) for device in devices]
         args += [(device, ["--device", device, "--emulate", what]) for device, what in number_emulated(emulated)]
         try:
-            stack.start(ManagedProcess("API", "service", [], env, says_to=says_to))
+            stack.start(ManagedProcess("API", "service", [], env))
             for device, words in args:
-                worker = ManagedProcess(f"worker {device}", "workers", words, env, says_to=says_to, cores=allowed)
+                worker = ManagedProcess(f"worker {device}", "workers", words, env, cores=allowed)
                 stack.start(worker)
             yield stack, url
         finally:
@@ -251,22 +249,6 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
                 render.result(console, result, "")
         console.rule()
         console.print("The demo has stopped its Dyno. `dyno up` starts one that keeps running, on port 8000.")
-
-
-@contextmanager
-def temporary_dyno(device: str) -> Iterator[tuple[Stack, str]]:
-    """The processes and the URL of a Dyno with one worker that lasts for the block and keeps nothing.
-
-    device: an id or a kind; "any" is the CPU. Raises WrongSettings if DYNO_REDIS_URL names a Redis, whose jobs the
-    worker would take, and as `run_stack` does. What the processes say goes to stderr.
-    """
-    if load_settings().redis_url:
-        raise WrongSettings("unset DYNO_REDIS_URL: a Dyno for one job has a server of its own")
-    devices = ["cpu" if device == "any" else device]
-    with run_stack(port=0, data_dir=None, devices=devices, say=lambda said: None, says_to=_STDERR) as (stack, url):
-        with Client(url) as client, error_console.status("starting a Dyno for this job"):
-            wait_ready(stack, client, want_devices=1)
-        yield stack, url
 
 
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"

@@ -30,7 +30,7 @@ from dyno.models.comparison import Comparative
 from dyno.models.result import Metric, Result, Sensors, Verdict
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
-from tests.measure.conftest import make_record
+from tests.bench.measure.conftest import make_record
 from tests.results import a_result
 from tests.waiting import eventually
 

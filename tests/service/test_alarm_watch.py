@@ -11,7 +11,6 @@ import pytest
 
 from dyno.artifact_store import service_store
 from dyno.bench.registry import registry
-from dyno.logging import Tracer
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.models.device import Device
 from dyno.models.job import Job, WorkerRef
@@ -19,6 +18,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
+from dyno.tracing import Tracer
 from service import result_history
 from service.result_history import AlarmWatch
 from service.state import opened

@@ -16,8 +16,8 @@ from dyno.models.result import Headline, Metric, Peer, Result, Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
+from tests.bench.measure.conftest import make_record
 from tests.comparisons import a_metric, of_metrics
-from tests.measure.conftest import make_record
 from tests.workers.conftest import Store, tiny
 from workers.attempt import check_history
 from workers.supervisor import Supervisor

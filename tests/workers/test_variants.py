@@ -23,7 +23,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.placement import queues_served
-from tests.measure.conftest import make_record
+from tests.bench.measure.conftest import make_record
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of

@@ -19,12 +19,13 @@ from dyno.bench.runner.limits import RunnerLimits
 from dyno.bench.runner.monitor import HeartbeatSource, RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.variants import Variant, planned_times, run_order
-from dyno.logging import Span, Tracer, event
+from dyno.logging import event
 from dyno.models.device import Device
 from dyno.models.job import FailureClass
 from dyno.models.result import PartialMetrics, Phases
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
+from dyno.tracing import Span, Tracer
 
 _ENDS_THE_JOB = (StopReason.SUPERSEDED, StopReason.CANCEL)  # even if the run has a record
 _LEAST_TIMEOUT_S = 600.0

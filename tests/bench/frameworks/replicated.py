@@ -1,4 +1,4 @@
-"""A small training over several replicas: `python -m tests.frameworks.replicated 4` prints its results.
+"""A small training over several replicas: `python -m tests.bench.frameworks.replicated 4` prints its results.
 
 Also called in pytest's own process, for one replica: virtual devices can't be made once TensorFlow has started.
 """

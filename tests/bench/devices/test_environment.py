@@ -49,7 +49,7 @@ def test_flags_of_accelerators_are_recorded_but_not_what_the_worker_sets_for_its
 
 @pytest.mark.parametrize("lock", ["gpu", "jax-cuda", "jax-tpu"])
 def test_every_library_of_an_accelerator_in_a_lock_file_is_recorded(lock: str) -> None:
-    text = (Path(__file__).parents[2] / "requirements" / f"{lock}.txt").read_text()
+    text = (Path(__file__).parents[3] / "requirements" / f"{lock}.txt").read_text()
     locked = set(re.findall(r"^((?:nvidia-|jax|libtpu)[a-z0-9-]*)==", text, re.MULTILINE))
     assert locked - {"nvidia-ml-py"} <= set(PACKAGES)
     assert len(locked) > 3

@@ -23,8 +23,8 @@ from dyno.models.comparison import Comparative, CompareResults, Comparison, Rati
 from dyno.models.job import Job
 from dyno.models.result import BasedOn, CoreShares, Metric, Peak, Precision, Repeat, Result, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
+from tests.bench.measure.conftest import make_record
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
-from tests.measure.conftest import make_record
 
 
 class Training(Params):

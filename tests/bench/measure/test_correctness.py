@@ -90,7 +90,7 @@ def test_tensorflow_chains_are_correct_within_a_random_walk(tensorflow_s: Made, 
     a, q, one, chain = (tensorflow_s(dtype)[name] for name in ("a", "q", "one", "chain"))
     single = freivalds(a, q, one, dtype=dtype)
     check = freivalds_chain(a, lambda vectors: q.astype(np.float64) @ vectors, chain, 25, dtype=dtype)
-    # If bfloat16 is truncated instead of rounded, 25 products err more: see tests/workloads/test_matmul_chains.py.
+    # If bfloat16 is truncated instead of rounded, 25 products err more: see test_matmul_chains.py.
     assert check.rel_error <= allowed_error(check, single, dtype, inner=256, products=25)
     assert check.tolerance < COLUMN_LEFT_OUT
 

@@ -16,8 +16,8 @@ from dyno.bench.measure.clock_adjustment import (
     fit_runs,
 )
 from dyno.models.result import Peak, Peer
+from tests.bench.measure.conftest import make_record
 from tests.comparisons import a_metric, of_metrics
-from tests.measure.conftest import make_record
 
 
 def jobs(clocks_hz: list[float], of_clock: float, noise: float = 0.0) -> list[Peer]:

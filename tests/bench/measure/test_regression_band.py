@@ -13,8 +13,8 @@ from dyno.bench.measure.regression_band import CONFIDENCE, FLOOR, MIN_PEERS, hea
 from dyno.bench.measure.statistics import mad, median
 from dyno.models.result import BasedOn, Headline, Peer, Precision, Repeat, Result, Verdict
 from dyno.models.spec import Spec
+from tests.bench.measure.conftest import make_record
 from tests.comparisons import RATES, a_metric, of_metrics, times
-from tests.measure.conftest import make_record
 
 DEVICE = {"kind": "cpu", "model": "Test CPU", "cores": [0, 1], "units": 1, "emulated": False}
 CLOSE = [100.0, 101.0, 99.0, 100.5, 99.5]

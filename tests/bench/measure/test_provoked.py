@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dyno.bench.measure.warning_codes import CODES
-from tests.runner.test_checked_runs import WRONG
+from tests.bench.runner.test_checked_runs import WRONG
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = [path.read_text() for folder in ("tests", "api_tests") for path in (ROOT / folder).rglob("test_*.py")]
 MARKS = [
     eval(mark, {"pytest": pytest, "WRONG": WRONG})

@@ -13,7 +13,7 @@ from dyno.bench.measure import budget
 from dyno.bench.measure.stopping_rule import decided_by, enough_runs, time_interval
 from dyno.models.runner_protocol import RunRecord, RunShare
 from dyno.models.spec import Measure, Processes
-from tests.measure.conftest import make_record
+from tests.bench.measure.conftest import make_record
 
 START_S, SAMPLE_S = 0.4, 0.11
 

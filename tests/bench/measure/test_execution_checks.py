@@ -1,6 +1,6 @@
 """Readings, flags and settings that raise warnings about the execution.
 
-tests/frameworks/cases provokes the readings, and tests/runner whole runs.
+tests/bench/frameworks/cases provokes the readings, and tests/bench/runner whole runs.
 """
 
 from __future__ import annotations

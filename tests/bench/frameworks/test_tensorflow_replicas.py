@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from dyno.bench.frameworks.tensorflow import TensorFlow
-from tests.frameworks.replicated import trained
+from tests.bench.frameworks.replicated import trained
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.verify
 
 
 @pytest.fixture(scope="module")
 def four() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.frameworks.replicated", "4"]
+    command = [sys.executable, "-m", "tests.bench.frameworks.replicated", "4"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: dict[str, Any] = json.loads(ended.stdout)

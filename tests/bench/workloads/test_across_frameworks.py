@@ -64,8 +64,8 @@ def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> 
     """The outputs of each model on TensorFlow and, in a separate process, on JAX, with the same weights."""
     folder = tmp_path_factory.mktemp("weights")
     ours = {name: answered(tensorflow.keras, name, folder / f"{name}.weights.h5", draw=True) for name in SMALL}
-    command = [sys.executable, "-P", "-m", "tests.workloads.test_across_frameworks", str(folder)]
-    subprocess.run(command, check=True, env=os.environ | QUICK_XLA, cwd=Path(__file__).parents[2])
+    command = [sys.executable, "-P", "-m", "tests.bench.workloads.test_across_frameworks", str(folder)]
+    subprocess.run(command, check=True, env=os.environ | QUICK_XLA, cwd=Path(__file__).parents[3])
     return {name: (ours[name], np.load(folder / f"{name}.npy")) for name in SMALL}
 
 

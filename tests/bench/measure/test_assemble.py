@@ -18,7 +18,7 @@ from dyno.models.device import Device
 from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
-from tests.measure.conftest import WORKLOAD, SomeParams
+from tests.bench.measure.conftest import WORKLOAD, SomeParams
 
 MakeRecord = Callable[..., RunRecord]
 TRAINING = Training(

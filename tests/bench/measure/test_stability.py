@@ -40,7 +40,7 @@ from dyno.models.device import Device
 from dyno.models.result import Result, ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes, Spec
-from tests.measure.bench import run
+from tests.bench.measure.bench import run
 
 MakeRecord = Callable[..., RunRecord]
 

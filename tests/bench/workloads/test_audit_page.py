@@ -12,7 +12,7 @@ from dyno.bench.references import ELSEWHERE
 from dyno.bench.registry import registry
 from dyno.models.result import Reference
 
-PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 QUOTED = [
     (name, figure)

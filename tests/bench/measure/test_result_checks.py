@@ -168,7 +168,7 @@ def test_every_trial_may_diverge_and_its_seed_is_named() -> None:
     assert raised.evidence["seed"] == 1
 
 
-RECORDED = Path(__file__).parents[2] / "docs" / "results" / "recorded" / "reproduction"
+RECORDED = Path(__file__).parents[3] / "docs" / "results" / "recorded" / "reproduction"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from dyno.bench.measure.sampling import HostClock, sample
 from dyno.bench.measure.stopping_rule import MAX_SAMPLES, StoppingRule
 from dyno.models.spec import Measure, Processes
-from tests.measure.bench import Bench, run
+from tests.bench.measure.bench import Bench, run
 
 
 def alternating(low: float, high: float) -> Iterator[float]:

@@ -1,0 +1,42 @@
+"""`dyno run --local`: measure on this host, without a service."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from dyno.bench.bench import Bench, resolve_here
+from dyno.bench.registry import workload
+from dyno.cli import app as cli
+from dyno.cli import render
+from dyno.errors import DynoError, RunFailed
+from dyno.formatting import format_duration
+from dyno.models.job import Holder
+from dyno.models.result import Result
+
+
+def local_schema(name: str) -> Mapping[str, Any]:
+    """The JSON schema of a workload's params. Raises UnknownWorkload."""
+    return workload(name).params.model_json_schema()
+
+
+def run_here(spec: Mapping[str, JsonValue], as_json: bool) -> Result:
+    """The result of the spec, with progress on the terminal. Raises InvalidSpec, UnknownWorkload and DynoError."""
+    selected = spec["device"]
+    if not isinstance(selected, str):
+        raise DynoError('--local needs a device of this host, such as "cpu" or "gpu:0"')
+    with (
+        Bench("cpu" if selected == "any" else selected, on_wait=_say_who) as bench,
+        render.live_runs(cli.error_console if as_json else cli.console) as follow,
+    ):
+        resolved = resolve_here(spec)
+        likely_s = resolved.estimate(bench.device).in_all_s(resolved.spec.measure)
+        cli.print_line(cli.error_console, f"takes about {format_duration(likely_s)} on {bench.device.full_id}")
+        try:
+            return bench.run(resolved.spec, on_progress=follow)
+        except RunFailed as failed:
+            raise DynoError(f"the job failed: {failed.reason}: {failed.detail}") from failed
+
+
+def _say_who(holder: Holder) -> None:
+    cli.print_line(cli.error_console, f"waiting for the device: {holder}")

@@ -95,10 +95,10 @@ openapi: install  # write docs/openapi.json, the reviewed snapshot
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	$(LOCK) $(TESTED) --extra server pyproject.toml -o requirements/server.txt
-	$(LOCK) $(TESTED) --extra cpu --extra jax pyproject.toml -o requirements/cpu.txt
-	$(LOCK) $(TESTED) --extra gpu pyproject.toml -o requirements/gpu.txt
-	$(LOCK) $(TESTED) --extra jax-cuda pyproject.toml -o requirements/jax-cuda.txt
-	$(LOCK) $(TESTED) --extra jax-tpu pyproject.toml -o requirements/jax-tpu.txt
+	$(LOCK) $(TESTED) --extra server --extra cpu --extra jax pyproject.toml -o requirements/cpu.txt
+	$(LOCK) $(TESTED) --extra server --extra gpu pyproject.toml -o requirements/gpu.txt
+	$(LOCK) $(TESTED) --extra server --extra jax-cuda pyproject.toml -o requirements/jax-cuda.txt
+	$(LOCK) $(TESTED) --extra server --extra jax-tpu pyproject.toml -o requirements/jax-tpu.txt
 	echo hatchling | $(LOCK) - -o requirements/build.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 

@@ -35,10 +35,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client_alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a Python that finds the wheel and what it needs without extras, and nothing else."""
-    folder = tmp_path_factory.mktemp("needed")
+    return bare_environment(installed, tmp_path_factory.mktemp("needed"))
+
+
+def bare_environment(installed: Path, folder: Path, extras: Iterable[str] = ()) -> dict[str, str]:
+    """The environment of a Python that finds the wheel, what it needs with these extras, and nothing else."""
     [metadata] = installed.glob("*.dist-info")
-    for name in needed(PathDistribution(metadata)):
+    for name in needed(PathDistribution(metadata), extras):
         for top in {
             file.parts[0] for file in distribution(name).files or () if file.parts[0] not in ("..", "__pycache__")
         }:
@@ -63,8 +66,8 @@ def needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
     [
         (["--help"], 0, "Usage: dyno"),
         (["run", "matmul", "--n", "64", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
-        (["up"], 2, "pip install '.[cpu]'"),
-        (["worker"], 2, "pip install '.[cpu]'"),
+        (["up"], 2, "pip install '.[demo,cpu]'"),
+        (["worker"], 2, "pip install '.[demo,cpu]'"),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )
@@ -76,6 +79,31 @@ def test_without_extras_the_client_and_the_command_work(
         command, env=client_alone, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+
+
+IN_A_NOTEBOOK = """
+import importlib.util, sys
+import tensorflow as tf
+tf.linalg.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # this process already uses the framework
+import dyno.bench
+seen = []
+measure = {{"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 1}}
+spec = {{"workload": "matmul", "params": {{"n": 64}}, "measure": measure}}
+result = dyno.bench.run(spec, device="{device}", on_progress=lambda now: seen.append(now.phase))
+assert not [name for name in ("redis", "celery", "fastapi", "uvicorn") if importlib.util.find_spec(name)]
+print(result.verdict, result.metrics[0].name, len(result.runs), "RESULT_INCORRECT" in result.unchecked, len(seen) > 0)
+"""
+
+
+@pytest.mark.verify
+def test_the_instrument_measures_where_no_service_is_installed(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "needed").mkdir()
+    env = bare_environment(installed, tmp_path / "needed", ("bench", "cpu"))
+    core = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-S", "-P", "-c", IN_A_NOTEBOOK.format(device=f"cpu:{core}-{core}")]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["indicative", "throughput", "1", "False", "True"]
 
 
 def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +17,6 @@ from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
-from dyno.store.embedded import url_file
-from dyno.store.redis import check_server, memory_note, store_errors, sync_client
 
 CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but the order of two hosts' events needs less
 LEAST_FREE_BYTES = 2**30
@@ -34,12 +33,16 @@ class Check(Stored):
 
 def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
     """Run all checks. `data_dir` is that of `dyno up`."""
-    yield from _of_redis(settings, data_dir)
+    if find_spec("redis") is not None:  # else this is a client alone
+        yield from _of_redis(settings, data_dir)
     yield from _of_api(client)
     yield from _of_folders(settings, data_dir)
 
 
 def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    from dyno.store.embedded import url_file
+    from dyno.store.redis import check_server, store_errors, sync_client
+
     url = settings.redis_url or _read_or_none(url_file(data_dir))
     if url is None:
         found = f"not checked: DYNO_REDIS_URL is unset, and no `dyno up` runs with {data_dir}"
@@ -69,6 +72,8 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
 
 def _of_memory(memory: Mapping[str, Any]) -> Check:
     used, limit = (format_quantity(memory[name], "B") for name in ("used_memory", "maxmemory"))
+    from dyno.store.redis import memory_note
+
     if memory_note(memory):
         to_do = "set maxmemory below the host's free memory, and keep maxmemory-policy noeviction"
         return Check(name="memory", is_well=True, found=f"{used} used, no limit (maxmemory is 0)", to_do=to_do)

@@ -270,7 +270,8 @@ def run(
     plain["queue_if_absent"] = queue_if_absent
     asked = partial(job_spec, workload, context.args, param, device, measure_of(budget, processes, measure), label)
     if local:
-        from dyno.cli.local import local_schema, run_here  # where only the client is installed, this fails
+        _check_instrument()
+        from dyno.cli.local import local_schema, run_here
 
         spec = asked(local_schema, baseline, **plain)
         _print_job_result(run_here(spec, as_json), as_json, require, True, url)
@@ -286,6 +287,11 @@ def run(
         raise DynoError(f"{job.id} wasn't held against {baseline}: its worker is of an older version")
     if result.baseline is not None and result.baseline.outcome in (fail_on or []):
         raise typer.Exit(CommandExit.SLOWER)
+
+
+def _check_instrument() -> None:
+    if find_spec("numpy") is None:
+        raise DynoError("--local needs the instrument: pip install '.[bench,cpu]' in a checkout")
 
 
 def _say_how_long(client: Client, spec: dict[str, JsonValue]) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -17,10 +17,10 @@ from dyno.errors import DynoError, StoreUnavailable
 from dyno.logging import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import WrongSettings, load_settings
-from dyno.store.api_keys import ApiKeys
-from dyno.store.embedded import url_file
-from dyno.store.redis import async_client
 from dyno.validation_messages import validation_message
+
+if TYPE_CHECKING:  # the client alone is installed without redis
+    from dyno.store.api_keys import ApiKeys
 
 T = TypeVar("T")
 keys = typer.Typer(
@@ -113,7 +113,11 @@ def open_again(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False)
     print_result({"open": True}, as_json, lambda: None)
 
 
-def _call_store(data_dir: Path, command: Callable[[ApiKeys], Awaitable[T]]) -> T:
+def _call_store(data_dir: Path, command: Callable[["ApiKeys"], Awaitable[T]]) -> T:
+    up.check_installed()
+    from dyno.store.api_keys import ApiKeys
+    from dyno.store.redis import async_client
+
     configured = load_settings()
     settings = configured if configured.redis_url else configured.model_copy(update={"redis_url": _url(data_dir)})
 
@@ -130,6 +134,8 @@ def _call_store(data_dir: Path, command: Callable[[ApiKeys], Awaitable[T]]) -> T
 
 
 def _url(data_dir: Path) -> str:
+    from dyno.store.embedded import url_file
+
     try:
         return url_file(data_dir).read_text()
     except (NotADirectoryError, PermissionError) as error:

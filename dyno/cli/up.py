@@ -29,7 +29,6 @@ from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
 from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
-from dyno.store.embedded import EmbeddedServer
 
 READY_S = 60.0
 
@@ -48,10 +47,10 @@ def run_stack(
     Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
     stands for a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server
     and starts none. All but the runners use the reserved cores, if there are any. Raises
-    WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't writable, or the API would speak
-    TLS (`up` and `demo` call it over plain HTTP).
+    WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't writable, or the API would
+    speak TLS (`up` and `demo` call it over plain HTTP).
     """
-    _check_installed()
+    check_installed()
     settings = load_settings()
     _check(settings, port, data_dir)
     allowed = os.sched_getaffinity(0)
@@ -82,9 +81,9 @@ def run_stack(
             stack.stop()
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     if find_spec("fastapi") is None:
-        raise WrongSettings("only the client is installed; pip install '.[cpu]' in a checkout adds the rest")
+        raise WrongSettings("only the client is installed; pip install '.[demo,cpu]' in a checkout adds the rest")
 
 
 def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
@@ -175,6 +174,8 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
                 stack.say("server died; restarted it with its data")
         except errors.ServerUnavailable as error:  # the next call of the chore tries again
             stack.say(f"server died; {error.detail}")
+
+    from dyno.store.embedded import EmbeddedServer  # here, since a client alone has no redis
 
     with EmbeddedServer(data_dir, appendfsync=settings.durability) as server:
         stack.say(f"{server.binary.name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
@@ -315,5 +316,5 @@ def worker(
 
 def _become(module: str, args: list[str], env: dict[str, str]) -> NoReturn:
     """Replace this process with a Dyno module, so that signals reach the module directly."""
-    _check_installed()
+    check_installed()
     os.execve(sys.executable, [sys.executable, "-P", "-m", module, *args], {**os.environ, **env})

@@ -1,9 +1,9 @@
-"""The HTTP service: JSON over HTTP. `__main__` runs the application of `app` in `server`.
+"""The HTTP service: JSON and pages over HTTP. `__main__` runs the application of `app` in `server`.
 
-Each part imports only parts below it in this list (tests/test_architecture.py):
+Each feature is a folder with its routes, its logic, its page and its templates. What features share stands beside them:
 
-- `app`: builds the application; `openapi`: its OpenAPI document.
-- `routes`: one module per route group.
+- `app` builds the application, `pages` collects the dashboard's pages; `openapi`: the OpenAPI document.
+- `dashboard`: what pages share. `docs`: the API's documentation and the guide.
 - `streaming`: streams and long polls.
 - `dependencies`: parameters, headers and pages that routes declare in their signatures.
 - `auth`: the key that each route needs, and the caller.
@@ -12,4 +12,6 @@ Each part imports only parts below it in this list (tests/test_architecture.py):
 - `anonymous_access`: requests without a key.
 - `server`: the process and its connections.
 - `middleware`, `problems`: shared by `server` and the application.
+
+tests/test_architecture.py says which feature may import which other one.
 """

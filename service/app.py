@@ -11,31 +11,29 @@ from dyno.artifact_store import service_store
 from dyno.bench.registry import registry
 from dyno.logging import tracer_for
 from dyno.settings import Settings
-from service import auth, dependencies, middleware, openapi, problems, result_history, scheduler, sweep_stops
-from service.dashboard import pages
+from service import auth, dependencies, docs, health, middleware, openapi, pages, problems
+from service.advice import routes as advice
+from service.artifacts import routes as artifacts
+from service.baselines import routes as baselines
+from service.comparisons import routes as comparisons
+from service.docs import guide
+from service.fleet import routes as fleet
+from service.history import result_history
+from service.history import routes as history
 from service.hot_routes import HotRoutes
+from service.jobs import events
+from service.jobs import routes as jobs
+from service.keys import routes as keys
 from service.multiprocess import metrics_folder
-from service.routes import (
-    advice,
-    artifacts,
-    baselines,
-    comparisons,
-    docs,
-    events,
-    fleet,
-    guide,
-    health,
-    history,
-    imports,
-    jobs,
-    keys,
-    results,
-    schedules,
-    sweeps,
-    webhooks,
-    workloads,
-)
+from service.results import imports
+from service.results import routes as results
+from service.schedules import routes as schedules
+from service.schedules import scheduler
 from service.state import opened
+from service.sweeps import routes as sweeps
+from service.sweeps import stops as sweep_stops
+from service.webhooks import routes as webhooks
+from service.workloads import routes as workloads
 
 DESCRIPTION = (
     "Every response has an `X-Request-ID`: the one that the client sent (1 to 128 letters, digits, dots, dashes and "

@@ -1,7 +1,7 @@
 """The four most frequent requests, answered without FastAPI's routing, dependencies and serializing.
 
 They are `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result`. A request with an
-option (a filter, `wait`, `Prefer`, a repeated header) goes on to the route in `service/routes/jobs.py`, which declares
+option (a filter, `wait`, `Prefer`, a repeated header) goes on to the route in `service/jobs/routes.py`, which declares
 the contract and answers every request in the same way: tests/service/test_hot_routes.py compares the two.
 """
 

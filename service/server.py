@@ -1,7 +1,7 @@
 """The API process below the application: limits of a connection, TLS files, open files, dead peers.
 
 A proxy enforces the other limits (docs/operations.md, deploy/nginx.conf). Routes read bodies themselves, and limit
-their size and time (service/validation.py, service/routes/artifacts.py).
+their size and time (service/validation.py, service/artifacts/routes.py).
 """
 
 import asyncio

@@ -43,29 +43,26 @@ BENCH = {
     "runner": {"contract", "devices", "frameworks", "measure", "registry"},
     "bench": {"contract", "devices", "frameworks", "measure", "registry", "runner"},
 }
-# package of the service -> the parts of the service that it may import besides itself
-SERVICE = {
-    "dashboard": {"anonymous_access", "auth", "dependencies", "problems", "result_history", "routes", "state"}
-    | {"static_files", "submission", "sweep_requests", "sweep_results", "validation"},
-    "openapi": {"auth", "dependencies", "problems"},
-    "routes": {"admission", "auth", "dependencies", "middleware", "problems", "responses", "state", "streaming"}
-    | {"result_history", "scheduler", "static_files", "submission", "sweep_plots", "sweep_requests", "sweep_results"}
-    | {"validation"},
+# feature of the service -> the other features that it may import; all may import what is beside them
+FEATURES = {
+    **{name: set[str]() for name in ("artifacts", "baselines", "comparisons", "history", "keys")},
+    **{name: set[str]() for name in ("results", "schedules", "webhooks")},
+    "advice": {"workloads"},
+    "fleet": {"keys"},
+    "home": {"jobs"},
+    "jobs": {"baselines", "comparisons"},
+    "sweeps": {"workloads"},
+    "workloads": {"schedules"},
 }
-# file of the service below the routes -> the parts that it may import
-BELOW_ROUTES = {
+# what assembles the features; no feature may import it
+ASSEMBLING = {"app", "pages", "openapi.__main__"}
+# file of the service below the features -> the parts that it may import
+BELOW_FEATURES = {
     "problems": set[str](),
     "server": {"middleware", "problems"},
     "validation": {"problems"},
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
-    "result_history": {"state", "submission", "validation"},
-    "scheduler": {"auth", "problems", "state", "submission", "validation"},
-}
-# top-level file or command of the service -> the packages that it assembles; other files may import no package
-USERS = {
-    "app": {"dashboard", "openapi", "routes"},
-    "openapi.__main__": {"openapi"},
 }
 
 
@@ -181,16 +178,19 @@ def _assert_no_cycle(graph: Mapping[str, set[str]]) -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_every_package_of_the_service_has_import_rules() -> None:
-    assert {path.parent.name for path in (ROOT / "service").glob("*/__init__.py")} == SERVICE.keys()
+def test_every_package_of_the_service_is_a_feature_or_shared() -> None:
+    packages = {path.parent.name for path in (ROOT / "service").glob("*/__init__.py")}
+    assert packages == FEATURES.keys() | {"dashboard", "docs", "openapi"}
 
 
 def test_each_part_of_the_service_imports_only_what_it_may() -> None:
     for part, names in _service().items():
-        if (allowed := SERVICE.get(part, BELOW_ROUTES.get(part))) is not None:
-            strange = {name for name in names if not {name, _first(name)} & (allowed | {part})}
+        used = {_first(name) for name in names} - {part}
+        if part in BELOW_FEATURES:
+            strange = used - BELOW_FEATURES[part]
         else:
-            strange = {name for name in names if _first(name) in SERVICE.keys() - USERS.get(part, set())}
+            allowed = FEATURES.keys() | {"app"} if part in ASSEMBLING | {"__main__"} else FEATURES.get(part, set())
+            strange = used & (FEATURES.keys() | ASSEMBLING) - allowed - ({"pages"} if part == "app" else set())
         assert not strange, f"service.{part} may not import {strange}"
 
 

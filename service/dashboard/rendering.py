@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -30,7 +31,7 @@ from dyno.models.spec import DeviceSelector, Spec
 from service import problems
 from service.auth import ADMIN, SUBMIT, Caller
 from service.dashboard import page_tables, saved_files
-from service.routes import guide
+from service.docs import guide
 
 # A page loads style sheets, scripts and pictures of this origin only, and runs nothing else.
 POLICY = (
@@ -82,7 +83,7 @@ def percent(share: float) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("service.dashboard"),
+        loader=jinja2.FileSystemLoader(sorted(Path(__file__).parents[1].glob("*/templates"))),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

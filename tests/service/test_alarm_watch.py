@@ -19,8 +19,8 @@ from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from dyno.tracing import Tracer
-from service import result_history
-from service.result_history import AlarmWatch
+from service.history import result_history
+from service.history.result_history import AlarmWatch
 from service.state import opened
 from tests.comparisons import a_metric, of_metrics
 

@@ -17,7 +17,7 @@ from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.redis import Keys
 from service.dashboard.forms import as_values
-from service.dashboard.sweep_form import as_sweep
+from service.sweeps.form import as_sweep
 from tests.pages import beside, posts_of, text_of
 
 JOB = {"form_key": "3f1c", "params.n": "64", "device": "cpu"}

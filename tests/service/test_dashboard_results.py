@@ -430,7 +430,7 @@ def test_a_wrong_question_for_advice_is_shown_again(http: httpx.Client) -> None:
 
 
 def test_the_guide_is_linked_where_it_is(http: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("service.routes.guide.FOLDER", tmp_path)
+    monkeypatch.setattr("service.docs.guide.FOLDER", tmp_path)
     assert "/docs/guide/" not in http.get("/jobs").text
     (tmp_path / "index.html").write_text("<h1>Guide</h1>")
     assert 'href="/docs/guide/"' in http.get("/jobs").text

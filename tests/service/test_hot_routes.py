@@ -96,7 +96,7 @@ def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
     for constant in ("anonymous_access.FRESH_S", "anonymous_access.BELIEVED_S"):
         monkeypatch.setattr(f"service.{constant}", 3600.0)
     monkeypatch.setattr("dyno.store.eta.FORECAST_FRESH_S", 3600.0)
-    monkeypatch.setattr("service.sweep_stops.EVERY_S", 3600.0)
+    monkeypatch.setattr("service.sweeps.stops.EVERY_S", 3600.0)
     app = create_app(settings.model_copy(update={"schedules_every_s": 3600.0, "alarms_every_s": 0}))
     with serve(app) as http:
         job = http.post("/v1/jobs", json=BODY).json()

@@ -13,9 +13,9 @@ import pytest
 
 from dyno.logging import tracer_for
 from dyno.settings import Settings
+from service import pages
 from service.app import create_app
 from service.auth import Keyless, route_rules
-from service.dashboard import pages
 from service.dependencies import LIST_HEADERS
 from service.middleware import TracingMiddleware
 from service.openapi import each_operation

@@ -16,8 +16,8 @@ from dyno.models.sweep import BatchLimit, Stop, StoredPoint, SweepRecord, Values
 from dyno.store.documents import StoredJob
 from dyno.store.records import QueueState
 from dyno.store.sweeps import StoredSweep
-from service.sweep_results import Measured
-from service.sweep_stops import points_to_stop
+from service.sweeps.results import Measured
+from service.sweeps.stops import points_to_stop
 from tests.comparisons import a_metric, of_metrics
 
 MATMUL = workload("matmul")

@@ -12,9 +12,9 @@ from fastapi import APIRouter, FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
+from service import pages
 from service.app import create_app
 from service.auth import Keyless, RouteRule, route_rules
-from service.dashboard import pages
 from tests.service.keys.belongings import Belongings
 from tests.service.keys.conftest import Caller, problem
 from tests.service.keys.matrix import Operation, Told, asks, operations, told

@@ -9,7 +9,7 @@ import pytest
 
 from dyno.bench.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareResults
-from service.routes.comparisons import axis_for, bar_chart
+from service.comparisons.routes import axis_for, bar_chart
 from tests.comparisons import RATES, an_entry, times
 
 SVG = "{http://www.w3.org/2000/svg}"

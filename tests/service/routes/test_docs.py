@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service import docs
+from service.docs import PAGE_POLICY, assets
 from service.openapi import TAGS
-from service.routes import docs
-from service.routes.docs import PAGE_POLICY, assets
 from tests.browser import browser
 
 

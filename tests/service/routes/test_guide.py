@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
-from service.routes import guide
+from service.docs import guide
 from tests.browser import browser
 from tests.service.routes.test_docs import Referred
 

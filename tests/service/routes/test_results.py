@@ -22,7 +22,7 @@ from dyno.models.spec import InterleavedSpec
 from dyno.result_tables import metric_rows as rows_of
 from dyno.settings import Settings
 from dyno.store.redis import Keys
-from service.routes import results
+from service.results import routes as results
 from tests.comparisons import RATES, a_metric
 
 Finished = Callable[..., str]

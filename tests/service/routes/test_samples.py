@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.models.result import RunSamples, VariantName
-from service.routes.artifacts import csv_pieces
+from service.artifacts.routes import csv_pieces
 
 
 def a_run(number: int, case: str | None = None, arm: VariantName | None = None) -> RunSamples:

@@ -29,9 +29,9 @@ from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import CHECK_EVERY_S, StoredSweep, Sweeps, drop_empty
 from dyno.sweep_presets import presets
-from service import sweep_results
 from service.app import create_app
 from service.state import State
+from service.sweeps import results as sweep_results
 from tests.comparisons import a_metric, of_metrics, times
 from tests.pages import text_of
 from tests.waiting import eventually

@@ -18,7 +18,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from service.__main__ import Server
 from service.app import create_app
-from service.routes import jobs
+from service.jobs import routes as jobs
 from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]

@@ -1,0 +1,1 @@
+"""Advice: which device for a spec."""

@@ -1,0 +1,79 @@
+"""Advice: which device does most of a workload per second, per joule and per unit of currency, and by which results."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+
+from dyno.errors import InvalidSpec
+from dyno.models.advice import Advice
+from service.advice import routes as advice_routes
+from service.auth import OWN, READ, CallerDep, requires
+from service.dashboard import pictures
+from service.dashboard.forms import as_spec, beside_fields
+from service.dashboard.rendering import PageRoute, page
+from service.dependencies import StateDep
+from service.problems import InvalidRequest
+from service.state import State
+from service.validation import validate_model
+from service.workloads import routes as workload_routes
+from service.workloads.pages import param_fields
+
+router = APIRouter(prefix="/advice", include_in_schema=False, route_class=PageRoute)
+
+CRITERIA = {"per_s": "per second", "per_joule": "per joule", "per_currency": "per unit of currency"}
+
+
+@router.get("")
+@requires(READ, OWN)
+async def show(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """The form, and the advice for the workload and the params of the query."""
+    given = {name: text for name, text in request.query_params.items() if text}
+    context: dict[str, Any] = {
+        "given": given,
+        "workloads": list(state.workloads),
+        "criteria": CRITERIA,
+        "entry": None,
+        "advice": None,
+        "errors": [],
+        "wrong": {},
+        "pictures": {},
+    }
+    if workload := given.get("workload"):
+        entry = await workload_routes.show(workload, state)
+        context |= {"entry": entry, "params": list(param_fields(entry)), **await _advice(state, given)}
+    return page(request, caller, "advice.html", context, 422 if context["errors"] else 200, file_name="advice")
+
+
+async def _advice(state: State, given: Mapping[str, str]) -> dict[str, Any]:
+    """What the page shows of the advice, or what is wrong with the query."""
+    try:
+        params = as_spec({name: text for name, text in given.items() if name.startswith("params.")}).get("params", {})
+        chosen = {name: given[name] for name in ("workload", "framework", "metric") if name in given}
+        document = {**chosen, "params": json.dumps(params)}
+        wanted = validate_model(advice_routes.AdviceFilter, document, [], InvalidRequest)
+        found = await advice_routes.show(state, wanted)
+    except InvalidSpec as invalid:
+        errors = [replace(each, pointer=each.pointer.removeprefix("/query")) for each in invalid.errors]
+        return {"errors": errors, "wrong": beside_fields(errors)}
+    return {
+        "query": urlencode(document),
+        "advice": found,
+        "rows": {row.device: row for row in found.rows},
+        "pictures": _pictures(found),
+    }
+
+
+def _pictures(found: Advice) -> dict[str, Any]:
+    """For each criterion, the figures of the devices with their intervals."""
+    rows = {row.device: row for row in found.rows}
+    drawn: dict[str, Any] = {}
+    for ranking in found.rankings:
+        figures = {each.device: getattr(rows[each.device], ranking.by) for each in ranking.devices}
+        bounded = [pictures.Bounded(name, each.value, each.low, each.high) for name, each in figures.items()]
+        unit = next(each.unit for each in figures.values())
+        drawn[ranking.by] = pictures.intervals(f"{found.metric} {CRITERIA[ranking.by]}", bounded, unit)
+    return drawn

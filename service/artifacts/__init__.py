@@ -1,0 +1,1 @@
+"""Artifacts: the files that jobs leave."""

@@ -1,0 +1,1 @@
+"""Baselines: figures that jobs are held against."""

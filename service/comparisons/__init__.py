@@ -1,0 +1,1 @@
+"""Comparisons: ratios of results, with intervals."""

@@ -1,0 +1,1 @@
+"""The fleet: devices, workers, cordons."""

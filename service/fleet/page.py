@@ -1,0 +1,118 @@
+"""The fleet: devices to cordon, workers. For admins: API keys."""
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+
+from dyno.errors import InvalidKey, UnknownKey
+from dyno.models.api_key import ApiKey, CreatedKey, NewKey
+from service.auth import ADMIN, EVERYBODYS, OWN, READ, Caller, CallerDep, requires
+from service.dashboard.forms import as_value, read_form
+from service.dashboard.rendering import PageRoute, page, see_other
+from service.dependencies import StateDep
+from service.fleet import routes as fleet_routes
+from service.keys import routes as key_routes
+from service.state import State
+from service.validation import validate_model
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/fleet")
+@requires(READ, OWN)
+async def show(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """All live devices and workers, and cordoned devices that are away."""
+    context = {
+        "devices": await fleet_routes.devices(state),
+        "workers": await fleet_routes.workers(state),
+        "may_cordon": ADMIN in caller.scope.implied,
+        "quote": quote,
+    }
+    return page(request, caller, "fleet.html", context)
+
+
+@router.post("/fleet/{device_id}/cordon")
+@requires(ADMIN, EVERYBODYS)
+async def cordon(device_id: fleet_routes.DeviceName, state: StateDep, caller: CallerDep) -> Response:
+    """Stop the device from taking jobs."""
+    await fleet_routes.cordon_device(device_id, state, caller)
+    return see_other("/fleet")
+
+
+@router.post("/fleet/{device_id}/uncordon")
+@requires(ADMIN, EVERYBODYS)
+async def uncordon(device_id: fleet_routes.DeviceName, state: StateDep, caller: CallerDep) -> Response:
+    """Let the device take jobs again."""
+    await fleet_routes.uncordon_device(device_id, state, caller)
+    return see_other("/fleet")
+
+
+@router.get("/keys")
+@requires(ADMIN, EVERYBODYS)
+async def keys(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """All API keys, and the form for a new one."""
+    return await _keys_page(request, state, caller)
+
+
+@router.post("/keys")
+@requires(ADMIN, EVERYBODYS)
+async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """Create a key, and show its secret this once."""
+    given: dict[str, Any] = await read_form(request, state.settings)
+    if "expires_in_s" in given:
+        given["expires_in_s"] = as_value(given["expires_in_s"])
+    created = refused = None
+    try:
+        asked = validate_model(NewKey, given, [], InvalidKey)
+        created = await key_routes.create(asked, state, caller, Response())
+    except InvalidKey as invalid:
+        refused = "; ".join(f"{error.pointer.strip('/')}: {error.detail}" for error in invalid.errors)
+    return await _keys_page(request, state, caller, created, refused)
+
+
+async def _keys_page(
+    request: Request, state: State, caller: Caller, created: CreatedKey | None = None, refused: str | None = None
+) -> Response:
+    context = {
+        "keys": await state.keys.list(),
+        "limits_in_words": limits_in_words,
+        "now": datetime.now(UTC),
+        "created": created,
+        "refused": refused,
+    }
+    return page(request, caller, "keys.html", context, 422 if refused else 201 if created else 200)
+
+
+_LIMITS = {
+    "queued_jobs": "queued jobs",
+    "device_s_per_day": "device time a day in seconds",
+    "requests_per_s": "requests a second",
+    "expires_in_s": "seconds that results are kept",
+}
+
+
+def limits_in_words(key: ApiKey) -> str:
+    """The key's privilege and limits."""
+    limits = key.limits.model_dump(exclude_none=True)
+    said = [f"{words}: {limits[name]}" for name, words in _LIMITS.items() if name in limits]
+    return ", ".join([*(["high priority"] if key.high_priority else []), *said])
+
+
+@router.get("/keys/{key_id}/revoke")
+@requires(ADMIN, EVERYBODYS)
+async def confirm_revoke(request: Request, key_id: key_routes.KeyId, state: StateDep, caller: CallerDep) -> Response:
+    """Ask before the key is revoked, which can't be undone."""
+    key = next((each for each in await state.keys.list() if each.id == key_id), None)
+    if key is None:
+        raise UnknownKey(f'there is no key "{key_id[:64]}"')
+    return page(request, caller, "revoke.html", {"key": key})
+
+
+@router.post("/keys/{key_id}/revoke")
+@requires(ADMIN, EVERYBODYS)
+async def revoke_key(key_id: key_routes.KeyId, state: StateDep, caller: CallerDep) -> Response:
+    """Refuse all further requests with the key."""
+    await key_routes.revoke(key_id, state, caller)
+    return see_other("/keys")

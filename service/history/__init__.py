@@ -1,0 +1,1 @@
+"""History: one series of results over time, its changes and alarms."""

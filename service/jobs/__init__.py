@@ -1,0 +1,1 @@
+"""Jobs: submit, read, cancel, follow and rerun them."""

@@ -1,0 +1,209 @@
+"""A job's page: its progress, or its result in words first, and then everything behind it. Cancel, rerun, delete.
+
+While the job runs, the page has the figures of the runs that have ended.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+
+from dyno.bench.measure.result_series import history_of
+from dyno.bench.measure.warnings import MIN_PROCESSES
+from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
+from dyno.models.baseline import NewBaseline
+from dyno.models.comparison import UnfinishedComparison
+from dyno.models.job import Job, Status
+from dyno.models.result import Metric, RunSamples
+from dyno.models.spec import BaselineName, InterleavedSpec, Model, Spec
+from dyno.store.jobs import read_log, read_partial_metrics
+from dyno.store.records import read_result_summaries
+from service import submission
+from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.baselines import routes as baseline_routes
+from service.comparisons.page import comparison_context
+from service.dashboard import pictures
+from service.dashboard.forms import idempotency_key, read_form
+from service.dashboard.rendering import PageRoute, as_text, page, see_other, selector_text, unusual_params
+from service.dependencies import JobId, StateDep
+from service.jobs import routes as job_routes
+from service.state import State
+from service.validation import validate_model
+
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
+
+DRAWN_HERE = "training.png"
+EARLIER = 30  # results among which the page looks for those of the job's series
+LOG_CHARACTERS = 20_000  # the end of the log; the whole is one link away
+
+
+class _Named(Model):
+    name: BaselineName
+
+
+@router.get("")
+@requires(READ, OWN)
+async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
+    """The page of one job."""
+    job = await state.jobs.get(job_id)
+    context: dict[str, Any] = {
+        "job": job,
+        "log": (await read_log(state.client, state.settings, job_id, 0, state.jobs.viewer)).text[-LOG_CHARACTERS:],
+        "unusual": partial(unusual_params, state.workloads),
+        "commands": commands(
+            job, str(request.base_url).rstrip("/"), caller.key is not None, unusual_params(state.workloads, job.spec)
+        ),
+        "form": _form_of(job.spec, state),
+        "unreadable": None,
+        "result": None,
+        "headline": None,
+        "so_far": None,
+        "others": urlencode({"workload": job.spec.workload, "status": Status.SUCCEEDED, "compare": job_id}),
+        "comparison": None,
+        "earlier": 0,
+        "series": urlencode({"workload": job.spec.workload, "device": job.worker.full_device if job.worker else ""}),
+        "pictures": {},
+    }
+    if job.status is Status.RUNNING:
+        context["so_far"] = so_far = await _so_far(state, job)
+        context["pictures"] = {"runs": so_far and pictures.runs(so_far)}
+    if job.status is Status.SUCCEEDED:
+        try:
+            context |= await _of_result(state, job)
+        except (NoResult, RecordUnreadable) as error:
+            context["unreadable"] = error.detail
+    return page(request, caller, "job.html", context, file_name=job_id)
+
+
+async def _so_far(state: State, job: Job) -> Metric | None:
+    """The headline figure of the runs that have ended, of the first spec; None before the first has."""
+    found = await read_partial_metrics(state.client, state.settings, job.id)
+    known = [each for each in found if each.arm in (None, "first")]
+    latest = max(known, key=lambda each: each.run, default=None)
+    return next((metric for metric in latest.metrics if metric.by_run), None) if latest else None
+
+
+async def _of_result(state: State, job: Job) -> dict[str, Any]:
+    result = await state.jobs.result(job.id)
+    metric = result.headline
+    taken = await _samples(state, job.id)
+    epochs = result.training.epochs if result.training else []
+    reasons = result.details.get("unchecked_reasons")
+    earlier = await _earlier(state, job) if metric else []
+    drawn = {
+        "runs": metric and pictures.runs(metric, earlier),
+        "samples": pictures.samples(taken, result.runs),
+        "histogram": pictures.histogram(taken),
+        "phases": pictures.phases(result.phases),
+        "loss": pictures.training(epochs, "loss"),
+        "accuracy": pictures.training(epochs, "accuracy"),
+    }
+    compared = await _compared(state, job)
+    return {
+        "result": result,
+        "headline": metric,
+        "min_processes": MIN_PROCESSES,
+        "unchecked_reasons": reasons if isinstance(reasons, dict) else {},
+        "earlier": len(earlier),
+        **compared,
+        "pictures": drawn | compared.get("pictures", {}),
+        "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
+    }
+
+
+async def _earlier(state: State, job: Job) -> list[float]:
+    """The values of earlier results of the job's series, of the last ones of its workload on its device."""
+    if job.worker is None:
+        return []
+    wanted = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
+    found = await state.jobs.list(status=Status.SUCCEEDED, created_before=job.created_at, limit=EARLIER, **wanted)
+    jobs = [job, *found.data]
+    summaries = await read_result_summaries(state.client, state.settings, [each.id for each in jobs])
+    results = [(each, figures) for each, figures in zip(jobs, summaries, strict=True) if figures is not None]
+    series = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
+    own = next((each for each in series if any(point.job == job.id for point in each.points)), None)
+    return [point.value for point in own.points if point.job != job.id] if own else []
+
+
+async def _compared(state: State, job: Job) -> dict[str, Any]:
+    """What the page shows of the comparison that a job of two specs made; nothing for other jobs."""
+    if not isinstance(job.spec, InterleavedSpec):
+        return {}
+    found = await submission.read_comparison(job, job.spec, state)
+    if isinstance(found, UnfinishedComparison):
+        return {"unreadable": found.failure and found.failure.message}
+    return await comparison_context(found, state)
+
+
+async def _samples(state: State, job_id: str) -> list[RunSamples]:
+    """Those of the first case of the first spec; none if they have gone."""
+    try:
+        found = await state.jobs.samples(job_id)
+    except (NoResult, RecordUnreadable):
+        return []
+    return [run for run in found if run.case == found[0].case and run.arm in (None, "first")]
+
+
+def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> dict[str, str]:
+    """What repeats the job, by the name of the tool. `params`: those that differ from the defaults."""
+    spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
+    again = {"dyno": f"dyno rerun {job.id} --url {url}"}
+    if isinstance(spec, InterleavedSpec):
+        return {"curl": f"curl -sS -X POST {url}/v1/jobs/{job.id}/rerun{key}", **again}
+    rest = spec.model_dump(mode="json", exclude_defaults=True, exclude={"webhook", "workload", "params"})
+    document = {"workload": spec.workload, **({"params": dict(params)} if params else {}), **rest}
+    curl = f"curl -sS {url}/v1/jobs{key} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(document))}"
+    python = f'import dyno\n\nwith dyno.Client("{url}") as client:\n    print(client.run({document!r}).metrics[0])'
+    return {"curl": curl, **again, "Python": python}
+
+
+def _form_of(spec: Spec, state: State) -> str | None:
+    """The address of the workload's form with this spec filled in; None for two specs, and for a workload that left."""
+    if isinstance(spec, InterleavedSpec) or spec.workload not in state.workloads:
+        return None
+    params = {f"params.{name}": as_text(value) for name, value in unusual_params(state.workloads, spec).items()}
+    fields = {"device": selector_text(spec.device), "framework": spec.framework, **params}
+    return f"/workloads/{spec.workload}?{urlencode(fields)}"
+
+
+@router.post("/cancel")
+@requires(SUBMIT, OWN)
+async def cancel(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
+    """Cancel the job, as POST /v1/jobs/{job_id}/cancel does."""
+    await job_routes.cancel(job_id, state.jobs, caller, Response())
+    return see_other(f"/jobs/{job_id}")
+
+
+@router.post("/rerun")
+@requires(SUBMIT, OWN)
+async def rerun(request: Request, job_id: JobId, state: StateDep) -> Response:
+    """Run the job's spec again, and show the new job."""
+    given = await read_form(request, state.settings)
+    again = await job_routes.submit_rerun(state, job_id, idempotency_key(given))
+    return see_other(f"/jobs/{again.stored.id}")
+
+
+@router.post("/baseline")
+@requires(SUBMIT, OWN)
+async def save_baseline(
+    request: Request, job_id: JobId, state: StateDep, saved: baseline_routes.BaselinesDep
+) -> Response:
+    """Save the result's headline figure as a baseline, and show all baselines."""
+    await state.jobs.get(job_id)
+    given = await read_form(request, state.settings)
+    name = validate_model(_Named, {"name": given.get("name", "")}, [], InvalidBaseline).name
+    await baseline_routes.save(name, NewBaseline(job=job_id), state, saved, Response())
+    return see_other("/history#baselines")
+
+
+@router.post("/delete")
+@requires(SUBMIT, OWN)
+async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
+    """Delete the done job with all its data."""
+    await job_routes.delete(job_id, state, caller)
+    return see_other("/jobs")

@@ -1,0 +1,1 @@
+"""Results: lists and frames of them, and imports from elsewhere."""

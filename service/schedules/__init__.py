@@ -1,0 +1,1 @@
+"""Schedules: jobs that are submitted at given times."""

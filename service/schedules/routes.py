@@ -1,0 +1,109 @@
+"""Schedules: save a spec with the times at which to submit it, read, list and delete schedules."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from dyno.errors import InvalidSchedule
+from dyno.logging import audit
+from dyno.models.job_schedule import JobSchedule, NewSchedule, ScheduleList, ScheduleName
+from dyno.store.schedules import Schedules
+from service import auth, dependencies, problems, validation
+from service.schedules import scheduler
+
+router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
+
+Name = Annotated[ScheduleName, Path(description="Letters, digits, dots, dashes and underscores, 64 at most")]
+
+
+def _body() -> dict[str, Any]:
+    schema = NewSchedule.model_json_schema()
+    schema["properties"]["spec"] = {"$ref": "#/components/schemas/SubmitJob"}
+    return {"application/json": {"schema": schema}}
+
+
+async def _asked(request: Request, state: dependencies.StateDep) -> NewSchedule:
+    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    return validation.validate_model(NewSchedule, document, faults, InvalidSchedule)
+
+
+async def _schedules(state: dependencies.StateDep) -> Schedules:
+    return scheduler.schedules_of(state)
+
+
+SchedulesDep = Annotated[Schedules, Depends(_schedules)]
+
+
+@router.put(
+    "/{name}",
+    operation_id="putSchedule",
+    summary="Save a schedule",
+    response_model=JobSchedule,
+    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    responses={
+        200: {"description": "The schedule of this name was replaced"},
+        201: {"model": JobSchedule, "description": "The schedule is new", **dependencies.sends("Location")},
+        **problems.documented(
+            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-schedule"),
+            *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
+        ),
+    },
+)
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def save(
+    name: Name,
+    asked: Annotated[NewSchedule, Depends(_asked)],
+    state: dependencies.StateDep,
+    saved: SchedulesDep,
+    response: Response,
+) -> JobSchedule:
+    """Save a spec under a name of your key, with the times at which Dyno submits it as a job with your key's limits.
+
+    The spec is checked as by a submit. Its jobs have the label `schedule` with the name. An earlier schedule of the
+    name is replaced; what it fired and missed stays in the document.
+    """
+    made = await scheduler.new_schedule(state, name, asked)
+    await state.readiness.require_fit()
+    is_new, made = await saved.put(made)
+    if is_new:
+        response.status_code = 201
+        response.headers["Location"] = f"/v1/schedules/{name}"
+    return made
+
+
+@router.get(
+    "", operation_id="listSchedules", summary="List schedules", responses=problems.documented("store-unavailable")
+)
+@auth.requires(auth.READ, auth.OWN)
+async def browse(saved: SchedulesDep) -> ScheduleList:
+    """List your key's schedules by name. An admin's list has those of all keys."""
+    return ScheduleList(data=await saved.list())
+
+
+@router.get(
+    "/{name}",
+    operation_id="getSchedule",
+    summary="Read a schedule",
+    responses=problems.documented("schedule-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+)
+@auth.requires(auth.READ, auth.OWN)
+async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
+    """Read a schedule: its next times, what it fired, and what it missed. An admin gets its own, or else another
+    key's.
+    """
+    return await saved.get(name)
+
+
+@router.delete(
+    "/{name}",
+    operation_id="deleteSchedule",
+    summary="Delete a schedule",
+    status_code=204,
+    responses=problems.documented("schedule-not-found", "invalid-request", "store-unavailable"),
+)
+@auth.requires(auth.SUBMIT, auth.OWN)
+async def delete(name: Name, saved: SchedulesDep, caller: auth.CallerDep) -> None:
+    """Delete a schedule. The jobs that it has submitted stay."""
+    owner = await saved.delete(name)
+    if owner != caller.viewer.owner:
+        audit("schedule-deleted", caller.name, name=name, owner=owner)

@@ -1,0 +1,1 @@
+"""Sweeps: one spec over a grid of params, devices or precisions."""

@@ -1,0 +1,134 @@
+"""Sweeps: a list, the presets, and each with its table and its picture."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from dyno import sweep_tables
+from dyno.errors import DynoError, FieldError, InvalidSpec
+from dyno.models.sweep import Preset, Sweep, SweepPoint
+from dyno.store.sweeps import StoredSweep
+from dyno.sweep_presets import presets
+from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.dashboard.forms import idempotency_key, read_form
+from service.dashboard.rendering import PageRoute, page, see_other
+from service.dependencies import StateDep
+from service.state import State
+from service.sweeps import requests as sweep_requests
+from service.sweeps import results as sweep_results
+from service.sweeps import routes as sweep_routes
+from service.sweeps.form import of_field
+
+router = APIRouter(prefix="/sweeps", include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("")
+@requires(READ, OWN)
+async def browse(
+    request: Request,
+    state: StateDep,
+    caller: CallerDep,
+    sweeps: sweep_routes.SweepsDep,
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+) -> Response:
+    """The sweeps, newest first, and the presets."""
+    return await _browse(request, state, caller, sweeps, cursor)
+
+
+async def _browse(
+    request: Request,
+    state: State,
+    caller: CallerDep,
+    sweeps: sweep_routes.SweepsDep,
+    cursor: str | None = None,
+    given: Mapping[str, str] | None = None,
+    errors: Sequence[FieldError] = (),
+) -> Response:
+    found = await sweeps.page(cursor, 20)
+    devices = await state.devices.read()
+    kinds = list(dict.fromkeys(device.kind for device in devices))
+    context = {
+        "sweeps": await sweep_results.read_summaries(sweeps, found.data),
+        "next_page": found.next_cursor and f"/sweeps?cursor={found.next_cursor}",
+        "presets": presets(),
+        "workloads": list(state.workloads),
+        "devices": devices,
+        "kinds": kinds,
+        "likely_device": {name: _likely_device(preset, kinds) for name, preset in presets().items()},
+        "given": given or {},
+        "errors": errors,
+    }
+    return page(request, caller, "sweeps.html", context, 422 if errors else 200)
+
+
+def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
+    """A kind of which a device is live, if one of the preset's kinds has none; else empty: the preset's own devices."""
+    wanted = (preset.grid or {}).get("device", [])
+    return kinds[0] if kinds and not all(each in kinds for each in wanted) else ""
+
+
+@router.post("")
+@requires(SUBMIT, OWN)
+async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
+    """Queue the sweep of a preset and show it; or show the presets again with what is wrong."""
+    given = await read_form(request, state.settings)
+    try:
+        chosen = {"spec": {"device": given["device"]}} if "device" in given else {}
+        document = {"preset": given.get("preset", ""), **chosen}
+        plan = sweep_requests.plan(document, [], state.settings.max_sweep_jobs)
+        sweep_id, _ = await sweep_requests.submit(state, sweeps, plan, idempotency_key(given))
+    except InvalidSpec as invalid:
+        wrong = [of_field(each) for each in invalid.errors]
+        return await _browse(request, state, caller, sweeps, None, given, wrong)
+    except DynoError as refused:
+        wrong = [FieldError("", refused.code, refused.detail)]
+        return await _browse(request, state, caller, sweeps, None, given, wrong)
+    return see_other(f"/sweeps/{sweep_id}")
+
+
+@router.get("/{sweep_id}")
+@requires(READ, OWN)
+async def show(
+    request: Request, state: StateDep, caller: CallerDep, found: sweep_routes.Found, metric: str = ""
+) -> Response:
+    """The table and the picture of a sweep, with the results that there are so far."""
+    sweep = await sweep_routes.read_sweep(state, found, metric or None)
+    measured = any(point.metrics for point in sweep.points)
+    is_file = "file" in request.query_params
+    context = {
+        "sweep": sweep,
+        "headings": sweep_tables.headings(sweep),
+        "conclusions": list(sweep_tables.conclusions(sweep)),
+        "rows": list(zip(sweep.points, sweep_tables.cells(sweep), strict=True)),
+        "metrics": sorted({each.name for point in sweep.points for each in point.metrics or ()}),
+        "measured": measured,
+        "best": _best(sweep),
+        "plot": await _plot_inside(state, found, metric) if measured and is_file else None,
+    }
+    return page(request, caller, "sweep.html", context, file_name=found.id)
+
+
+def _best(sweep: Sweep) -> SweepPoint | None:
+    """The point with the best value; None unless several have one."""
+    found = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
+    known = [(metric.value, point, metric.better) for point, metric in found if metric.value is not None]
+    if len(known) < 2:
+        return None
+    choose = max if known[0][2] == "higher" else min
+    return choose(known, key=lambda each: each[0])[1]
+
+
+async def _plot_inside(state: State, found: StoredSweep, metric: str) -> str:
+    """The plot as an address that contains it, for a page that loads nothing."""
+    drawn = await sweep_routes.plot(found, state, metric or None)
+    return f"data:image/svg+xml;base64,{base64.b64encode(bytes(drawn.body)).decode()}"
+
+
+@router.post("/{sweep_id}/cancel")
+@requires(SUBMIT, OWN)
+async def cancel(sweep_id: str, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
+    """Cancel the sweep's jobs that aren't done."""
+    await sweep_routes.cancel(sweep_id, state, sweeps, caller)
+    return see_other(f"/sweeps/{sweep_id}")

@@ -1,0 +1,1 @@
+"""Workloads: the catalogue, and the form of a job."""

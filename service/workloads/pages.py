@@ -1,0 +1,167 @@
+"""The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job or saves a schedule."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import TypeAdapter, ValidationError
+
+from dyno.errors import DynoError, FieldError, InvalidSchedule, InvalidSpec, UnknownWorkload
+from dyno.formatting import describe_schema, format_duration
+from dyno.models.inventory import WorkloadEntry
+from dyno.models.job_schedule import NewSchedule, ScheduleName
+from service import submission, validation
+from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires
+from service.dashboard.forms import as_spec, beside_fields, idempotency_key, read_form
+from service.dashboard.rendering import PageRoute, as_text, page, see_other
+from service.dependencies import StateDep
+from service.schedules import routes as schedule_routes
+from service.state import State
+from service.workloads import routes as workload_routes
+
+router = APIRouter(prefix="/workloads", include_in_schema=False, route_class=PageRoute)
+
+_NAME: TypeAdapter[str] = TypeAdapter(ScheduleName)
+
+
+class Field(NamedTuple):
+    """An input of the form. With `choices` it is a list to choose from. `hint`: the values that it takes."""
+
+    name: str
+    label: str
+    default: str
+    hint: str
+    choices: Sequence[str] = ()
+
+
+@router.get("")
+@requires(READ, EVERYBODYS)
+async def browse(request: Request, state: StateDep, caller: CallerDep) -> Response:
+    """All workloads."""
+    found = await workload_routes.browse(state)
+    return page(request, caller, "workloads.html", {"workloads": found.data})
+
+
+@router.get("/{name}")
+@requires(READ, EVERYBODYS)
+async def show(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """The form. Values in the query, such as `params.n=512`, are filled in."""
+    return await _form(request, state, caller, name, dict(request.query_params))
+
+
+@router.post("/{name}")
+@requires(SUBMIT, OWN)
+async def submit(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """Queue the job and show it; or show the form again with what is wrong with it."""
+    fields = await read_form(request, state.settings)
+    try:
+        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+        submitted = await submission.submit(state, asked, idempotency_key(fields))
+    except UnknownWorkload:
+        raise
+    except InvalidSpec as invalid:
+        return await _form(request, state, caller, name, fields, invalid.errors)
+    except DynoError as refused:
+        return await _form(request, state, caller, name, fields, [FieldError("", refused.code, refused.detail)])
+    return see_other(f"/jobs/{submitted.stored.id}")
+
+
+@router.get("/{name}/schedule")
+@requires(READ, EVERYBODYS)
+async def show_schedule(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """The form with the times at which to submit it."""
+    return await _form(request, state, caller, name, dict(request.query_params), template="new_schedule.html")
+
+
+@router.post("/{name}/schedule")
+@requires(SUBMIT, OWN)
+async def schedule(
+    request: Request, name: str, state: StateDep, caller: CallerDep, saved: schedule_routes.SchedulesDep
+) -> Response:
+    """Save the form as a schedule and show all; or show the form again with what is wrong with it."""
+    fields, template = await read_form(request, state.settings), "new_schedule.html"
+    try:
+        named = _schedule_name(fields.get("schedule.name", ""))
+        when = {each: fields.get(f"schedule.{each}", "") for each in ("cron", "timezone")}
+        document = {**when, "spec": as_spec(fields) | {"workload": name}}
+        asked = validation.validate_model(NewSchedule, document, [], InvalidSchedule)
+        await schedule_routes.save(named, asked, state, saved, Response())
+    except InvalidSpec as invalid:
+        wrong = [_of_field(each) for each in invalid.errors]
+        return await _form(request, state, caller, name, fields, wrong, template)
+    except DynoError as refused:
+        wrong = [FieldError("", refused.code, refused.detail)]
+        return await _form(request, state, caller, name, fields, wrong, template)
+    return see_other("/schedules")
+
+
+def _schedule_name(given: str) -> str:
+    """Raises InvalidSchedule."""
+    try:
+        return _NAME.validate_python(given)
+    except ValidationError as invalid:
+        detail = "use letters, digits, dots, dashes and underscores, 64 at most, and begin with a letter or digit"
+        raise InvalidSchedule([FieldError("/name", "invalid-name", detail)]) from invalid
+
+
+def _of_field(error: FieldError) -> FieldError:
+    """The error at its field of the form: those of the spec have its path, the others begin with `schedule`."""
+    at = error.pointer
+    return replace(error, pointer=at.removeprefix("/spec") if at.startswith("/spec/") else f"/schedule{at}")
+
+
+@router.post("/{name}/estimate")
+@requires(SUBMIT, OWN)
+async def estimate(request: Request, name: str, state: StateDep) -> Response:
+    """What the job would take, or the first thing that is wrong with it, in words."""
+    fields = await read_form(request, state.settings)
+    try:
+        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+        admission = await submission.admit_request(state, submission.within_rights(state, asked))
+    except InvalidSpec as invalid:
+        wrong = invalid.errors[0]
+        return PlainTextResponse(f"{wrong.pointer.strip('/').replace('/', '.')}: {wrong.detail}", 422)
+    except DynoError as refused:
+        return PlainTextResponse(refused.detail, 422)
+    expected = admission.estimate
+    text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
+    return PlainTextResponse("; ".join([text, *(each.message for each in admission.warnings)]))
+
+
+async def _form(
+    request: Request,
+    state: State,
+    caller: Caller,
+    name: str,
+    given: Mapping[str, str],
+    errors: Sequence[FieldError] = (),
+    template: str = "workload.html",
+) -> Response:
+    entry = await workload_routes.show(name, state)
+    context = {
+        "entry": entry,
+        "params": list(param_fields(entry)),
+        "devices": await state.devices.read(),
+        "given": given,
+        "errors": errors,
+        "wrong": beside_fields(errors),
+    }
+    return page(request, caller, template, context, 422 if errors else 200)
+
+
+def param_fields(entry: WorkloadEntry) -> Iterator[Field]:
+    """An input for each param of the workload."""
+    for name, schema in entry.params.get("properties", {}).items():
+        default = schema.get("default")
+        text = "" if default is None else as_text(default)
+        choices = _choices(schema)
+        hint = "" if choices else describe_schema(schema, entry.params)
+        yield Field(f"params.{name}", name, text, "; ".join(filter(None, (schema.get("description"), hint))), choices)
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    return [as_text(value) for value in schema.get("enum", ())]

@@ -18,8 +18,8 @@ from dyno.bench.measure.compare_results import free_params
 from dyno.bench.measure.regression_band import headline, with_history
 from dyno.bench.measure.warnings import sorted_warnings
 from dyno.bench.runner.failures import failure_of, lost_device
+from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.measurement import Measurement, RunContext, time_limit_s
 from dyno.bench.runner.monitor import RunEnd, RunLimits, StopReason, StopSwitch
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.variants import Variant, planned_times, variants_of
@@ -177,7 +177,7 @@ class JobAttempt:
         expected = self._pace(variants)
         planned = planned_times(variants, self._context.device)
         self._heartbeat.progress = JobProgress(planned, self._likely_duration_s(expected))
-        measurement = Measurement(
+        measurement = JobRuns(
             self._claim.job_id,
             self._context.of_runs,
             self._heartbeat,

@@ -19,8 +19,9 @@ from dyno.models.inventory import WorkerState
 from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
-from workers import outcome, tracing
+from workers import outcome
 from workers.attempt import JobAttempt, WorkerContext
+from workers.attempt_span import attempt_span, note_attempt
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 
 
@@ -230,12 +231,12 @@ class Supervisor:
         """
         context = self._context
         attempt = JobAttempt(claim, context)
-        with tracing.attempt_span(claim, context.leases, context.traces) as span:
+        with attempt_span(claim, context.leases, context.traces) as span:
             ending = attempt.run()
             counted = deliver_ending(
                 ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
             )
-            tracing.note_attempt(span, ending, counted)
+            note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, outcome.Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)

@@ -23,8 +23,8 @@ from dyno.bench.measure.regression_band import with_history
 from dyno.bench.registry import registry, resolve
 from dyno.bench.runner.failures import failure_of
 from dyno.bench.runner.health_check import measured_peaks
+from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.measurement import Measurement, RunContext, time_limit_s
 from dyno.bench.runner.monitor import StopReason
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.self_test import prove_fork
@@ -121,7 +121,7 @@ class Bench:
         context = RunContext(self.device, self._launcher, self._settings)
         observer = _Observer(JobProgress(planned_times(variants, self.device)), on_progress)
         limit_s = time_limit_s(variants, resolved.spec.timeout_s, self.device)
-        early = Measurement(job_id, context, observer, time.monotonic() + limit_s).run(variants)
+        early = JobRuns(job_id, context, observer, time.monotonic() + limit_s).run(variants)
         if early is not None:
             failure = failure_of(early.ended, limit_s, early.limits.stall_s)
             assert failure is not None, "nothing here cancels a run that has a record"

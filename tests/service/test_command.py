@@ -23,7 +23,6 @@ from dyno.cli import app
 from dyno.cli.job_commands import cancel_on_interrupt, parse_workload_options, submit_once
 from dyno.client import Client, ServerUnreachable, http_transport
 from dyno.models.device import Device
-from dyno.models.inventory import WorkloadEntry
 from dyno.models.job import Failure, FailureClass, Job
 from dyno.store.leases import Claim, Leases
 from tests.waiting import eventually
@@ -82,18 +81,15 @@ def test_unknown_options_are_usage_errors(said: Callable[..., str], words: list[
 def test_option_values_are_parsed_by_the_param_type() -> None:
     kinds = {"n": "integer", "batch_size": "integer", "dtype": "string", "verify": "boolean", "sizes": "array"}
     schema = {"properties": {name: {"type": kind} for name, kind in kinds.items()}}
-    plain = {"description": "", "frameworks": [], "trains": False, "replicable": False}
-    none = {"datasets": [], "metrics": [], "references": []}
-    workload = WorkloadEntry.model_validate({"name": "some", "params": schema} | plain | none)
     words = ["--n", "-1", "--batch-size=32", "--dtype", "8", "--verify", "--sizes", "[1, 2]"]
-    assert parse_workload_options(workload, words) == {
+    assert parse_workload_options("some", schema, words) == {
         "n": -1,
         "batch_size": 32,
         "dtype": "8",
         "verify": True,
         "sizes": [1, 2],
     }
-    assert parse_workload_options(workload, ["--verify", "false", "--batch_size", "1"]) == {
+    assert parse_workload_options("some", schema, ["--verify", "false", "--batch_size", "1"]) == {
         "verify": False,
         "batch_size": 1,
     }

@@ -202,7 +202,7 @@ def test_ids_of_jobs_are_completed(http: httpx.Client, submitted: Callable[..., 
 @pytest.mark.parametrize(("workload", "param"), [("matmul", "dtype"), ("resnet50", "precision")])
 def test_the_precision_is_an_option_of_a_run_as_of_a_sweep(http: httpx.Client, workload: str, param: str) -> None:
     with Client(str(http.base_url)) as client:
-        asked = parse_workload_options(client.workload(workload), ["--precision", "float32"])
+        asked = parse_workload_options(workload, client.workload(workload).params, ["--precision", "float32"])
     assert asked == {param: "float32"}
 
 

@@ -71,7 +71,7 @@ class RunWithoutRecord(NamedTuple):
     limits: RunLimits
 
 
-class Measurement:
+class JobRuns:
     """Makes the runs of one job. `has_enough`: called after each run of a variant that has enough; it may want more."""
 
     def __init__(

@@ -53,7 +53,7 @@ def test_no_file_has_a_generic_name() -> None:
 
 
 def test_no_two_modules_share_a_name() -> None:
-    """Except within the folders of features, which say what their modules are of, and the `app` of Typer and FastAPI."""
+    """Except in the folders of features, which say what their modules are of, and the `app` of Typer and FastAPI."""
     paths = [path for path in _packaged() if path.parent.parent.name != "service"]
     assert _repeated(path.stem for path in paths) <= {"__init__", "__main__", "app"}
 

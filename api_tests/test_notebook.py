@@ -1,4 +1,4 @@
-"""examples/articles.ipynb, run as a script against the service: real results, real graphs."""
+"""The notebooks of examples/, run as scripts: real results, real graphs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import Any
 
 import pytest
 
-NOTEBOOK = json.loads((Path(__file__).parents[1] / "examples" / "articles.ipynb").read_text())
-CODE = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def cells(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((EXAMPLES / name).read_text())["cells"]
+    return found
+
+
+def code(name: str) -> list[str]:
+    return ["".join(cell["source"]) for cell in cells(name) if cell["cell_type"] == "code"]
+
+
 # In place of a window: each graph becomes a file.
 SHOW = """
 import matplotlib.pyplot as plt
@@ -23,11 +33,30 @@ QUICK = {"measure": {"processes": 1, "min_samples": 3, "min_s": 0}}
 MNIST = {"train_samples": 256, "test_samples": 128, "epochs": 2, "data": "sample"}
 
 
-def test_the_notebook_is_stored_without_outputs() -> None:
-    assert (NOTEBOOK["nbformat"], len(NOTEBOOK["cells"]) <= 8) == (4, True)
-    assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
-    written = [cell for cell in NOTEBOOK["cells"] if cell.get("outputs") or cell.get("execution_count")]
-    assert written == []
+@pytest.mark.parametrize("name", ["articles.ipynb", "bench.ipynb"])
+def test_the_notebook_is_stored_without_outputs(name: str) -> None:
+    assert len(cells(name)) <= 8
+    assert len({cell["id"] for cell in cells(name)}) == len(cells(name))
+    assert [cell for cell in cells(name) if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+@pytest.mark.verify
+def test_the_notebook_measures_without_a_service(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    brief = [
+        each.replace('"budget_s": 5', '"budget_s": 0.1').replace('"cpu"', f'"cpu:{core}-{core}"')
+        for each in code("bench.ipynb")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", brief, tmp_path],
+        env={name: value for name, value in os.environ.items() if name != "DYNO_URL"} | {"MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["n = 128", "n = 256", "n = 512"]
+    assert "<!-- GFLOP/s -->" in (tmp_path / "1.svg").read_text()
 
 
 @pytest.mark.verify
@@ -43,7 +72,7 @@ def test_the_notebook_draws_the_graphs_of_results(api: Any, url: str, tmp_path: 
             job = api.http.get(f"/v1/jobs/{point['job']}").raise_for_status().json()
             assert api.finished(job)["status"] == "succeeded"
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join([SHOW, *CODE]), tmp_path],
+        [sys.executable, "-c", "\n".join([SHOW, *code("articles.ipynb")]), tmp_path],
         env=os.environ | {"DYNO_URL": url, "MPLBACKEND": "Agg"},
         capture_output=True,
         text=True,

@@ -121,12 +121,14 @@ job = Endpoint("GET", "/v1/jobs/{}", returns(Job))
 cancel = Endpoint("POST", "/v1/jobs/{}/cancel", returns(Job))
 delete = Endpoint("DELETE", "/v1/jobs/{}", http_transport.check_status)
 result = Endpoint("GET", "/v1/jobs/{}/result", returns(Result))
-samples = Endpoint("GET", "/v1/jobs/{}/samples", returns(SampleList))
+samples = Endpoint("GET", "/v1/jobs/{}/samples", lambda got: http_transport.read_model(SampleList, got).data)
 logs = Endpoint("GET", "/v1/jobs/{}/logs", http_transport.read_text)
 follow_logs = Endpoint(
     "GET", "/v1/jobs/{}/logs", http_transport.check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT
 )
-artifacts = Endpoint("GET", "/v1/jobs/{}/artifacts", returns(ArtifactList))
+artifacts = Endpoint(
+    "GET", "/v1/jobs/{}/artifacts", lambda response: http_transport.read_model(ArtifactList, response).data
+)
 artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", http_transport.check_status)
 upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
 compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
@@ -138,21 +140,27 @@ sweep_plot = Endpoint("GET", "/v1/sweeps/{}/plot", _read_bytes, timeout=PLOT_S)
 bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", http_transport.read_text)
 save_baseline = Endpoint("PUT", "/v1/baselines/{}", returns(Baseline))
 baseline = Endpoint("GET", "/v1/baselines/{}", returns(Baseline))
-baselines = Endpoint("GET", "/v1/baselines", returns(BaselineList))
+baselines = Endpoint("GET", "/v1/baselines", lambda got: http_transport.read_model(BaselineList, got).data)
 delete_baseline = Endpoint("DELETE", "/v1/baselines/{}", http_transport.check_status)
 save_schedule = Endpoint("PUT", "/v1/schedules/{}", returns(JobSchedule))
 schedule = Endpoint("GET", "/v1/schedules/{}", returns(JobSchedule))
-schedules = Endpoint("GET", "/v1/schedules", returns(ScheduleList))
+schedules = Endpoint("GET", "/v1/schedules", lambda got: http_transport.read_model(ScheduleList, got).data)
 delete_schedule = Endpoint("DELETE", "/v1/schedules/{}", http_transport.check_status)
-workloads = Endpoint("GET", "/v1/workloads", returns(inventory.WorkloadList))
+workloads = Endpoint(
+    "GET", "/v1/workloads", lambda response: http_transport.read_model(inventory.WorkloadList, response).data
+)
 workload = Endpoint("GET", "/v1/workloads/{}", returns(inventory.WorkloadEntry))
-devices = Endpoint("GET", "/v1/devices", returns(inventory.DeviceList))
+devices = Endpoint(
+    "GET", "/v1/devices", lambda response: http_transport.read_model(inventory.DeviceList, response).data
+)
 cordoned_away = Endpoint("GET", "/v1/devices", _read_cordoned_away)
-workers = Endpoint("GET", "/v1/workers", returns(inventory.WorkerList))
+workers = Endpoint(
+    "GET", "/v1/workers", lambda response: http_transport.read_model(inventory.WorkerList, response).data
+)
 cordon = Endpoint("POST", "/v1/devices/{}/cordon", returns(inventory.Cordon))
 uncordon = Endpoint("POST", "/v1/devices/{}/uncordon", returns(inventory.Cordon))
 me = Endpoint("GET", "/v1/me", returns(api_key.Me))
-keys = Endpoint("GET", "/v1/keys", returns(api_key.KeyList))
+keys = Endpoint("GET", "/v1/keys", lambda got: http_transport.read_model(api_key.KeyList, got).data)
 create_key = Endpoint("POST", "/v1/keys", returns(api_key.CreatedKey))
 revoke_key = Endpoint("DELETE", "/v1/keys/{}", http_transport.check_status)
 redeliver = Endpoint("POST", "/v1/webhook-deliveries/{}/redeliver", returns(webhook.Delivery))

@@ -33,7 +33,7 @@ TESTED_ELSEWHERE = {
     "make install\n.venv/bin/dyno up": (
         "tests/cli/test_up.py::test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing"
     ),
-    "pip install '.[cpu]'": "tests/test_packaging.py::test_the_wheel_contains_every_file_of_the_packages",
+    "pip install '.[demo,cpu]'": "tests/test_packaging.py::test_the_wheel_contains_every_file_of_the_packages",
     "docker compose up": (
         "tests/test_containers.py::test_a_key_made_in_the_container_runs_jobs_through_the_published_port"
     ),
@@ -82,6 +82,7 @@ READ_FROM_THE_PAGE = {
 OTHER_CODE = {
     ("README.md", "python"): CLIENT,
     ("client.md", "python"): CLIENT,
+    ("tutorial.md", "python"): "tests/test_packaging.py::test_the_instrument_measures_where_no_service_is_installed",
     ("webhooks.md", "python"): "api_tests/test_webhooks.py::test_a_done_jobs_webhook_is_delivered_after_three_failures",
     ("write-a-workload.md", "python"): OWN_WORKLOAD,
     ("ci.md", "python"): TWO_VERSIONS,

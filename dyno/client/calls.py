@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import JsonValue
 
@@ -30,9 +30,6 @@ from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.sweep import Sweep, SweepSummary
 from dyno.models.webhook import Delivery, DeliveryStatus
 
-if TYPE_CHECKING:
-    from dyno.client.client import AsyncClient, Client
-
 P = ParamSpec("P")
 T = TypeVar("T")
 OnProgress = Callable[[Job], None]
@@ -49,9 +46,9 @@ class call(Generic[P, T]):
         self._method = method
 
     @overload
-    def __get__(self, client: "Client", kind: type) -> Callable[P, T]: ...
+    def __get__(self, client: "BlockingCalls", kind: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: "AwaitedCalls", kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
@@ -65,9 +62,9 @@ class stream(Generic[P, T]):
         self._method = method
 
     @overload
-    def __get__(self, client: "Client", kind: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: "BlockingCalls", kind: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: "AwaitedCalls", kind: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
@@ -587,6 +584,14 @@ class ClientCalls:
         except (Refused, ServerUnreachable) as error:
             return error.detail
         return None
+
+
+class BlockingCalls(ClientCalls):
+    """The calls of a client that blocks."""
+
+
+class AwaitedCalls(ClientCalls):
+    """The calls of a client for asyncio."""
 
 
 def _new_key(

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,29 +44,29 @@ class Api:
 
     http: httpx.Client
 
-    def submit(self, body: dict[str, Any] = TINY, **changes: Any) -> dict[str, Any]:
+    def submit(self, body=TINY, **changes):
         answer = self.http.post("/v1/jobs", json=body | changes)
         assert answer.status_code == 202, answer.text
         job: dict[str, Any] = answer.json()
         return job
 
-    def job(self, job: dict[str, Any], **options: Any) -> dict[str, Any]:
+    def job(self, job, **options):
         found: dict[str, Any] = self.http.get(job["urls"]["self"], **options).raise_for_status().json()
         return found
 
-    def finished(self, job: dict[str, Any]) -> dict[str, Any]:
+    def finished(self, job):
         """Wait until the job is done; others may be queued before it."""
         found: dict[str, Any] = eventually(
             lambda: (now := self.job(job, params={"wait": 60}))["done"] and now, DONE_WITHIN_S, "done"
         )
         return found
 
-    def running(self, job: dict[str, Any]) -> dict[str, Any]:
+    def running(self, job):
         """Wait until a worker runs the job."""
         found: dict[str, Any] = eventually(lambda: (now := self.job(job))["status"] != "queued" and now, 60, "running")
         return found
 
-    def cancel(self, job: dict[str, Any]) -> httpx.Response:
+    def cancel(self, job):
         return self.http.post(job["urls"]["cancel"])
 
 
@@ -79,18 +78,18 @@ class House:
     env: dict[str, str]
 
     @contextmanager
-    def another_worker(self, **env: str) -> Iterator[None]:
+    def another_worker(self, **env):
         """A second worker on the same store; returns once its core is listed."""
         with _process(self.env | env, "workers", "--device", THERE), httpx.Client(base_url=self.url) as http:
 
-            def offered() -> bool:
+            def offered():
                 return THERE in {each["id"] for each in http.get("/v1/devices").json()["data"]}
 
             eventually(offered, READY_WITHIN_S, f"a worker on {THERE}")
             yield
 
     @contextmanager
-    def another_api(self, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
+    def another_api(self, **env):
         """A second API process on the same store, which tests may kill."""
         with (
             _process(self.env | env, "service") as process,
@@ -100,7 +99,7 @@ class House:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
+def house(tmp_path_factory):
     """None for a live service, whose processes tests must not touch."""
     if "DYNO_URL" in os.environ:
         yield None
@@ -121,12 +120,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
 
 
 @pytest.fixture(scope="session")
-def url(house: House | None) -> str:
+def url(house):
     return house.url if house else os.environ["DYNO_URL"].rstrip("/")
 
 
 @pytest.fixture(scope="session")
-def http(url: str) -> Iterator[httpx.Client]:
+def http(url):
     with httpx.Client(base_url=url, timeout=70) as http:
         eventually(lambda: http.get("/readyz").status_code == 200, READY_WITHIN_S, "ready")
         eventually(lambda: _offers(http), READY_WITHIN_S, "a device")
@@ -134,18 +133,18 @@ def http(url: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def api(http: httpx.Client) -> Api:
+def api(http):
     return Api(http)
 
 
 @pytest.fixture
-def tiny() -> dict[str, Any]:
+def tiny():
     """A job of about a second."""
     return dict(TINY)
 
 
 @pytest.fixture
-def long(api: Api) -> Iterator[dict[str, Any]]:
+def long(api):
     """A running job of a minute; canceled afterwards if it still runs."""
     job = api.submit(LONG)
     try:
@@ -155,16 +154,16 @@ def long(api: Api) -> Iterator[dict[str, Any]]:
         api.finished(job)
 
 
-def _offers(http: httpx.Client) -> bool:
+def _offers(http):
     return any(device["state"] == "idle" for device in http.get("/v1/devices").json()["data"])
 
 
-def worker_process(env: dict[str, str], device: str, name: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+def worker_process(env, device, name):
     return _process(env, "workers", "--device", device, "--name", name)
 
 
 @contextmanager
-def _process(env: dict[str, str], module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _process(env, module, *arguments):
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         cwd=ROOT,
@@ -184,7 +183,7 @@ def _process(env: dict[str, str], module: str, *arguments: str) -> Iterator[subp
             process.communicate()
 
 
-def _address(api: subprocess.Popen[bytes]) -> str:
+def _address(api):
     """The address that the API prints; it chooses a free port itself."""
     assert api.stdout is not None
     line = api.stdout.readline().decode()
@@ -192,20 +191,20 @@ def _address(api: subprocess.Popen[bytes]) -> str:
     return line.split()[-1]
 
 
-def _assert_nothing_left(run_dir: str) -> None:
+def _assert_nothing_left(run_dir):
     """No process is left. All of them, zygotes and runners too, have the folder of locks in their environment."""
 
-    def left() -> list[str]:
+    def left():
         return [pid for pid in _pids() if run_dir.encode() in _environment(pid)]
 
     eventually(lambda: not left(), 60, f"no process left behind, but {left()}")
 
 
-def _pids() -> list[str]:
+def _pids():
     return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _environment(pid: str) -> bytes:
+def _environment(pid):
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

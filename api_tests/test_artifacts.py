@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api_tests.conftest import Api, House
 from tests.cores import THERE, two_cores
 
 WEIGHTS = "model.weights.h5"
@@ -25,11 +23,11 @@ TRAINING = {
 }
 
 
-def starting_from(job: str, name: str = WEIGHTS) -> dict[str, Any]:
+def starting_from(job, name=WEIGHTS):
     return TRAINING | {"params": TRAINING["params"] | {"weights": {"job": job, "name": name}}}  # type: ignore[operator]
 
 
-def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
+def result(api, job):
     ended = api.finished(job)
     assert ended["status"] == "succeeded", ended["failure"]
     found: dict[str, Any] = api.http.get(ended["urls"]["result"]).json()
@@ -37,20 +35,18 @@ def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(api: Api) -> dict[str, Any]:
+def trained(api):
     """The result of a job that stored its weights."""
     return result(api, api.submit(TRAINING))
 
 
 @pytest.fixture
-def weights(trained: dict[str, Any]) -> dict[str, Any]:
+def weights(trained):
     [found] = [artifact for artifact in trained["artifacts"] if artifact["name"] == WEIGHTS]
     return dict(found)
 
 
-def test_files_of_a_job_are_listed_and_download_unchanged(
-    api: Api, trained: dict[str, Any], weights: dict[str, Any]
-) -> None:
+def test_files_of_a_job_are_listed_and_download_unchanged(api, trained, weights):
     listed = api.http.get(f"/v1/jobs/{trained['job']}/artifacts").json()
     assert listed == {"data": trained["artifacts"]}
     file = api.http.get(weights["url"])
@@ -67,9 +63,7 @@ def test_files_of_a_job_are_listed_and_download_unchanged(
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", pytest.param("jax", marks=pytest.mark.verify)])
-def test_a_job_that_starts_from_weights_starts_where_they_ended(
-    api: Api, trained: dict[str, Any], framework: str
-) -> None:
+def test_a_job_that_starts_from_weights_starts_where_they_ended(api, trained, framework):
     """On another framework, too: weights belong to the model, not to the framework.
 
     The learning rate is too small to change any weight."""
@@ -83,9 +77,7 @@ def test_a_job_that_starts_from_weights_starts_where_they_ended(
 
 @two_cores
 @pytest.mark.verify
-def test_another_worker_reaches_the_same_accuracy_from_the_weights(
-    api: Api, house: House | None, trained: dict[str, Any]
-) -> None:
+def test_another_worker_reaches_the_same_accuracy_from_the_weights(api, house, trained):
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
     params = {"model": "mnist_cnn", "engine": "keras", "recognise": IMAGE}
@@ -104,11 +96,11 @@ def test_another_worker_reaches_the_same_accuracy_from_the_weights(
     assert there["probabilities"] == pytest.approx(here["probabilities"], abs=1e-4)
 
 
-def offered(api: Api) -> set[str]:
+def offered(api):
     return {name for device in api.http.get("/v1/devices").json()["data"] for name in device["frameworks"]}
 
 
-def test_missing_weights_are_named_before_queueing(api: Api, trained: dict[str, Any]) -> None:
+def test_missing_weights_are_named_before_queueing(api, trained):
     queued = api.submit(TRAINING | {"device": "tpu", "queue_if_absent": True})
     try:
         for job, name, at in (
@@ -131,21 +123,19 @@ def test_missing_weights_are_named_before_queueing(api: Api, trained: dict[str, 
     "name",
     ["nothing.png", "..%2fresult", "..%5cresult", "%2fetc%2fpasswd", "%00", "a%00b", "a" * 5000, ".hidden", "%ff%fe"],
 )
-def test_an_invalid_name_is_not_found(api: Api, trained: dict[str, Any], name: str) -> None:
+def test_an_invalid_name_is_not_found(api, trained, name):
     answer = api.http.get(f"/v1/jobs/{trained['job']}/artifacts/{name}")
     assert answer.status_code == 404
     assert answer.json()["code"] in ("artifact-not-found", "not-found")
 
 
-def test_a_job_without_a_result_has_no_files_yet(api: Api, long: dict[str, Any]) -> None:
+def test_a_job_without_a_result_has_no_files_yet(api, long):
     for path in ("artifacts", "artifacts/model.weights.h5"):
         answer = api.http.get(f"/v1/jobs/{long['id']}/{path}")
         assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
 
 
-def test_only_the_worker_that_runs_a_job_stores_files_for_it(
-    api: Api, long: dict[str, Any], trained: dict[str, Any]
-) -> None:
+def test_only_the_worker_that_runs_a_job_stores_files_for_it(api, long, trained):
     for job in (long["id"], trained["job"], "job_01J00000000000000000000000"):
         path = f"/v1/jobs/{job}/artifacts/planted.png"
         assert api.http.put(path, content=b"x").status_code == 401
@@ -154,7 +144,7 @@ def test_only_the_worker_that_runs_a_job_stores_files_for_it(
 
 
 @pytest.fixture
-def unwritable(house: House | None) -> Iterator[None]:
+def unwritable(house):
     """A file in place of the store's folder, which also stops the superuser."""
     if house is None:
         pytest.skip("a live service's store is none of our business")
@@ -168,9 +158,7 @@ def unwritable(house: House | None) -> Iterator[None]:
     shutil.move(aside, folder)
 
 
-def test_an_unwritable_store_fails_the_job_at_once_and_the_next_job_runs(
-    api: Api, unwritable: None, tiny: dict[str, Any]
-) -> None:
+def test_an_unwritable_store_fails_the_job_at_once_and_the_next_job_runs(api, unwritable, tiny):
     ended = api.finished(api.submit(TRAINING))
     assert (ended["status"], ended["status_reason"]) == ("failed", "artifact_store_unavailable")
     assert ended["failure"]["class"] == "infrastructure"

@@ -12,7 +12,7 @@ JSON = {"Content-Type": "application/json"}
 PYTHON = re.compile(r"dictionary|instance of|\btuple\b|\bNone\b|\bTrue\b|Value error")
 
 
-def problem(answer: Any) -> dict[str, Any]:
+def problem(answer):
     """The response's problem, after checking its form."""
     found: dict[str, Any] = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
@@ -49,7 +49,7 @@ def problem(answer: Any) -> dict[str, Any]:
         ({"workload": "matmul", "labels": {"a": 1, "b": "x" * 200}}, {"/labels/a", "/labels/b"}),
     ],
 )
-def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], pointers: set[str] | None) -> None:
+def test_every_wrong_field_is_named_at_once(api, body, pointers):
     answer = api.http.post("/v1/jobs", json=body)
     found = problem(answer)
     assert (answer.status_code, found["code"]) == (422, "invalid-spec")
@@ -59,7 +59,7 @@ def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], poin
     assert not PYTHON.search(answer.text), "a caller sent JSON, and is answered in its words"
 
 
-def test_a_param_out_of_bounds_is_named_with_its_value_and_its_range(api: Any) -> None:
+def test_a_param_out_of_bounds_is_named_with_its_value_and_its_range(api):
     params = {"batch_size": 0, "learning_rate": 11, "epochs": -1}
     errors = problem(api.http.post("/v1/jobs", json={"workload": "mnist_cnn", "params": params}))["errors"]
     assert {error["detail"] for error in errors} == {
@@ -69,10 +69,10 @@ def test_a_param_out_of_bounds_is_named_with_its_value_and_its_range(api: Any) -
     }
 
 
-def all_wrong(body: dict[str, Any]) -> set[str]:
+def all_wrong(body):
     """Pointers to every leaf but the workload, for bodies in which all others are wrong."""
 
-    def leaves(value: Any, at: str) -> set[str]:
+    def leaves(value, at):
         if isinstance(value, dict):
             return set().union(*(leaves(item, f"{at}/{key}") for key, item in value.items()))
         return {at}
@@ -90,7 +90,7 @@ def all_wrong(body: dict[str, Any]) -> set[str]:
         (r'{"workload": "matmul", "labels": {"a": "\ud800"}}', "/labels/a", "lone-surrogate"),
     ],
 )
-def test_ambiguous_json_is_named(api: Any, text: str, pointer: str, code: str) -> None:
+def test_ambiguous_json_is_named(api, text, pointer, code):
     answer = api.http.post("/v1/jobs", content=text, headers=JSON)
     assert answer.status_code == 422
     assert (pointer, code) in {(error["pointer"], error["code"]) for error in problem(answer)["errors"]}
@@ -106,15 +106,13 @@ def test_ambiguous_json_is_named(api: Any, text: str, pointer: str, code: str) -
         ("/v1/sweeps", {"spec": {}, "rouds": 2}, "/rouds", "rounds"),
     ],
 )
-def test_an_unknown_field_is_answered_with_the_one_probably_meant(
-    api: Any, path: str, body: dict[str, Any], pointer: str, meant: str
-) -> None:
+def test_an_unknown_field_is_answered_with_the_one_probably_meant(api, path, body, pointer, meant):
     errors = problem(api.http.post(path, json=body))["errors"]
     (detail,) = [error["detail"] for error in errors if error["pointer"] == pointer]
     assert detail == f'Unknown field (did you mean "{meant}"?)'
 
 
-def test_only_the_first_unknown_fields_of_a_body_are_looked_up(api: Any) -> None:
+def test_only_the_first_unknown_fields_of_a_body_are_looked_up(api):
     body = {"workload": "matmul"} | {f"params{number}": 0 for number in range(50)}
     errors = problem(api.http.post("/v1/jobs", json=body))["errors"]
     assert sum("did you mean" in error["detail"] for error in errors) == 5
@@ -136,20 +134,20 @@ def test_only_the_first_unknown_fields_of_a_body_are_looked_up(api: Any) -> None
     ],
     ids=lambda body: repr(body[:24]),
 )
-def test_an_unreadable_body_is_a_bad_request(api: Any, body: bytes) -> None:
+def test_an_unreadable_body_is_a_bad_request(api, body):
     answer = api.http.post("/v1/jobs", content=body, headers=JSON)
     assert (answer.status_code, problem(answer)["code"]) == (400, "malformed-body")
 
 
 @pytest.mark.parametrize("size_bytes", [64 * 1024 + 1, 50_000_000])
-def test_a_body_that_is_too_large_is_refused(api: Any, size_bytes: int) -> None:
+def test_a_body_that_is_too_large_is_refused(api, size_bytes):
     answer = api.http.post("/v1/jobs", content=b" " * size_bytes, headers=JSON)
     assert (answer.status_code, problem(answer)["code"]) == (413, "body-too-large")
     assert api.http.get("/livez").status_code == 200
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
-def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
+def test_a_body_of_another_type_is_refused(api, content_type):
     answer = api.http.post("/v1/jobs", content=b"{}", headers={"Content-Type": content_type})
     assert (answer.status_code, problem(answer)["code"]) == (415, "unsupported-media-type")
 
@@ -173,13 +171,13 @@ def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
         ("GET", "/v1/jobs/job_00000000000000000000000000?wait=61", 422),
     ],
 )
-def test_a_wrong_request_is_a_problem_too(api: Any, method: str, path: str, status: int) -> None:
+def test_a_wrong_request_is_a_problem_too(api, method, path, status):
     answer = api.http.request(method, path)
     assert answer.status_code == status
     problem(answer)
 
 
-def test_a_job_that_can_t_fit_is_refused_with_the_figures(api: Any) -> None:
+def test_a_job_that_can_t_fit_is_refused_with_the_figures(api):
     body = {"workload": "matmul", "params": {"n": 2**24}}
     answer = api.http.post("/v1/jobs", json=body)
     assert (answer.status_code, problem(answer)["code"]) == (422, "does-not-fit")
@@ -190,26 +188,26 @@ def test_a_job_that_can_t_fit_is_refused_with_the_figures(api: Any) -> None:
     assert f"has {most / 1e9:.4g} GB" in error["detail"]
 
 
-def test_a_job_longer_than_its_timeout_is_refused_with_the_figures(api: Any) -> None:
+def test_a_job_longer_than_its_timeout_is_refused_with_the_figures(api):
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "params": {"n": 8192}, "timeout_s": 1})
     assert (answer.status_code, problem(answer)["code"]) == (422, "exceeds-timeout")
     assert {"/timeout_s", "/params/n"} <= {error["pointer"] for error in answer.json()["errors"]}
 
 
-def test_an_unknown_device_is_refused_with_the_live_ones(api: Any) -> None:
+def test_an_unknown_device_is_refused_with_the_live_ones(api):
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu:0@nowhere"})
     assert (answer.status_code, problem(answer)["code"]) == (422, "no-device-fits")
     there = api.http.get("/v1/devices").json()["data"][0]
     assert f"{there['id']}@{there['host']}" in answer.json()["detail"]
 
 
-def test_a_missing_framework_is_refused(api: Any) -> None:
+def test_a_missing_framework_is_refused(api):
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
     assert answer.status_code == 422
     assert [error["pointer"] for error in problem(answer)["errors"]] == ["/framework"]
 
 
-def test_nothing_that_was_refused_is_queued(api: Any) -> None:
+def test_nothing_that_was_refused_is_queued(api):
     bodies = [{"workload": "matmul", "labels": {"refused": "yes"}, "params": {"n": n}} for n in (0, 2**24)]
     assert [api.http.post("/v1/jobs", content=json.dumps(b), headers=JSON).status_code for b in bodies] == [422, 422]
     assert api.http.get("/v1/jobs", params={"label": "refused"}).json()["data"] == []

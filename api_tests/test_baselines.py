@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from api_tests.conftest import Api
 from dyno.models.job import new_ulid
 
 QUICK = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
@@ -18,7 +16,7 @@ OUTCOME_FIELDS = {
 }
 
 
-def put(api: Api, name: str, **body: Any) -> dict[str, Any]:
+def put(api, name, **body):
     answer = api.http.put(f"/v1/baselines/{name}", json=body)
     assert answer.status_code in (200, 201), answer.text
     found: dict[str, Any] = answer.json()
@@ -26,7 +24,7 @@ def put(api: Api, name: str, **body: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def name(api: Api) -> Iterator[str]:
+def name(api):
     """A name that no other test uses."""
     name = f"test-{new_ulid()}"
     yield name
@@ -34,16 +32,16 @@ def name(api: Api) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def done(api: Api) -> dict[str, Any]:
+def done(api):
     return api.finished(api.submit(QUICK))
 
 
-def value_of(api: Api, job: dict[str, Any], metric: str = "throughput") -> float:
+def value_of(api, job, metric="throughput"):
     metrics = api.http.get(job["urls"]["result"]).json()["metrics"]
     return float(next(each["value"] for each in metrics if each["name"] == metric))
 
 
-def test_a_baseline_is_saved_replaced_listed_and_deleted(api: Api, done: dict[str, Any], name: str) -> None:
+def test_a_baseline_is_saved_replaced_listed_and_deleted(api, done, name):
     made = api.http.put(f"/v1/baselines/{name}", json={"job": done["id"]})
     assert (made.status_code, made.headers["location"]) == (201, f"/v1/baselines/{name}")
     saved = made.json()
@@ -63,9 +61,7 @@ def test_a_baseline_is_saved_replaced_listed_and_deleted(api: Api, done: dict[st
     assert api.http.delete(f"/v1/baselines/{name}").status_code == 404
 
 
-def test_a_job_is_judged_against_its_baseline_even_after_that_is_gone(
-    api: Api, done: dict[str, Any], name: str
-) -> None:
+def test_a_job_is_judged_against_its_baseline_even_after_that_is_gone(api, done, name):
     saved = put(api, name, job=done["id"], margin=0.5)
     queued = api.submit(QUICK, baseline=name)
     assert (queued["spec"]["baseline"], queued["baseline"]) == (name, None)
@@ -85,7 +81,7 @@ def test_a_job_is_judged_against_its_baseline_even_after_that_is_gone(
 
 
 @pytest.mark.parametrize(("limit", "outcome"), [("at_least", "fail"), ("at_most", "pass")])
-def test_a_limit_needs_no_job(api: Api, name: str, limit: str, outcome: str) -> None:
+def test_a_limit_needs_no_job(api, name, limit, outcome):
     saved = put(api, name, metric="throughput", **{limit: 1e18})
     assert (saved["job"], saved["figure"], saved["margin"], saved[limit]) == (None, None, 0, 1e18)
     job = api.finished(api.submit(QUICK, baseline=name))
@@ -93,9 +89,7 @@ def test_a_limit_needs_no_job(api: Api, name: str, limit: str, outcome: str) -> 
     assert (job["baseline"]["ratio"] < 1) == (outcome == "fail")
 
 
-def test_other_params_are_named_and_a_metric_that_is_missing_is_refused(
-    api: Api, done: dict[str, Any], name: str
-) -> None:
+def test_other_params_are_named_and_a_metric_that_is_missing_is_refused(api, done, name):
     put(api, name, job=done["id"])
     other = api.finished(api.submit(QUICK, params={"n": 96}, baseline=name))["baseline"]
     assert {"field": "/params/n", "baseline": 64, "job": 96} in other["differences"]
@@ -106,7 +100,7 @@ def test_other_params_are_named_and_a_metric_that_is_missing_is_refused(
     assert "no_such_metric" in error["detail"]
 
 
-def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api: Api, name: str) -> None:
+def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api, name):
     """One run of work without a history shows no scatter, so it takes three times the number."""
     put(api, name, metric="throughput", at_least=1)
     measure = {"processes": 1, "min_samples": 3, "min_s": 0}
@@ -130,34 +124,34 @@ def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api: Api, name: s
         ({"job": f"job_{0:026}", "at_least": 2}, "/at_least", "extra-forbidden"),
     ],
 )
-def test_a_wrong_baseline_is_refused(api: Api, name: str, body: dict[str, Any], pointer: str, code: str) -> None:
+def test_a_wrong_baseline_is_refused(api, name, body, pointer, code):
     answer = api.http.put(f"/v1/baselines/{name}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-baseline")
     assert [(each["pointer"], each["code"]) for each in answer.json()["errors"]] == [(pointer, code)]
     assert api.http.get(f"/v1/baselines/{name}").status_code == 404
 
 
-def test_a_metric_that_the_job_lacks_or_takes_once_is_refused(api: Api, done: dict[str, Any], name: str) -> None:
+def test_a_metric_that_the_job_lacks_or_takes_once_is_refused(api, done, name):
     answer = api.http.put(f"/v1/baselines/{name}", json={"job": done["id"], "metric": "accuracy"})
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["code"]) == (422, "/metric", "unknown-metric")
     assert "throughput" in error["detail"]
 
 
-def test_a_job_without_a_result_is_no_baseline(api: Api, name: str, long: dict[str, Any]) -> None:
+def test_a_job_without_a_result_is_no_baseline(api, name, long):
     answer = api.http.put(f"/v1/baselines/{name}", json={"job": long["id"]})
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["code"]) == (422, "/job", "not-succeeded")
 
 
-def test_a_spec_with_an_unknown_baseline_is_refused_and_queues_nothing(api: Api) -> None:
+def test_a_spec_with_an_unknown_baseline_is_refused_and_queues_nothing(api):
     for options in ({}, {"validate_only": "true"}):
         answer = api.http.post("/v1/jobs", json=QUICK | {"baseline": "nobody-saved-this"}, params=options)
         [error] = answer.json()["errors"]
         assert (answer.status_code, error["pointer"], error["code"]) == (422, "/baseline", "unknown-baseline")
 
 
-def test_a_spec_of_a_comparison_names_no_baseline(api: Api, done: dict[str, Any], name: str) -> None:
+def test_a_spec_of_a_comparison_names_no_baseline(api, done, name):
     put(api, name, job=done["id"])
     spec = {"workload": "matmul", "params": {"n": 64}}
     answer = api.http.post("/v1/comparisons", json={"specs": [spec | {"baseline": name}, spec]})

@@ -1,13 +1,11 @@
 """A job measures within a budget of time, and its result says how the budget was spent."""
 
-from __future__ import annotations
-
 import pytest
 
-from api_tests.conftest import TINY, Api
+from api_tests.conftest import TINY
 
 
-def test_a_job_makes_five_runs_at_least_and_says_how_it_spent_its_budget(api: Api) -> None:
+def test_a_job_makes_five_runs_at_least_and_says_how_it_spent_its_budget(api):
     job = api.finished(api.submit(TINY | {"measure": {"budget_s": 1}}))
     assert job["spec"]["measure"] == {"budget_s": 1.0, "cold_start": False}
     result = api.http.get(job["urls"]["result"]).json()
@@ -21,13 +19,13 @@ def test_a_job_makes_five_runs_at_least_and_says_how_it_spent_its_budget(api: Ap
     assert all(0 < outlook["rel_half_width"] < 1 for outlook in budget["larger"])
 
 
-def test_settings_of_the_samples_rule_over_the_budget(api: Api) -> None:
+def test_settings_of_the_samples_rule_over_the_budget(api):
     job = api.finished(api.submit())
     assert api.http.get(job["urls"]["result"]).json()["measurement"] == {"budget": None}
 
 
 @pytest.mark.parametrize("budget_s", [0, -1, "15", 86401])
-def test_an_impossible_budget_is_named(api: Api, budget_s: object) -> None:
+def test_an_impossible_budget_is_named(api, budget_s):
     answer = api.http.post("/v1/jobs", json=TINY | {"measure": {"budget_s": budget_s}})
     assert answer.status_code == 422
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/measure/budget_s"]

@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import time
-from typing import Any
 
 from tests.waiting import promised
 
 
-def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api: Any, long: dict[str, Any]) -> None:
+def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api, long):
     answer = api.cancel(long)
     assert answer.status_code == 202
     assert answer.json()["cancel_requested_at"]
@@ -17,7 +14,7 @@ def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api: An
     assert api.finished(api.submit())["status"] == "succeeded"
 
 
-def test_a_waiting_job_is_canceled_at_once_and_again_without_change(api: Any, long: dict[str, Any]) -> None:
+def test_a_waiting_job_is_canceled_at_once_and_again_without_change(api, long):
     waiting = api.submit()
     assert api.job(waiting)["queue"]["position"] == 0
     answer = api.cancel(waiting)
@@ -26,7 +23,7 @@ def test_a_waiting_job_is_canceled_at_once_and_again_without_change(api: Any, lo
     assert (again.status_code, again.json()) == (200, answer.json())
 
 
-def test_a_running_job_has_no_result_yet_but_progress(api: Any, long: dict[str, Any]) -> None:
+def test_a_running_job_has_no_result_yet_but_progress(api, long):
     answer = api.http.get(long["urls"]["result"])
     assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
     assert answer.json()["job_status"] == "running"
@@ -38,7 +35,7 @@ def test_a_running_job_has_no_result_yet_but_progress(api: Any, long: dict[str, 
     assert job["progress"]["runs"] == 1
 
 
-def test_a_canceled_job_never_gets_a_result(api: Any, long: dict[str, Any]) -> None:
+def test_a_canceled_job_never_gets_a_result(api, long):
     waiting = api.submit()
     api.cancel(waiting)
     answer = api.http.get(waiting["urls"]["result"])
@@ -46,6 +43,6 @@ def test_a_canceled_job_never_gets_a_result(api: Any, long: dict[str, Any]) -> N
     assert answer.json()["job_status"] == "canceled"
 
 
-def test_a_job_that_succeeded_can_t_be_canceled(api: Any) -> None:
+def test_a_job_that_succeeded_can_t_be_canceled(api):
     answer = api.cancel(api.finished(api.submit()))
     assert (answer.status_code, answer.json()["code"]) == (409, "job-finished")

@@ -1,16 +1,11 @@
 """Other clients than this repository's: the README's Python, requests, and a generated client."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import requests
@@ -26,7 +21,7 @@ PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
-def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands(http: Any, url: str) -> None:
+def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands(http, url):
     program = "\n".join(PROGRAMS).replace("Client()", f"Client({url!r})")
     assert program.count(url) == 3
     command = [sys.executable, "-c", program]
@@ -39,7 +34,7 @@ def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stand
     assert re.match(form, done.stdout), done.stdout
 
 
-def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: dict[str, Any]) -> None:
+def test_requests_submits_polls_and_reads_the_result(http, url, tiny):
     with requests.Session() as session:
         answer = session.post(f"{url}/v1/jobs", json=tiny, timeout=30)
         assert answer.status_code == 202
@@ -53,7 +48,7 @@ def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: 
 
 
 @pytest.fixture
-def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def generated(url, http, tmp_path, monkeypatch):
     """The package that openapi-python-client generates from the served document, importable."""
     config, package = tmp_path / "config.yml", tmp_path / PACKAGE
     config.write_text(CONFIG)
@@ -71,14 +66,14 @@ def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         del sys.modules[name]
 
 
-def operation(package: Path, method: str, path: str) -> ModuleType:
+def operation(package, method, path):
     """The module that sends this request, whatever its name and place."""
     wanted = re.compile(rf'"method": "{method}",\s+"url": "{re.escape(path)}"')
     (found,) = [each for each in package.glob("api/*/*.py") if wanted.search(each.read_text())]
     return importlib.import_module(".".join(found.with_suffix("").relative_to(package.parent).parts))
 
 
-def test_a_generated_client_submits_polls_and_reads_the_result(generated: Path, url: str, tiny: dict[str, Any]) -> None:
+def test_a_generated_client_submits_polls_and_reads_the_result(generated, url, tiny):
     package = importlib.import_module(PACKAGE)
     models = importlib.import_module(f"{PACKAGE}.models")
     submit, show, result = (

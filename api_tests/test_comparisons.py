@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from api_tests.conftest import TINY, Api
+from api_tests.conftest import TINY
 
 TWO_RUNS = TINY | {"measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
 COMPARISON_FIELDS = {
@@ -37,14 +37,14 @@ RATIO_FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def alike(api: Api) -> list[str]:
+def alike(api):
     """Two succeeded jobs of the same work."""
     jobs = [api.submit(TWO_RUNS) for _ in range(2)]
     return [str(api.finished(job)["id"]) for job in jobs]
 
 
 @pytest.fixture(scope="module")
-def comparison(api: Api, alike: list[str]) -> dict[str, Any]:
+def comparison(api, alike):
     answer = api.http.post("/v1/comparisons", json={"jobs": alike, "metric": "execution_time"})
     assert answer.status_code == 201, answer.text
     assert answer.headers["location"] == answer.json()["urls"]["self"]
@@ -52,7 +52,7 @@ def comparison(api: Api, alike: list[str]) -> dict[str, Any]:
     return made
 
 
-def test_a_comparison_has_every_field_of_the_contract(comparison: dict[str, Any], alike: list[str]) -> None:
+def test_a_comparison_has_every_field_of_the_contract(comparison, alike):
     assert comparison.keys() == COMPARISON_FIELDS
     assert [each["job"] for each in comparison["results"]] == alike
     assert comparison["results"][0]["ratio"] is None
@@ -60,7 +60,7 @@ def test_a_comparison_has_every_field_of_the_contract(comparison: dict[str, Any]
     assert (comparison["metric"], comparison["better"], comparison["unit"]) == ("execution_time", "lower", "s")
 
 
-def test_the_ratio_is_that_of_the_results_in_the_right_direction(api: Api, comparison: dict[str, Any]) -> None:
+def test_the_ratio_is_that_of_the_results_in_the_right_direction(api, comparison):
     first, other = (
         next(m["value"] for m in api.http.get(f"/v1/jobs/{each['job']}/result").json()["metrics"] if m["unit"] == "s")
         for each in comparison["results"]
@@ -76,7 +76,7 @@ def test_the_ratio_is_that_of_the_results_in_the_right_direction(api: Api, compa
     assert comparison["verdict"] in ("indicative", "untrusted")
 
 
-def test_a_comparison_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
+def test_a_comparison_is_kept_and_drawn(api, comparison, alike):
     assert api.http.get(comparison["urls"]["self"]).json() == comparison
     bars = api.http.get(comparison["urls"]["bars"])
     assert bars.headers["content-type"].startswith("image/svg+xml")
@@ -85,21 +85,21 @@ def test_a_comparison_is_kept_and_drawn(api: Api, comparison: dict[str, Any], al
 
 
 @pytest.fixture(scope="module")
-def in_bfloat16(api: Api) -> str:
+def in_bfloat16(api):
     """A succeeded job of as many products of another size, in another precision."""
     return str(api.finished(api.submit(TWO_RUNS | {"params": {"n": 96, "dtype": "bfloat16"}}))["id"])
 
 
-def values(comparison: dict[str, Any], field: str) -> list[Any]:
+def values(comparison, field):
     [found] = [each["values"] for each in comparison["differences"] if each["field"] == field]
     return list(found)
 
 
-def test_results_of_the_same_work_say_so(comparison: dict[str, Any]) -> None:
+def test_results_of_the_same_work_say_so(comparison):
     assert (comparison["same_work"], comparison["not_compared"], comparison["base"]) == (True, [], 0)
 
 
-def test_different_work_is_compared_per_unit_of_work_and_named(api: Api, alike: list[str], in_bfloat16: str) -> None:
+def test_different_work_is_compared_per_unit_of_work_and_named(api, alike, in_bfloat16):
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], in_bfloat16]})
     assert answer.status_code == 201, answer.text
     made = answer.json()
@@ -114,9 +114,7 @@ def test_different_work_is_compared_per_unit_of_work_and_named(api: Api, alike: 
     assert any("execution_time" in note for note in made["notes"])
 
 
-def test_a_metric_that_depends_on_the_amount_of_work_is_refused_for_different_amounts(
-    api: Api, alike: list[str], in_bfloat16: str
-) -> None:
+def test_a_metric_that_depends_on_the_amount_of_work_is_refused_for_different_amounts(api, alike, in_bfloat16):
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], in_bfloat16], "metric": "execution_time"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
     [error] = answer.json()["errors"]
@@ -125,7 +123,7 @@ def test_a_metric_that_depends_on_the_amount_of_work_is_refused_for_different_am
 
 
 @pytest.mark.parametrize("by", ["id", "index"])
-def test_every_ratio_is_to_the_named_base(api: Api, alike: list[str], in_bfloat16: str, by: str) -> None:
+def test_every_ratio_is_to_the_named_base(api, alike, in_bfloat16, by):
     body = {"jobs": [*alike, in_bfloat16], "base": in_bfloat16 if by == "id" else 2}
     made = api.http.post("/v1/comparisons", json=body).json()
     assert [each["job"] for each in made["results"]] == [*alike, in_bfloat16]
@@ -134,14 +132,14 @@ def test_every_ratio_is_to_the_named_base(api: Api, alike: list[str], in_bfloat1
 
 
 @pytest.mark.parametrize("base", [2, -1, "job_00000000000000000000000000", "first", True])
-def test_a_base_that_is_not_compared_is_refused(api: Api, alike: list[str], base: Any) -> None:
+def test_a_base_that_is_not_compared_is_refused(api, alike, base):
     answer = api.http.post("/v1/comparisons", json={"jobs": alike, "base": base})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/base"]
 
 
 @pytest.mark.verify
-def test_results_without_a_shared_metric_are_not_comparable(api: Api, alike: list[str]) -> None:
+def test_results_without_a_shared_metric_are_not_comparable(api, alike):
     other = api.finished(api.submit(TINY | {"workload": "device_info", "params": {}}))["id"]
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
@@ -151,7 +149,7 @@ def test_results_without_a_shared_metric_are_not_comparable(api: Api, alike: lis
 
 
 @pytest.fixture(scope="module")
-def in_turns(api: Api) -> dict[str, Any]:
+def in_turns(api):
     """The done comparison of two specs of different work, run in turns."""
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
@@ -165,7 +163,7 @@ def in_turns(api: Api) -> dict[str, Any]:
     return made
 
 
-def test_two_specs_run_in_turns_on_one_device(api: Api, in_turns: dict[str, Any]) -> None:
+def test_two_specs_run_in_turns_on_one_device(api, in_turns):
     assert in_turns.keys() == COMPARISON_FIELDS
     assert (in_turns["kind"], in_turns["status"]) == ("interleaved", "done")
     assert in_turns["control"] is None

@@ -1,11 +1,7 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 
-def test_a_job_survives_the_api_that_accepted_it(house: Any, api: Any) -> None:
+def test_a_job_survives_the_api_that_accepted_it(house, api):
     if house is None:
         pytest.skip("needs the service's processes, DYNO_URL names a live one")
     body = {"workload": "matmul", "params": {"n": 256}, "measure": {"processes": 1, "min_s": 3, "max_s": 4}}

@@ -6,7 +6,6 @@ import re
 from html import unescape
 from typing import Any
 
-import httpx
 import pytest
 
 from dyno.formatting import format_quantity
@@ -22,7 +21,7 @@ LINK = re.compile(r'(?:href|src)="([^"]*)"')
 
 
 @pytest.fixture(scope="module")
-def done(api: Any, http: httpx.Client) -> dict[str, Any]:
+def done(api, http):
     """A job that the form has submitted, once it is done."""
     sent = http.post("/workloads/matmul", data=TINY_FORM)
     assert sent.status_code == 303, sent.text
@@ -31,13 +30,13 @@ def done(api: Any, http: httpx.Client) -> dict[str, Any]:
     return job
 
 
-def test_the_form_submits_what_its_fields_say(done: dict[str, Any]) -> None:
+def test_the_form_submits_what_its_fields_say(done):
     spec = done["spec"]
     assert (spec["workload"], spec["params"]["n"], spec["measure"]["processes"]["min"]) == ("matmul", 64, 2)
     assert spec["labels"] == {"page": "yes"}
 
 
-def test_a_jobs_page_has_the_answer_in_words_and_what_the_api_has(done: dict[str, Any], http: httpx.Client) -> None:
+def test_a_jobs_page_has_the_answer_in_words_and_what_the_api_has(done, http):
     result = http.get(done["urls"]["result"]).json()
     page = http.get(f"/jobs/{done['id']}")
     shown, metric = text_of(page), result["metrics"][0]
@@ -52,7 +51,7 @@ def test_a_jobs_page_has_the_answer_in_words_and_what_the_api_has(done: dict[str
     assert "curl" in shown
 
 
-def test_a_wrong_form_is_shown_again_with_what_is_wrong_and_queues_nothing(http: httpx.Client) -> None:
+def test_a_wrong_form_is_shown_again_with_what_is_wrong_and_queues_nothing(http):
     before = http.get("/v1/jobs?label=page=wrong").json()["data"]
     page = http.post("/workloads/matmul", data=TINY_FORM | {"params.n": "many", "labels": "page=wrong"})
     assert page.status_code == 422
@@ -63,7 +62,7 @@ def test_a_wrong_form_is_shown_again_with_what_is_wrong_and_queues_nothing(http:
     assert "about" in http.post("/workloads/matmul/estimate", data=TINY_FORM).text
 
 
-def test_the_start_page_has_devices_and_the_latest_results(done: dict[str, Any], http: httpx.Client) -> None:
+def test_the_start_page_has_devices_and_the_latest_results(done, http):
     shown = text_of(http.get("/"))
     assert HERE in shown
     assert "Latest results" in shown
@@ -71,7 +70,7 @@ def test_the_start_page_has_devices_and_the_latest_results(done: dict[str, Any],
     assert f'type="checkbox" name="job" value="{done["id"]}"' in http.get("/").text
 
 
-def test_chosen_results_are_compared(done: dict[str, Any], api: Any, http: httpx.Client) -> None:
+def test_chosen_results_are_compared(done, api, http):
     other = api.finished(api.submit(params={"n": 65}))
     page = http.get("/compare", params={"job": [done["id"], other["id"]]})
     made = http.post("/v1/comparisons", json={"jobs": [done["id"], other["id"]]}).json()
@@ -81,7 +80,7 @@ def test_chosen_results_are_compared(done: dict[str, Any], api: Any, http: httpx
     assert http.get("/compare", params={"job": done["id"]}).headers["location"].endswith(f"&compare={done['id']}")
 
 
-def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api: Any, http: httpx.Client) -> None:
+def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api, http):
     job = api.submit(params={"n": 256}, measure={"processes": 1, "min_s": 55, "max_s": 60})
     page = http.get(f"/jobs/{job['id']}")
     assert f'action="/jobs/{job["id"]}/cancel"' in page.text
@@ -97,7 +96,7 @@ def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api: Any, 
     assert http.get(again).status_code == 404
 
 
-def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http: httpx.Client) -> None:
+def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http):
     form = TINY_FORM | {"measure.processes": "1", "params.n": "64, 65", "rounds": "1"}
     sent = http.post("/workloads/matmul/sweep", data=form)
     assert sent.status_code == 303, text_of(sent)
@@ -117,7 +116,7 @@ def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http: ht
 
 
 @pytest.mark.verify
-def test_two_specs_in_turns_are_compared_on_their_jobs_page(api: Any, http: httpx.Client) -> None:
+def test_two_specs_in_turns_are_compared_on_their_jobs_page(api, http):
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
     made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False}).json()
@@ -130,7 +129,7 @@ def test_two_specs_in_turns_are_compared_on_their_jobs_page(api: Any, http: http
     assert "on a logarithmic axis</title>" in page.text
 
 
-def test_a_schedule_is_saved_by_a_form_and_listed(http: httpx.Client) -> None:
+def test_a_schedule_is_saved_by_a_form_and_listed(http):
     form = TINY_FORM | {"schedule.name": "by-form", "schedule.cron": "0 3 * * *", "schedule.timezone": "Europe/Zurich"}
     assert http.post("/workloads/matmul/schedule", data=form).headers["location"] == "/schedules"
     assert "0 3 * * * Europe/Zurich" in text_of(http.get("/schedules"))
@@ -140,7 +139,7 @@ def test_a_schedule_is_saved_by_a_form_and_listed(http: httpx.Client) -> None:
     assert http.get("/v1/schedules/by-form").status_code == 404
 
 
-def test_advice_is_a_page(done: dict[str, Any], http: httpx.Client) -> None:
+def test_advice_is_a_page(done, http):
     asked = {"workload": "matmul", "params": '{"n": 64, "dtype": "float32"}'}
     found = http.get("/v1/advice", params=asked).json()
     page = http.get("/advice", params={"workload": "matmul", "params.n": "64", "params.dtype": "float32"})
@@ -151,7 +150,7 @@ def test_advice_is_a_page(done: dict[str, Any], http: httpx.Client) -> None:
         assert missing["reason"] in text_of(page)
 
 
-def test_history_and_fleet_are_pages(done: dict[str, Any], http: httpx.Client) -> None:
+def test_history_and_fleet_are_pages(done, http):
     result = http.get(done["urls"]["result"]).json()
     history = text_of(http.get("/history", params={"workload": "matmul"}))
     assert result["metrics"][0]["name"] in history
@@ -164,9 +163,7 @@ def test_history_and_fleet_are_pages(done: dict[str, Any], http: httpx.Client) -
     assert not http.get("/v1/devices").json()["data"][0]["cordoned"]
 
 
-def test_each_page_loads_only_what_this_service_has_and_its_links_lead_somewhere(
-    done: dict[str, Any], http: httpx.Client
-) -> None:
+def test_each_page_loads_only_what_this_service_has_and_its_links_lead_somewhere(done, http):
     seen = set[str]()
     for path in (
         "/",
@@ -193,14 +190,14 @@ def test_each_page_loads_only_what_this_service_has_and_its_links_lead_somewhere
         assert status == 200, link
 
 
-def test_a_page_of_another_origin_can_send_no_form(done: dict[str, Any], http: httpx.Client) -> None:
+def test_a_page_of_another_origin_can_send_no_form(done, http):
     for headers in ({"Origin": "http://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert http.post(f"/jobs/{done['id']}/delete", headers=headers).status_code == 403
         assert http.post("/workloads/matmul", data=TINY_FORM, headers=headers).status_code == 403
     assert http.get(done["urls"]["self"]).status_code == 200
 
 
-def test_what_is_missing_is_a_page_too(http: httpx.Client) -> None:
+def test_what_is_missing_is_a_page_too(http):
     page = http.get("/jobs/job_01M80PT6VM78YWA14Q3XXHDWDJ")
     assert page.status_code == 404
     assert "No such job" in text_of(page)

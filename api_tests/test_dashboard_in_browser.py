@@ -1,32 +1,25 @@
 """The dashboard in a real browser: what moves, what a person does with it, and who can read it."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from PIL import Image
 
-from tests.browser import Browser, browser, grave_violations, width_of
+from tests.browser import browser, grave_violations, width_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
 
 
 @pytest.fixture
-def shown(url: str) -> Iterator[Browser]:
+def shown(url):
     with browser(url) as shown:
         yield shown
     assert shown.complaints == shown.outside == []
 
 
-def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_again(
-    shown: Browser, api: Any, http: httpx.Client
-) -> None:
+def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_again(shown, api, http):
     page = shown.page
     page.goto("/workloads")
     page.get_by_role("link", name="matmul", exact=True).click()
@@ -49,7 +42,7 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     assert result["verdict"] in page.locator(".answer .verdict").inner_text()
 
 
-def test_a_picture_downloads_as_png(shown: Browser, api: Any) -> None:
+def test_a_picture_downloads_as_png(shown, api):
     job = api.finished(api.submit())["id"]
     shown.page.goto(f"/jobs/{job}")
     with shown.page.expect_download() as saving:
@@ -68,7 +61,7 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("workload", TRAININGS)
-def test_the_wrong_digits_and_the_forecasts_are_shown_and_open(shown: Browser, api: Any, workload: str) -> None:
+def test_the_wrong_digits_and_the_forecasts_are_shown_and_open(shown, api, workload):
     params = TRAININGS[workload] | {"data": "sample"}
     job = api.finished(api.submit({"workload": workload, "params": params, "measure": TRAINED}))
     assert job["status"] == "succeeded", job["failure"]
@@ -83,7 +76,7 @@ def test_the_wrong_digits_and_the_forecasts_are_shown_and_open(shown: Browser, a
         assert page.request.get(str(link.get_attribute("href"))).headers["content-type"] == "image/png"
 
 
-def test_two_results_are_chosen_and_compared(shown: Browser, api: Any) -> None:
+def test_two_results_are_chosen_and_compared(shown, api):
     jobs = [api.finished(api.submit(params={"n": n}, labels={"page": "compare"}))["id"] for n in (64, 96)]
     for path in ("/", "/jobs?label=page%3Dcompare"):
         shown.page.goto(path)
@@ -94,7 +87,7 @@ def test_two_results_are_chosen_and_compared(shown: Browser, api: Any) -> None:
     assert shown.page.locator("tbody tr").count() >= 2
 
 
-def test_chosen_results_stay_chosen_when_the_start_page_shows_news(shown: Browser, api: Any) -> None:
+def test_chosen_results_stay_chosen_when_the_start_page_shows_news(shown, api):
     job = api.finished(api.submit())["id"]
     shown.page.goto("/")
     shown.page.evaluate("window.same = true")
@@ -106,7 +99,7 @@ def test_chosen_results_stay_chosen_when_the_start_page_shows_news(shown: Browse
     assert box.is_checked()
 
 
-def test_a_sweep_is_run_and_a_job_canceled(shown: Browser, api: Any) -> None:
+def test_a_sweep_is_run_and_a_job_canceled(shown, api):
     page = shown.page
     page.goto("/")
     page.get_by_role("link", name="Sweep", exact=True).click()
@@ -131,7 +124,7 @@ def test_a_sweep_is_run_and_a_job_canceled(shown: Browser, api: Any) -> None:
     assert api.finished(job)["status"] == "canceled"
 
 
-def test_the_keyboard_moves_in_lists_and_reaches_the_filters(shown: Browser, api: Any) -> None:
+def test_the_keyboard_moves_in_lists_and_reaches_the_filters(shown, api):
     api.finished(api.submit())
     shown.page.goto("/workloads")
     shown.page.keyboard.press("j")
@@ -147,7 +140,7 @@ def test_the_keyboard_moves_in_lists_and_reaches_the_filters(shown: Browser, api
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(url: str, api: Any, scheme: str) -> None:
+def test_axe_finds_nothing_serious(url, api, scheme):
     done = api.finished(api.submit())
     other = api.finished(api.submit())["id"]
     of_forms = ("/workloads/mnist_cnn", "/workloads/mnist_cnn/sweep", "/workloads/matmul/schedule", "/login")
@@ -162,7 +155,7 @@ def test_axe_finds_nothing_serious(url: str, api: Any, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("width", [375, 768])
-def test_small_screens_need_no_sideways_scrolling(url: str, api: Any, width: int) -> None:
+def test_small_screens_need_no_sideways_scrolling(url, api, width):
     done, same = (api.finished(api.submit()) for _ in range(2))
     with browser(url, viewport={"width": width, "height": 800}) as shown:
         for path in (
@@ -174,7 +167,7 @@ def test_small_screens_need_no_sideways_scrolling(url: str, api: Any, width: int
             assert width_of(shown.page) <= width, path
 
 
-def test_the_same_facts_without_javascript(url: str, api: Any) -> None:
+def test_the_same_facts_without_javascript(url, api):
     done = api.finished(api.submit())
     told = []
     for on in (True, False):

@@ -1,13 +1,7 @@
 """Missing or incomplete data is a clear error, and the device takes the next job."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from api_tests.conftest import Api, House
 from tests.cores import THERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 
@@ -23,7 +17,7 @@ REAL = {
 
 
 @pytest.fixture
-def data_dir(house: House | None, tmp_path: Path) -> Any:
+def data_dir(house, tmp_path):
     """The data folder of a second worker."""
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
@@ -32,7 +26,7 @@ def data_dir(house: House | None, tmp_path: Path) -> Any:
 
 
 @two_cores
-def test_missing_or_damaged_data_is_named_and_the_next_job_runs(api: Api, data_dir: Path, tiny: dict[str, Any]) -> None:
+def test_missing_or_damaged_data_is_named_and_the_next_job_runs(api, data_dir, tiny):
     missing = api.finished(api.submit(REAL))["failure"]
     assert (missing["class"], missing["reason"]) == ("unsupported", "dataset_missing")
     assert str(data_dir) in missing["message"]

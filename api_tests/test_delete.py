@@ -1,11 +1,7 @@
 """Done jobs are deleted for good; live ones can't be deleted."""
 
-from __future__ import annotations
 
-from typing import Any
-
-
-def test_a_done_job_is_deleted_with_all_its_data(api: Any) -> None:
+def test_a_done_job_is_deleted_with_all_its_data(api):
     body = {"workload": "device_info", "measure": {"processes": 1, "max_s": 1}}
     key = {"Idempotency-Key": "of a job that is deleted"}
     job = api.finished(api.http.post("/v1/jobs", json=body, headers=key).json())
@@ -22,7 +18,7 @@ def test_a_done_job_is_deleted_with_all_its_data(api: Any) -> None:
     assert (retried.status_code, retried.json()["code"]) == (409, "job-expired")
 
 
-def test_a_live_job_is_not_deleted(api: Any, long: dict[str, Any]) -> None:
+def test_a_live_job_is_not_deleted(api, long):
     waiting = api.submit()
     for job in (long, waiting):
         answer = api.http.delete(job["urls"]["self"])

@@ -1,10 +1,5 @@
 """Headers of every response: a request id, and security headers for browsers."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import httpx
 import pytest
 
 ANSWERS = [
@@ -22,7 +17,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("method", "path", "status"), ANSWERS)
-def test_every_response_has_an_id_and_security_headers(http: httpx.Client, method: str, path: str, status: int) -> None:
+def test_every_response_has_an_id_and_security_headers(http, method, path, status):
     answer = http.request(method, path, headers={"Origin": "https://elsewhere.example"})
     assert answer.status_code == status
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -36,7 +31,7 @@ def test_every_response_has_an_id_and_security_headers(http: httpx.Client, metho
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
-def test_a_clients_own_id_is_returned_and_generated_ids_are_unique(http: httpx.Client) -> None:
+def test_a_clients_own_id_is_returned_and_generated_ids_are_unique(http):
     own = http.get("/nowhere", headers={"X-Request-ID": "build-17.step_3"})
     assert own.headers["x-request-id"] == own.json()["request_id"] == "build-17.step_3"
     made = [http.get("/livez").headers["x-request-id"] for _ in range(10)]
@@ -44,11 +39,11 @@ def test_a_clients_own_id_is_returned_and_generated_ids_are_unique(http: httpx.C
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'say="hello"', "a,b", "\xe9", "{{7*7}}"])
-def test_an_unsafe_id_is_replaced(http: httpx.Client, given: str) -> None:
+def test_an_unsafe_id_is_replaced(http, given):
     answer = http.get("/livez", headers={b"X-Request-ID": given.encode("latin-1")})
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-def test_responses_keep_their_own_cache_control(api: Any, tiny: dict[str, Any]) -> None:
+def test_responses_keep_their_own_cache_control(api, tiny):
     job = api.submit(tiny)
     assert api.http.get(job["urls"]["self"]).headers["cache-control"] == "no-cache"

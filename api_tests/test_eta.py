@@ -1,9 +1,5 @@
 """ETAs of queued jobs, learned from real jobs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from tests.waiting import eventually
@@ -13,13 +9,13 @@ RUNS_S = 55.0  # duration of the `long` fixture
 
 
 @pytest.fixture
-def learned(api: Any, tiny: dict[str, Any]) -> None:
+def learned(api, tiny):
     """Run three jobs of the workload to success."""
     for job in [api.submit(tiny) for _ in range(3)]:
         assert api.finished(job)["status"] == "succeeded"
 
 
-def test_a_queued_job_has_an_eta(api: Any, tiny: dict[str, Any], learned: None, long: dict[str, Any]) -> None:
+def test_a_queued_job_has_an_eta(api, tiny, learned, long):
     assert api.job(long)["queue"]["eta_s"] is None
     device = f"{long['worker']['device'].partition('@')[0]}@{long['worker']['host']}"
     waiting = [api.submit(tiny, device=device) for _ in range(3)]
@@ -33,13 +29,13 @@ def test_a_queued_job_has_an_eta(api: Any, tiny: dict[str, Any], learned: None, 
         assert api.job(job)["queue"]["eta_s"] is None
 
 
-def etas_of(api: Any, jobs: list[dict[str, Any]]) -> list[float | None]:
+def etas_of(api, jobs):
     """From one page, and so from one forecast: it is made anew every second."""
     page = api.http.get("/v1/jobs", params={"status": "queued"}).json()["data"]
     found = {job["id"]: job["queue"]["eta_s"] for job in page}
     return [found.get(job["id"]) for job in jobs]
 
 
-def settled(etas: list[float | None]) -> list[float | None] | None:
+def settled(etas):
     """The ETAs once they differ: jobs submitted within one second first have the same."""
     return None if None in etas or len(set(etas)) < len(etas) else etas

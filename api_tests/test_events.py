@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 
-def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str, Any]]]:
+def events(api, path, **options):
     """All events with kind and id, until the service ends the stream."""
     found, fields = [], {}
     with api.http.stream("GET", path, **options) as answer:
@@ -20,7 +19,7 @@ def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str
     return found
 
 
-def test_a_jobs_events_last_until_it_is_done_and_can_be_resumed_anywhere(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_jobs_events_last_until_it_is_done_and_can_be_resumed_anywhere(api, tiny):
     job = api.submit(tiny)
     told = events(api, job["urls"]["events"])
     statuses = [data for kind, _, data in told if kind == "status"]
@@ -35,7 +34,7 @@ def test_a_jobs_events_last_until_it_is_done_and_can_be_resumed_anywhere(api: An
     assert api.http.get(job["urls"]["events"], params={"last_event_id": told[-1][1]}).status_code == 204
 
 
-def test_a_running_job_has_progress_events(api: Any, long: dict[str, Any]) -> None:
+def test_a_running_job_has_progress_events(api, long):
     with api.http.stream("GET", long["urls"]["events"]) as answer:
         lines = answer.iter_lines()
         assert any(line == "event: progress" for line in lines)
@@ -43,7 +42,7 @@ def test_a_running_job_has_progress_events(api: Any, long: dict[str, Any]) -> No
     assert 0 <= json.loads(data.removeprefix("data: "))["progress"]["fraction"] <= 1
 
 
-def test_one_stream_has_the_events_of_all_jobs(api: Any, tiny: dict[str, Any]) -> None:
+def test_one_stream_has_the_events_of_all_jobs(api, tiny):
     with api.http.stream("GET", "/v1/events") as answer:
         lines = answer.iter_lines()
         assert any(line.startswith("id: ") for line in lines)  # from here on

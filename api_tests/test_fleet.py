@@ -1,19 +1,14 @@
-from __future__ import annotations
-
-from typing import Any
 from urllib.parse import quote
-
-import httpx
 
 from tests.waiting import eventually
 
 
-def test_the_service_is_live_and_ready(http: httpx.Client) -> None:
+def test_the_service_is_live_and_ready(http):
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok", "notes": []}
 
 
-def test_a_device_is_described(http: httpx.Client) -> None:
+def test_a_device_is_described(http):
     device = http.get("/v1/devices").json()["data"][0]
     assert device["kind"] == "cpu"
     assert device["cores"]
@@ -25,14 +20,14 @@ def test_a_device_is_described(http: httpx.Client) -> None:
     assert (peak["value"] is None) == (peak["reason"] is not None)
 
 
-def test_a_worker_belongs_to_its_device(http: httpx.Client) -> None:
+def test_a_worker_belongs_to_its_device(http):
     device = http.get("/v1/devices").json()["data"][0]
     workers = {worker["id"]: worker for worker in http.get("/v1/workers").json()["data"]}
     assert workers[device["worker"]]["device"] == f"{device['id']}@{device['host']}"
 
 
-def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
-    def seen() -> tuple[str, str | None]:
+def test_a_busy_worker_names_its_job(api, long):
+    def seen():
         workers = {worker["id"]: worker for worker in api.http.get("/v1/workers").json()["data"]}
         worker = workers[long["worker"]["id"]]
         return worker["state"], worker["job"]
@@ -41,13 +36,11 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
     eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
-def test_a_cordoned_device_finishes_its_job_and_takes_none_until_uncordoned(
-    api: Any, long: dict[str, Any], tiny: dict[str, Any]
-) -> None:
+def test_a_cordoned_device_finishes_its_job_and_takes_none_until_uncordoned(api, long, tiny):
     name = long["worker"]["device"]
     url = f"/v1/devices/{quote(name, safe='')}"
 
-    def device() -> dict[str, Any]:
+    def device():
         rows = api.http.get("/v1/devices").json()["data"]
         return next(row for row in rows if f"{row['id']}@{row['host']}" == name)
 
@@ -73,7 +66,7 @@ def test_a_cordoned_device_finishes_its_job_and_takes_none_until_uncordoned(
     assert api.finished(waiting)["status"] == "succeeded"
 
 
-def test_a_device_is_cordoned_by_its_short_name_and_an_unknown_one_is_not_found(http: httpx.Client) -> None:
+def test_a_device_is_cordoned_by_its_short_name_and_an_unknown_one_is_not_found(http):
     known = http.get("/v1/devices").json()["data"][0]
     for word, cordoned in (("cordon", True), ("uncordon", False)):
         answer = http.post(f"/v1/devices/{known['id']}/{word}").json()
@@ -83,7 +76,7 @@ def test_a_device_is_cordoned_by_its_short_name_and_an_unknown_one_is_not_found(
         assert known["id"] in problem.json()["detail"]
 
 
-def test_workloads_have_schemas_of_their_params(http: httpx.Client) -> None:
+def test_workloads_have_schemas_of_their_params(http):
     rows = http.get("/v1/workloads").json()["data"]
     assert {"matmul", "mnist_cnn"} <= {row["name"] for row in rows}
     for row in rows:
@@ -94,7 +87,7 @@ def test_workloads_have_schemas_of_their_params(http: httpx.Client) -> None:
         assert http.get(f"/v1/workloads/{row['name']}").json() == row
 
 
-def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) -> None:
+def test_openapi_describes_every_route_that_these_tests_use(http):
     document = http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert document["paths"].keys() == {

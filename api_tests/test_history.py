@@ -1,11 +1,7 @@
 """Results over time, as series."""
 
-from __future__ import annotations
 
-from typing import Any
-
-
-def test_results_of_one_spec_are_a_series_in_order(api: Any, tiny: dict[str, Any]) -> None:
+def test_results_of_one_spec_are_a_series_in_order(api, tiny):
     jobs = [api.finished(api.submit(tiny, labels={"of": "the history"})) for _ in range(2)]
     wanted = {"workload": "matmul", "label": "of=the history"}
     answer = api.http.get("/v1/history", params=wanted)
@@ -23,6 +19,6 @@ def test_results_of_one_spec_are_a_series_in_order(api: Any, tiny: dict[str, Any
     assert (series["changes"], found["alarms"], found["has_more"]) == ([], [], False)
 
 
-def test_an_unknown_alarm_can_not_be_acknowledged(api: Any) -> None:
+def test_an_unknown_alarm_can_not_be_acknowledged(api):
     answer = api.http.post("/v1/history/alarms/alm_0_0/acknowledge", params={"workload": "matmul"})
     assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

@@ -93,19 +93,19 @@ UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @pytest.fixture(scope="module")
-def finished(api: Any) -> dict[str, Any]:
+def finished(api):
     """One finished tiny job, shared by tests that only read it."""
     job: dict[str, Any] = api.finished(api.submit(labels={"commit": "abc"}))
     return job
 
 
 @pytest.fixture(scope="module")
-def result(api: Any, finished: dict[str, Any]) -> dict[str, Any]:
+def result(api, finished):
     found: dict[str, Any] = api.http.get(finished["urls"]["result"]).raise_for_status().json()
     return found
 
 
-def test_a_submit_is_accepted_with_the_whole_job(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_submit_is_accepted_with_the_whole_job(api, tiny):
     answer = api.http.post("/v1/jobs", json=tiny)
     job = answer.json()
     assert answer.status_code == 202
@@ -118,7 +118,7 @@ def test_a_submit_is_accepted_with_the_whole_job(api: Any, tiny: dict[str, Any])
     assert api.finished(job)["status"] == "succeeded"
 
 
-def test_the_spec_shown_is_the_one_that_runs(finished: dict[str, Any]) -> None:
+def test_the_spec_shown_is_the_one_that_runs(finished):
     spec = finished["spec"]
     given = {"n": 64, "m": None, "k": None, "sizes": None}
     assert spec["params"] == given | {"repeats": None, "dtype": "float32", "mode": "chain"}
@@ -127,7 +127,7 @@ def test_the_spec_shown_is_the_one_that_runs(finished: dict[str, Any]) -> None:
     assert spec["labels"] == {"commit": "abc"}
 
 
-def test_a_finished_job_has_its_worker_and_times(finished: dict[str, Any]) -> None:
+def test_a_finished_job_has_its_worker_and_times(finished):
     assert (finished["status"], finished["done"], finished["attempt"]) == ("succeeded", True, 1)
     assert finished["failure"] is None
     assert finished["worker"].keys() == {"id", "device", "host"}
@@ -137,7 +137,7 @@ def test_a_finished_job_has_its_worker_and_times(finished: dict[str, Any]) -> No
     assert moments == sorted(moments)
 
 
-def test_the_result_has_every_field_of_the_contract(finished: dict[str, Any], result: dict[str, Any]) -> None:
+def test_the_result_has_every_field_of_the_contract(finished, result):
     assert result.keys() == RESULT_FIELDS
     assert result["job"] == finished["id"]
     assert result["phases"].keys() == PHASES
@@ -147,7 +147,7 @@ def test_the_result_has_every_field_of_the_contract(finished: dict[str, Any], re
     assert result["precision"]["requested"] == "float32"
 
 
-def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
+def test_the_figures_agree_with_each_other(result):
     metrics = {metric["name"]: metric for metric in result["metrics"]}
     flop = 2 * 64**3 * 100
     throughput, time_s = metrics["throughput"]["value"], metrics["execution_time"]["value"]
@@ -158,7 +158,7 @@ def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
     assert result["peak"]["value"] is None or 0 < result["peak"]["fraction"] < 1.2
 
 
-def test_the_samples_are_those_of_the_result(api: Any, finished: dict[str, Any], result: dict[str, Any]) -> None:
+def test_the_samples_are_those_of_the_result(api, finished, result):
     url = f"{finished['urls']['self']}/samples"
     (run,) = api.http.get(url).raise_for_status().json()["data"]
     assert (run["run"], run["case"]) == (0, None)
@@ -171,13 +171,13 @@ def test_the_samples_are_those_of_the_result(api: Any, finished: dict[str, Any],
     assert [float(row["time_s"]) for row in rows if row["phase"] == "warmup"] == run["warmup"]
 
 
-def test_samples_in_an_unknown_format_are_refused(api: Any, finished: dict[str, Any]) -> None:
+def test_samples_in_an_unknown_format_are_refused(api, finished):
     answer = api.http.get(f"{finished['urls']['self']}/samples", params={"format": "xml"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
 
 
 @pytest.mark.provokes("INSUFFICIENT_SAMPLES")
-def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:
+def test_so_few_samples_are_never_trusted(result):
     assert result["verdict"] in ("indicative", "untrusted")
     assert "INSUFFICIENT_SAMPLES" in {warning["code"] for warning in result["warnings"]}
     metric = result["metrics"][0]
@@ -185,13 +185,13 @@ def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:
     assert metric["reason"]
 
 
-def test_a_known_version_is_not_sent_again(api: Any, finished: dict[str, Any]) -> None:
+def test_a_known_version_is_not_sent_again(api, finished):
     first = api.http.get(finished["urls"]["self"])
     again = api.http.get(finished["urls"]["self"], headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_long_poll_follows_a_job_version_by_version(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_long_poll_follows_a_job_version_by_version(api, tiny):
     answer = api.http.post("/v1/jobs", json=tiny)
     seen = [answer.json()]
     while not seen[-1]["done"]:
@@ -204,7 +204,7 @@ def test_a_long_poll_follows_a_job_version_by_version(api: Any, tiny: dict[str, 
     assert seen[-1]["status"] == "succeeded"
 
 
-def test_a_submit_with_a_preferred_wait_is_answered_when_done(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_submit_with_a_preferred_wait_is_answered_when_done(api, tiny):
     answer = api.http.post("/v1/jobs", json=tiny, headers={"Prefer": "wait=60"})
     assert answer.status_code == 202
     assert answer.json()["status"] == "succeeded"
@@ -212,7 +212,7 @@ def test_a_submit_with_a_preferred_wait_is_answered_when_done(api: Any, tiny: di
     assert "retry-after" not in answer.headers
 
 
-def test_validate_only_returns_the_spec_and_the_estimate(api: Any, tiny: dict[str, Any]) -> None:
+def test_validate_only_returns_the_spec_and_the_estimate(api, tiny):
     answer = api.http.post("/v1/jobs", params={"validate_only": "true"}, json=tiny)
     assert answer.status_code == 200
     assert answer.json()["spec"]["params"]["mode"] == "chain"

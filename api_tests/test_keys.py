@@ -1,14 +1,10 @@
 """API keys as users see them: the command creates a key, HTTP requests send it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 
 
 @pytest.fixture
-def env(house: Any) -> dict[str, str]:
+def env(house):
     """The environment of an API with its own namespace, as the other tests' service must stay without keys."""
     if house is None:
         pytest.skip("needs the service's Redis, DYNO_URL names a live one")
@@ -27,18 +23,18 @@ def env(house: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-def http(house: Any, env: dict[str, str]) -> Iterator[Any]:
+def http(house, env):
     with house.another_api(**env) as (_, api):
         yield api.http
 
 
-def dyno(env: dict[str, str], *arguments: str, code: int = 0) -> str:
+def dyno(env, *arguments, code=0):
     done = subprocess.run([DYNO, *arguments], env=env | {"COLUMNS": "200"}, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
 
-def test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once(http: Any, env: dict[str, str]) -> None:
+def test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once(http, env):
     assert http.get("/v1/jobs").status_code == 200
     secret = dyno(env, "keys", "create", "--scope", "submit", "--name", "ci", "--queued-jobs", "1").strip()
     eventually(lambda: http.get("/v1/jobs").status_code == 401, 10, "a key is asked for")
@@ -69,12 +65,12 @@ def test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once(ht
     assert "revoked" in dyno(env, "keys", "list")
 
 
-def test_a_greedy_key_fills_its_share_of_the_queue_and_others_still_get_in(house: Any, env: dict[str, str]) -> None:
+def test_a_greedy_key_fills_its_share_of_the_queue_and_others_still_get_in(house, env):
     with house.another_api(**env, DYNO_MAX_QUEUED="8") as (_, api):
         http = api.http
         admin = {"Authorization": f"Bearer {dyno(env, 'keys', 'create', '--scope', 'admin', '--name', 'me').strip()}"}
 
-        def key(name: str, **fields: Any) -> dict[str, str]:
+        def key(name, **fields):
             made = http.post("/v1/keys", json={"name": name, "scope": "submit"} | fields, headers=admin).json()
             return {"Authorization": f"Bearer {made['secret']}"}
 
@@ -95,7 +91,7 @@ def test_a_greedy_key_fills_its_share_of_the_queue_and_others_still_get_in(house
 
 
 @pytest.mark.verify
-def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, env: dict[str, str]) -> None:
+def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http, env):
     dyno(env, "keys", "create", "--scope", "all", "--name", "ci", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--queued-jobs", "0", code=2)
@@ -104,7 +100,7 @@ def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, e
 
 
 @pytest.mark.verify
-def test_a_service_is_opened_again_with_dyno_keys_open(http: Any, env: dict[str, str]) -> None:
+def test_a_service_is_opened_again_with_dyno_keys_open(http, env):
     made = json.loads(dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--json"))
     assert "aren't revoked" in dyno(env, "keys", "open", code=1)
     dyno(env, "keys", "revoke", made["id"])

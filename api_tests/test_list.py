@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
 
 
 @pytest.fixture(scope="module")
-def batch(api: Any) -> Iterator[dict[str, Any]]:
+def batch(api):
     """Five jobs with one label, queued for a device that doesn't exist; canceled afterwards."""
     label = uuid.uuid4().hex
     bodies = {"device": "tpu", "queue_if_absent": True, "labels": {"batch": label}}
@@ -21,18 +19,18 @@ def batch(api: Any) -> Iterator[dict[str, Any]]:
         api.cancel(job)
 
 
-def ids(answer: httpx.Response) -> list[str]:
+def ids(answer):
     return [job["id"] for job in answer.raise_for_status().json()["data"]]
 
 
-def test_the_newest_job_comes_first(api: Any, batch: dict[str, Any]) -> None:
+def test_the_newest_job_comes_first(api, batch):
     answer = api.http.get("/v1/jobs", params={"label": batch["label"]})
     assert ids(answer) == batch["ids"][::-1]
     assert answer.json().keys() == {"data", "next_cursor", "has_more"}
     assert (answer.json()["next_cursor"], answer.json()["has_more"]) == (None, False)
 
 
-def test_pages_have_no_gaps_or_repeats_while_jobs_arrive(api: Any, batch: dict[str, Any]) -> None:
+def test_pages_have_no_gaps_or_repeats_while_jobs_arrive(api, batch):
     params = {"label": batch["label"], "limit": 2}
     answer = api.http.get("/v1/jobs", params=params)
     seen = ids(answer)
@@ -58,14 +56,14 @@ def test_pages_have_no_gaps_or_repeats_while_jobs_arrive(api: Any, batch: dict[s
         ({"framework": "jax"}, 0),
     ],
 )
-def test_a_filter_keeps_matching_jobs(api: Any, batch: dict[str, Any], wanted: dict[str, str], found: int) -> None:
+def test_a_filter_keeps_matching_jobs(api, batch, wanted, found):
     assert len(ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))) == found
 
 
-def test_jobs_can_be_found_by_creation_time(api: Any, batch: dict[str, Any]) -> None:
+def test_jobs_can_be_found_by_creation_time(api, batch):
     middle = batch["jobs"][2]["created_at"]
 
-    def found(**wanted: str) -> list[str]:
+    def found(**wanted):
         return ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))
 
     assert found(created_after=middle) == batch["ids"][:2:-1]
@@ -74,11 +72,11 @@ def test_jobs_can_be_found_by_creation_time(api: Any, batch: dict[str, Any]) -> 
     assert found(created_after=later.isoformat()) == []
 
 
-def test_fifty_submits_at_once_under_one_key_make_one_job(api: Any, tiny: dict[str, Any]) -> None:
+def test_fifty_submits_at_once_under_one_key_make_one_job(api, tiny):
     key = uuid.uuid4().hex
     body = tiny | {"labels": {"once": key}}
 
-    def post(_: int) -> httpx.Response:
+    def post(_):
         answer: httpx.Response = api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
         return answer
 
@@ -91,7 +89,7 @@ def test_fifty_submits_at_once_under_one_key_make_one_job(api: Any, tiny: dict[s
     api.finished(answers[0].json())
 
 
-def test_a_key_with_another_body_is_refused(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_key_with_another_body_is_refused(api, tiny):
     key = {"Idempotency-Key": uuid.uuid4().hex}
     first = api.http.post("/v1/jobs", json=tiny, headers=key)
     other = api.http.post("/v1/jobs", json=tiny | {"seed": 1}, headers=key)

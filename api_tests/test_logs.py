@@ -1,14 +1,10 @@
 """Logs of jobs, read and followed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 
 @pytest.mark.verify
-def test_a_done_job_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_done_job_has_a_log(api, tiny):
     # TensorFlow Lite's converter prints.
     talkative = {"workload": "quantized_inference", "params": {"train_samples": 256}}
     job = api.finished(api.submit(tiny | talkative))
@@ -17,7 +13,7 @@ def test_a_done_job_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
     assert answer.text.startswith("[attempt 1, run 1]\n")  # followed by its output
 
 
-def test_a_followed_log_ends_with_its_job(api: Any, long: dict[str, Any]) -> None:
+def test_a_followed_log_ends_with_its_job(api, long):
     with api.http.stream("GET", f"{long['urls']['self']}/logs", params={"follow": "true"}) as answer:
         assert answer.status_code == 200
         api.cancel(long)

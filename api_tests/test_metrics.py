@@ -1,13 +1,9 @@
 """GET /metrics as Prometheus sees it: counters grow, and are the same in every API process."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Mapping
-from typing import Any
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,7 +12,7 @@ from tests.waiting import eventually
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def scraped(http: httpx.Client) -> Samples:
+def scraped(http):
     answer = http.get("/metrics").raise_for_status()
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     found = {
@@ -28,7 +24,7 @@ def scraped(http: httpx.Client) -> Samples:
     return found
 
 
-def of(samples: Samples, name: str, **labels: str) -> float:
+def of(samples, name, **labels):
     return samples[name, frozenset(labels.items())]
 
 
@@ -36,12 +32,12 @@ SUCCEEDED = {"workload": "matmul", "status": "succeeded", "failure_class": "none
 CANCELED = {"workload": "matmul", "status": "canceled", "failure_class": "none"}
 
 
-def test_a_job_s_life_is_counted_once(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_job_s_life_is_counted_once(api, tiny):
     before = scraped(api.http)
     assert api.finished(api.submit(tiny))["status"] == "succeeded"
     after = scraped(api.http)
 
-    def grown(name: str, **labels: str) -> float:
+    def grown(name, **labels):
         return of(after, name, **labels) - of(before, name, **labels)
 
     assert grown("dyno_jobs_submitted_total", workload="matmul") >= 1
@@ -55,7 +51,7 @@ def test_a_job_s_life_is_counted_once(api: Any, tiny: dict[str, Any]) -> None:
     assert of(after, "dyno_jobs", status="succeeded") >= 1
 
 
-def test_queued_and_running_jobs_are_reported(api: Any, long: dict[str, Any], tiny: dict[str, Any]) -> None:
+def test_queued_and_running_jobs_are_reported(api, long, tiny):
     held_up = api.submit(tiny | {"device": "tpu", "queue_if_absent": True})
     before = scraped(api.http)
     assert of(before, "dyno_queue_depth", queue="tpu") >= 1
@@ -68,7 +64,7 @@ def test_queued_and_running_jobs_are_reported(api: Any, long: dict[str, Any], ti
     assert of(scraped(api.http), "dyno_jobs_ended_total", **CANCELED) > of(before, "dyno_jobs_ended_total", **CANCELED)
 
 
-def test_requests_are_counted_by_route_and_never_by_path(api: Any, tiny: dict[str, Any]) -> None:
+def test_requests_are_counted_by_route_and_never_by_path(api, tiny):
     job = api.finished(api.submit(tiny))
     api.job(job)
     assert api.http.get("/v1/jobs/job_00000000000000000000000000").status_code == 404
@@ -85,7 +81,7 @@ def test_requests_are_counted_by_route_and_never_by_path(api: Any, tiny: dict[st
 
 
 @pytest.mark.verify
-def test_a_new_api_process_reports_the_same_jobs(api: Any, house: Any, tiny: dict[str, Any]) -> None:
+def test_a_new_api_process_reports_the_same_jobs(api, house, tiny):
     if house is None:
         pytest.skip("a live service's processes are none of our business")
     api.finished(api.submit(tiny))
@@ -98,7 +94,7 @@ def test_a_new_api_process_reports_the_same_jobs(api: Any, house: Any, tiny: dic
     assert of(found, "dyno_jobs_ended_total", **SUCCEEDED) >= 1
 
 
-def test_promtool_finds_no_problems(api: Any, tiny: dict[str, Any]) -> None:
+def test_promtool_finds_no_problems(api, tiny):
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not on this machine: Debian has it in the package prometheus")

@@ -14,12 +14,12 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def cells(name: str) -> list[dict[str, Any]]:
+def cells(name):
     found: list[dict[str, Any]] = json.loads((EXAMPLES / name).read_text())["cells"]
     return found
 
 
-def code(name: str) -> list[str]:
+def code(name):
     return ["".join(cell["source"]) for cell in cells(name) if cell["cell_type"] == "code"]
 
 
@@ -34,14 +34,14 @@ MNIST = {"train_samples": 256, "test_samples": 128, "epochs": 2, "data": "sample
 
 
 @pytest.mark.parametrize("name", ["articles.ipynb", "bench.ipynb"])
-def test_the_notebook_is_stored_without_outputs(name: str) -> None:
+def test_the_notebook_is_stored_without_outputs(name):
     assert len(cells(name)) <= 8
     assert len({cell["id"] for cell in cells(name)}) == len(cells(name))
     assert [cell for cell in cells(name) if cell.get("outputs") or cell.get("execution_count")] == []
 
 
 @pytest.mark.verify
-def test_the_notebook_measures_without_a_service(tmp_path: Path) -> None:
+def test_the_notebook_measures_without_a_service(tmp_path):
     core = min(os.sched_getaffinity(0))
     brief = [
         each.replace('"budget_s": 5', '"budget_s": 0.1').replace('"cpu"', f'"cpu:{core}-{core}"')
@@ -60,7 +60,7 @@ def test_the_notebook_measures_without_a_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.verify
-def test_the_notebook_draws_the_graphs_of_results(api: Any, url: str, tmp_path: Path) -> None:
+def test_the_notebook_draws_the_graphs_of_results(api, url, tmp_path):
     sweeps = [
         {"spec": {"workload": "matmul", **QUICK}, "grid": {"params.n": [64, 128]}},
         {"spec": {"workload": "mnist_cnn", "params": MNIST, **QUICK}, "grid": {"params.batch_size": [64, 128]}},

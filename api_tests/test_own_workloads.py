@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,14 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, house: Any) -> Path:
+def folder(tmp_path, house):
     if house is None:
         pytest.skip("a live service has its own folder")
     return tmp_path
 
 
 @pytest.fixture
-def own(folder: Path, house: Any) -> Iterator[Any]:
+def own(folder, house):
     """An API with the workload of the page, and a worker on another core."""
     (folder / "vector_add.py").write_text(SOURCE)
     named = {"DYNO_WORKLOADS_DIR": str(folder)}
@@ -44,7 +43,7 @@ def own(folder: Path, house: Any) -> Iterator[Any]:
         yield api
 
 
-def result_of(api: Any, *more: str) -> dict[str, Any]:
+def result_of(api, *more):
     words = [*shlex.split(RUN), "--device", THERE, "--json", "--url", str(api.http.base_url).rstrip("/"), *more]
     done = subprocess.run(
         [sys.executable, "-P", "-c", DYNO, *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -56,7 +55,7 @@ def result_of(api: Any, *more: str) -> dict[str, Any]:
 
 @pytest.mark.verify
 @two_cores
-def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None:
+def test_the_workload_of_the_page_runs_verified_like_any_other(own):
     found = result_of(own)
     bandwidth, execution_time = found["metrics"][:2]
     assert (bandwidth["name"], execution_time["name"]) == ("bandwidth", "execution_time")
@@ -75,7 +74,7 @@ def test_the_workload_of_the_page_runs_verified_like_any_other(own: Any) -> None
 
 @pytest.mark.verify
 @two_cores
-def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder: Path, house: Any) -> None:
+def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder, house):
     """The change takes ten times as long, so that it is found beside other tests.
 
     `THERE` stands for any device, since the other worker lacks the workload.
@@ -104,14 +103,14 @@ def test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower(folder: Path
 
 @two_cores
 @pytest.mark.verify
-def test_it_runs_on_jax_too(own: Any) -> None:
+def test_it_runs_on_jax_too(own):
     found = result_of(own, "--framework", "jax")
     assert not CHECKED & {*found["unchecked"], *(raised["code"] for raised in found["warnings"])}
 
 
 @pytest.mark.verify
 @pytest.mark.parametrize("factor", ["", " * 1.001"])
-def test_the_test_of_the_page_passes_and_fails_where_the_sums_are_wrong(folder: Path, house: Any, factor: str) -> None:
+def test_the_test_of_the_page_passes_and_fails_where_the_sums_are_wrong(folder, house, factor):
     (folder / "workloads").mkdir()
     (folder / "workloads" / "vector_add.py").write_text(SOURCE.replace("left + right, *", f"(left + right){factor}, *"))
     (folder / "test_vector_add.py").write_text(TEST)
@@ -128,7 +127,7 @@ def test_the_test_of_the_page_passes_and_fails_where_the_sums_are_wrong(folder: 
 
 @two_cores
 @pytest.mark.verify
-def test_a_wrong_sum_is_found(folder: Path, house: Any) -> None:
+def test_a_wrong_sum_is_found(folder, house):
     wrong = SOURCE.replace("left + right, *self", "(left + right) * 1.001, *self")
     assert wrong != SOURCE
     (folder / "vector_add.py").write_text(wrong)
@@ -140,7 +139,7 @@ def test_a_wrong_sum_is_found(folder: Path, house: Any) -> None:
 
 
 @pytest.mark.parametrize("module", ["service", pytest.param("workers", marks=pytest.mark.verify)])
-def test_a_broken_file_stops_the_start_with_all_faults(folder: Path, house: Any, module: str) -> None:
+def test_a_broken_file_stops_the_start_with_all_faults(folder, house, module):
     (folder / "vector_add.py").write_text(SOURCE.replace('name="vector_add"', 'name="vector"'))
     (folder / "absent.py").write_text("import no_such_module_anywhere")
     (folder / "matmul.py").write_text(SOURCE)

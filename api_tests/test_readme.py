@@ -1,7 +1,5 @@
 """The commands and outputs of README.md and docs/, run as they stand there: curl and jq, and the `dyno` command."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -12,11 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
-from tests.guides import GUIDES, ROOT, Block, blocks, languages, programs_of
+from tests.guides import GUIDES, ROOT, blocks, languages, programs_of
 
 BLOCKS = [block for page in GUIDES for block in blocks(page)]
 FIRST_KEY = "api_tests/test_keys.py::test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once"
@@ -124,16 +121,16 @@ sys.exit(1 if "-e" in options and value in (None, False) else 0)
 """
 
 
-def reader(block: Block) -> str | None:
+def reader(block):
     """The test that reads the block from its page."""
     return next((test for text, test in READ_FROM_THE_PAGE.items() if block.text.startswith(text)), None)
 
 
-def is_tested_elsewhere(block: Block) -> bool:
+def is_tested_elsewhere(block):
     return block.text.strip() in TESTED_ELSEWHERE or reader(block) is not None
 
 
-def is_untested(block: Block) -> bool:
+def is_untested(block):
     """Whether the page marks all programs that the block calls."""
     return bool(programs_of(block.text)) and programs_of(block.text) <= block.section.untested
 
@@ -150,7 +147,7 @@ NO_JOB = "job_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tools(tmp_path_factory):
     """A PATH with curl and jq on it."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
@@ -162,7 +159,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_every_block_is_run_here_or_tested_elsewhere_or_marked_as_untested() -> None:
+def test_every_block_is_run_here_or_tested_elsewhere_or_marked_as_untested():
     """Every block that isn't named is run, so a new one needs nothing; one that is named is still on a page."""
     assert {block.text.strip() for block in BLOCKS} >= TESTED_ELSEWHERE.keys()
     assert all(any(block.text.startswith(text) for block in BLOCKS) for text in READ_FROM_THE_PAGE)
@@ -171,14 +168,14 @@ def test_every_block_is_run_here_or_tested_elsewhere_or_marked_as_untested() -> 
         assert programs_of(block.text) <= {"curl", "dyno", "jq"}, f"name a test, or mark it as untested: {block.text}"
 
 
-def test_every_block_of_other_code_has_a_test() -> None:
+def test_every_block_of_other_code_has_a_test():
     assert {(page.name, each) for page in GUIDES for each in languages(page) & {"python", "yaml"}} == OTHER_CODE.keys()
 
 
 @pytest.mark.parametrize(
     "test", sorted({*TESTED_ELSEWHERE.values(), *READ_FROM_THE_PAGE.values(), *OTHER_CODE.values()})
 )
-def test_the_test_of_a_block_exists(test: str) -> None:
+def test_the_test_of_a_block_exists(test):
     path, _, name = test.partition("::")
     text = (ROOT / path).read_text()
     assert name in {each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)}
@@ -188,7 +185,7 @@ def test_the_test_of_a_block_exists(test: str) -> None:
 
 
 @pytest.mark.parametrize("line", LOOPS)
-def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: str, line: str) -> None:
+def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url, tools, line):
     """A caller whose job was deleted, or whose key was revoked, would otherwise ask for ever, as fast as it can."""
     named = dict.fromkeys(re.findall(r"/v1/jobs/\$(\w+)", line), NO_JOB)
     subprocess.run(
@@ -199,9 +196,7 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: s
 @pytest.mark.verify
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.name)
-def test_the_callers_lines_work_as_they_stand(
-    http: httpx.Client, url: str, tools: str, page: Path, tmp_path: Path
-) -> None:
+def test_the_callers_lines_work_as_they_stand(http, url, tools, page, tmp_path):
     """Each page alone, from its top to its end."""
     here = [block for block in FOR_CALLERS if block.section.page == page]
     script = "\n".join(f"{block.text}echo '{_END}'" for block in here)
@@ -228,9 +223,7 @@ def test_the_callers_lines_work_as_they_stand(
 
 
 @pytest.mark.verify
-def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(
-    http: httpx.Client, url: str, tools: str, tmp_path: Path
-) -> None:
+def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(http, url, tools, tmp_path):
     """Its steps, for two commits. A short job on the CPU stands in for the training on a GPU."""
     [text] = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL)
     jobs = yaml.safe_load(text)
@@ -259,9 +252,7 @@ def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(
 @pytest.mark.parametrize(
     ("n", "codes"), [("512", {0, 5}), ("16", {5})], ids=["the same code, slower by chance", "far slower code"]
 )
-def test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job(
-    http: httpx.Client, url: str, tools: str, tmp_path: Path, n: str, codes: set[int]
-) -> None:
+def test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job(http, url, tools, tmp_path, n, codes):
     save, gate = [block.text for block in CI_BLOCKS if "GATED" in block.text]
     changed = f'GATED="${{GATED/--n 512/--n {n}}}"\n'
     done = _bash(save + changed + gate, url, tools, tmp_path)
@@ -276,9 +267,7 @@ def test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job(
 @pytest.mark.parametrize(
     ("n", "codes"), [("512", {0, 5}), ("16", {5})], ids=["the same code, slower by chance", "far slower code"]
 )
-def test_the_gate_in_turns_of_ci_md_fails_a_slower_change(
-    url: str, tools: str, tmp_path: Path, n: str, codes: set[int]
-) -> None:
+def test_the_gate_in_turns_of_ci_md_fails_a_slower_change(url, tools, tmp_path, n, codes):
     [gate] = [block.text for block in CI_BLOCKS if reader(block) == GATE_IN_TURNS]
     copied = "cp main.json change.json\n"
     assert copied in gate
@@ -287,7 +276,7 @@ def test_the_gate_in_turns_of_ci_md_fails_a_slower_change(
     assert ("the change is slower" in done.stdout) == (done.returncode == 5)
 
 
-def _bash(script: str, url: str, tools: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _bash(script, url, tools, folder):
     """What a step of CI runs: bash ends at the first command that fails."""
     script = script.replace(".venv/bin/dyno", str(BIN / "dyno"))
     env = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools}
@@ -295,7 +284,7 @@ def _bash(script: str, url: str, tools: str, folder: Path) -> subprocess.Complet
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-def _shape(answer: object) -> object:
+def _shape(answer):
     """The names of an answer, with the kind of value of each; how many items a list has is left open.
 
     A figure may be unknown on this machine, such as the peak of an ARM processor.

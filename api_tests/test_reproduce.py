@@ -14,7 +14,7 @@ DYNO = [sys.executable, "-c", "from dyno.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
-def asked(api: Any) -> dict[str, Any]:
+def asked(api):
     """A job for a live device model, with values that a shell would split."""
     model = api.http.get("/v1/devices").json()["data"][0]["model"]
     params = {"sizes": [48, 64], "repeats": 3}
@@ -22,7 +22,7 @@ def asked(api: Any) -> dict[str, Any]:
     return job
 
 
-def _run(result: dict[str, Any], url: str, *options: str) -> subprocess.CompletedProcess[str]:
+def _run(result, url, *options):
     program, *words = shlex.split(result["reproduce"])
     assert program == "dyno"
     command = [*DYNO, *words, "--url", url, "--json", *options]
@@ -30,9 +30,7 @@ def _run(result: dict[str, Any], url: str, *options: str) -> subprocess.Complete
 
 
 @pytest.mark.verify
-def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdict(
-    api: Any, url: str, asked: dict[str, Any]
-) -> None:
+def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdict(api, url, asked):
     result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
     done = _run(result, url, "--require", "trusted")
     assert done.returncode == 1, done.stderr
@@ -47,7 +45,7 @@ def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdi
 
 
 @pytest.mark.verify
-def test_a_met_verdict_succeeds(api: Any, url: str, asked: dict[str, Any]) -> None:
+def test_a_met_verdict_succeeds(api, url, asked):
     result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
     done = _run(result, url, "--require", "untrusted")
     assert done.returncode == 0, done.stderr

@@ -1,11 +1,7 @@
 """Reruns of jobs."""
 
-from __future__ import annotations
 
-from typing import Any
-
-
-def test_a_job_runs_again_as_a_new_one_that_names_the_first(api: Any) -> None:
+def test_a_job_runs_again_as_a_new_one_that_names_the_first(api):
     first = api.finished(api.submit(labels={"commit": "abc"}))
     answer = api.http.post(f"{first['urls']['self']}/rerun")
     again = answer.json()
@@ -18,7 +14,7 @@ def test_a_job_runs_again_as_a_new_one_that_names_the_first(api: Any) -> None:
     assert api.job(first) == first
 
 
-def test_a_job_that_has_not_ended_can_be_run_again_too(api: Any, long: dict[str, Any]) -> None:
+def test_a_job_that_has_not_ended_can_be_run_again_too(api, long):
     again = api.http.post(f"{long['urls']['self']}/rerun").json()
     assert (again["rerun_of"], again["status"]) == (long["id"], "queued")
     assert api.cancel(again).json()["status"] == "canceled"

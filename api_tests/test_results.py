@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-def test_each_metric_of_a_job_that_succeeded_is_a_row(api: Any, tiny: dict[str, Any]) -> None:
+def test_each_metric_of_a_job_that_succeeded_is_a_row(api, tiny):
     job = api.finished(api.submit(tiny, labels={"of": "the results"}))
     wanted = {"label": "of=the results", "workload": "matmul"}
     answer = api.http.get("/v1/results", params=wanted)
@@ -29,7 +29,7 @@ def test_each_metric_of_a_job_that_succeeded_is_a_row(api: Any, tiny: dict[str, 
     assert float(row["value"]) == metrics["throughput"]["value"]
 
 
-def _moment(millis: int) -> datetime:
+def _moment(millis):
     return datetime.fromtimestamp(millis / 1000, UTC)
 
 
@@ -44,7 +44,7 @@ WRITTEN = {
 
 
 @pytest.fixture(scope="module")
-def of_sizes(api: Any) -> dict[str, Any]:
+def of_sizes(api):
     """A succeeded job with a list among its params."""
     measure = {"processes": 1, "min_samples": 3, "min_s": 0}
     job = api.submit({"workload": "matmul", "params": {"sizes": [64, 32]}, "measure": measure})
@@ -53,14 +53,12 @@ def of_sizes(api: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_the_infinity_source_of_grafana_is_answered_with_a_flat_array_of_its_range(
-    api: Any, of_sizes: dict[str, Any], form: str
-) -> None:
+def test_the_infinity_source_of_grafana_is_answered_with_a_flat_array_of_its_range(api, of_sizes, form):
     created = datetime.fromisoformat(of_sizes["created_at"])
     ends = [round((created + timedelta(seconds=by_s)).timestamp() * 1000) for by_s in (-60, 60, 120)]
     before, after, later = (WRITTEN[form](millis) for millis in ends)
 
-    def table(since: str, until: str) -> list[dict[str, Any]]:
+    def table(since, until):
         query = {"from": since, "to": until, "workload": "matmul"}
         answer = api.http.get("/v1/results", params=query, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), answer.text

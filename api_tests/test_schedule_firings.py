@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import redis
 
-from api_tests.conftest import ROOT, Api, House, worker_process
+from api_tests.conftest import ROOT, House, worker_process
 from dyno.store.embedded import EmbeddedServer
 from tests.cores import CORE, HERE, OTHER_CORE, THERE
 from tests.server_clock import ServerClock
@@ -31,18 +28,18 @@ BOTH = f"cpu:{min(CORE, OTHER_CORE)}-{max(CORE, OTHER_CORE)}"
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> ServerClock:
+def clock(tmp_path):
     return ServerClock(tmp_path, server_binary("redis"))
 
 
 @pytest.fixture
-def server(clock: ServerClock) -> Iterator[EmbeddedServer]:
+def server(clock):
     with EmbeddedServer(binary=clock.binary) as server:
         yield server
 
 
 @pytest.fixture
-def own(server: EmbeddedServer, tmp_path: Path) -> House:
+def own(server, tmp_path):
     """A Dyno of this test's own. Leases and the records of workers outlast the jumps of the clock."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0"}
@@ -55,33 +52,33 @@ def own(server: EmbeddedServer, tmp_path: Path) -> House:
 class Apis:
     """Two APIs. `kill` ends one with SIGKILL, and `restart` starts another in its place."""
 
-    def __init__(self, house: House, stack: ExitStack) -> None:
+    def __init__(self, house, stack):
         self._house, self._stack = house, stack
         self._running = [self._start() for _ in range(2)]
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], Api]:
+    def _start(self):
         return self._stack.enter_context(self._house.another_api())
 
-    def ask(self) -> Api:
+    def ask(self):
         return self._running[-1][1]
 
-    def kill(self) -> None:
+    def kill(self):
         process, _ = self._running.pop(0)
         process.kill()
         process.wait()
 
-    def restart(self) -> None:
+    def restart(self):
         self._running.append(self._start())
 
 
 class Minutes:
     """Sets the clock forward to five seconds after the next minute, and looks until that minute has fired."""
 
-    def __init__(self, clock: ServerClock, server: EmbeddedServer, read: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, clock, server, read):
         self._clock, self._server, self._read = clock, server, read
         self.fired: dict[str, str] = {}  # due time -> job
 
-    def forward(self) -> datetime:
+    def forward(self):
         with redis.Redis.from_url(self._server.url) as client:
             now = self._server_time(client)
         due = now.replace(second=0, microsecond=0) + MINUTE
@@ -89,12 +86,12 @@ class Minutes:
         return due
 
     @staticmethod
-    def _server_time(client: redis.Redis) -> datetime:
+    def _server_time(client):
         seconds, micros = client.time()
         return datetime.fromtimestamp(seconds).astimezone() + timedelta(microseconds=micros)
 
-    def until_fired(self, due: datetime) -> None:
-        def has_fired() -> bool:
+    def until_fired(self, due):
+        def has_fired():
             for each in self._read()["firings"]:
                 assert each["code"] is None, each
                 assert self.fired.setdefault(each["due_at"], each["job"]) == each["job"], "fired twice"
@@ -103,8 +100,8 @@ class Minutes:
         eventually(has_fired, 30, f"{due} fired")
 
 
-def _read(apis: Apis) -> dict[str, Any]:
-    def answered() -> Any:
+def _read(apis):
+    def answered():
         with contextlib.suppress(httpx.TransportError):  # its Redis was restarted
             answer = apis.ask().http.get("/v1/schedules/minutely")
             return answer.status_code == 200 and answer.json()
@@ -113,7 +110,7 @@ def _read(apis: Apis) -> dict[str, Any]:
     return found
 
 
-def _jobs(http: httpx.Client) -> list[dict[str, Any]]:
+def _jobs(http):
     found, cursor = list[dict[str, Any]](), {}
     while True:
         page = http.get("/v1/jobs", params={"label": "schedule=minutely", "limit": 200} | cursor).json()
@@ -124,9 +121,7 @@ def _jobs(http: httpx.Client) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("times", "workers"), [(12, 0), pytest.param(200, 3, marks=pytest.mark.verify)])
-def test_each_time_fires_once_through_deaths_of_apis_and_of_redis(
-    own: House, clock: ServerClock, server: EmbeddedServer, times: int, workers: int, tmp_path: Path
-) -> None:
+def test_each_time_fires_once_through_deaths_of_apis_and_of_redis(own, clock, server, times, workers, tmp_path):
     moments = random.Random(times)
     with ExitStack() as stack:
         apis = Apis(own, stack)

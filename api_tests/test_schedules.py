@@ -1,28 +1,24 @@
 """Schedules as clients see them. `test_schedule_firings.py` has those that fire."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
-from api_tests.conftest import TINY, Api
+from api_tests.conftest import TINY
 from dyno.models.job import new_ulid
 
 DAILY = {"cron": "0 3 * * *", "timezone": "Europe/Zurich", "spec": TINY}
 
 
 @pytest.fixture
-def name(api: Api) -> Iterator[str]:
+def name(api):
     """A name that no other test uses."""
     name = f"test-{new_ulid()}"
     yield name
     api.http.delete(f"/v1/schedules/{name}")
 
 
-def test_a_schedule_is_saved_replaced_listed_and_deleted(api: Api, name: str) -> None:
+def test_a_schedule_is_saved_replaced_listed_and_deleted(api, name):
     made = api.http.put(f"/v1/schedules/{name}", json=DAILY)
     assert (made.status_code, made.headers["location"]) == (201, f"/v1/schedules/{name}")
     saved = made.json()
@@ -72,14 +68,14 @@ def test_a_schedule_is_saved_replaced_listed_and_deleted(api: Api, name: str) ->
         ({"spec": TINY | {"baseline": "nobody-saved-this"}}, "/spec/baseline", "unknown-baseline"),
     ],
 )
-def test_a_wrong_schedule_is_refused(api: Api, name: str, changes: dict[str, Any], pointer: str, code: str) -> None:
+def test_a_wrong_schedule_is_refused(api, name, changes, pointer, code):
     answer = api.http.put(f"/v1/schedules/{name}", json=DAILY | changes)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-schedule"), answer.text
     assert [(each["pointer"], each["code"]) for each in answer.json()["errors"]] == [(pointer, code)]
     assert api.http.get(f"/v1/schedules/{name}").status_code == 404
 
 
-def test_a_wrong_name_is_refused(api: Api) -> None:
+def test_a_wrong_name_is_refused(api):
     for name in ("-a", "a b", "ä", "x" * 65):
         answer = api.http.put(f"/v1/schedules/{name}", json=DAILY)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request"), name

@@ -6,14 +6,13 @@ import contextlib
 import csv
 import io
 import threading
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from api_tests.conftest import DONE_WITHIN_S, LONG, TINY, Api, House
+from api_tests.conftest import DONE_WITHIN_S, LONG, TINY
 from tests.waiting import eventually
 
 TWO_RUNS = TINY | {"measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
@@ -27,8 +26,8 @@ POINT_FIELDS = {
 }
 
 
-def finished(api: Api, sweep: dict[str, Any]) -> dict[str, Any]:
-    def done() -> Any:
+def finished(api, sweep):
+    def done():
         now = api.http.get(sweep["urls"]["self"]).json()
         return now["status"] != "running" and now
 
@@ -37,7 +36,7 @@ def finished(api: Api, sweep: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def sweep(api: Api) -> dict[str, Any]:
+def sweep(api):
     body = {"spec": TWO_RUNS, "grid": {"params.repeats": [10, 20, 40]}, "base": {"params.repeats": 10}}
     answer = api.http.post("/v1/sweeps", json=body)
     begun: dict[str, Any] = answer.json()
@@ -48,7 +47,7 @@ def sweep(api: Api) -> dict[str, Any]:
     return finished(api, begun)
 
 
-def test_a_sweep_has_every_field_of_the_contract(api: Api, sweep: dict[str, Any]) -> None:
+def test_a_sweep_has_every_field_of_the_contract(api, sweep):
     assert sweep.keys() == SWEEP_FIELDS
     assert (sweep["status"], sweep["metric"], sweep["eta_s"]) == ("succeeded", "throughput", 0)
     assert [point["values"] for point in sweep["points"]] == [{"params.repeats": n} for n in (10, 20, 40)]
@@ -60,7 +59,7 @@ def test_a_sweep_has_every_field_of_the_contract(api: Api, sweep: dict[str, Any]
         assert {metric["name"]: metric["value"] for metric in point["metrics"]} == figures
 
 
-def test_ratios_are_of_the_results_in_the_right_direction(api: Api, sweep: dict[str, Any]) -> None:
+def test_ratios_are_of_the_results_in_the_right_direction(api, sweep):
     jobs = [point["job"] for point in sweep["points"]]
     values = [point["metrics"][0]["value"] for point in sweep["points"]]
     assert sweep["points"][0]["ratio"] is None
@@ -77,7 +76,7 @@ def test_ratios_are_of_the_results_in_the_right_direction(api: Api, sweep: dict[
 
 
 @pytest.mark.verify
-def test_rounds_give_an_interval_over_jobs(api: Api) -> None:
+def test_rounds_give_an_interval_over_jobs(api):
     body = {"spec": TINY, "grid": {"params.repeats": [10, 40]}, "base": {"params.repeats": 10}, "rounds": 2}
     found = finished(api, api.http.post("/v1/sweeps", json=body).json())
     assert (found["status"], found["counts"]) == ("succeeded", {"total": 4, "succeeded": 4})
@@ -88,7 +87,7 @@ def test_rounds_give_an_interval_over_jobs(api: Api) -> None:
 
 
 @pytest.mark.verify
-def test_auto_finds_the_largest_batch_and_the_fastest(api: Api) -> None:
+def test_auto_finds_the_largest_batch_and_the_fastest(api):
     params = {"epochs": 1, "train_samples": 80, "test_samples": 32, "data": "sample", "jit_compile": False}
     spec = {"workload": "mnist_cnn", "device": "cpu", "params": params, "measure": TINY["measure"]}
     begun = api.http.post("/v1/sweeps", json={"spec": spec, "grid": {"params.batch_size": ["auto"]}}).json()
@@ -106,7 +105,7 @@ def test_auto_finds_the_largest_batch_and_the_fastest(api: Api) -> None:
 
 
 @pytest.mark.verify
-def test_a_hopeless_point_has_no_further_rounds(api: Api) -> None:
+def test_a_hopeless_point_has_no_further_rounds(api):
     """The device rests after the first round. So four runs of each point decide, whose rates differ by a factor of 100,
     however busy this machine is.
     """
@@ -115,11 +114,11 @@ def test_a_hopeless_point_has_no_further_rounds(api: Api) -> None:
     body = {"spec": spec, "grid": {"params.n": [8, 192]}, "rounds": 3, "stop_hopeless": True}
     begun = api.http.post("/v1/sweeps", json=body).json()
 
-    def has_begun_two() -> bool:
+    def has_begun_two():
         counts = api.http.get(begun["urls"]["self"]).json()["counts"]
         return counts.get("succeeded", 0) + counts.get("running", 0) >= 2
 
-    def stopped_point() -> Any:
+    def stopped_point():
         return api.http.get(begun["urls"]["self"]).json()["points"][0]["stopped"]
 
     eventually(has_begun_two, 60, "the last job of the first round")
@@ -139,11 +138,11 @@ def test_a_hopeless_point_has_no_further_rounds(api: Api) -> None:
     assert found["counts"]["succeeded"] + found["counts"]["canceled"] == found["counts"]["total"] == 6
 
 
-def _jobs(api: Api, found: dict[str, Any]) -> list[dict[str, Any]]:
+def _jobs(api, found):
     return [api.http.get(f"/v1/jobs/{job}").json() for point in found["points"] for job in point["jobs"]]
 
 
-def test_the_table_and_the_plot_show_the_results(api: Api, sweep: dict[str, Any]) -> None:
+def test_the_table_and_the_plot_show_the_results(api, sweep):
     table = api.http.get(sweep["urls"]["table"], params={"format": "csv"})
     lines = list(csv.DictReader(io.StringIO(table.text)))
     assert [float(line["value"]) for line in lines] == [point["metrics"][0]["value"] for point in sweep["points"]]
@@ -155,7 +154,7 @@ def test_the_table_and_the_plot_show_the_results(api: Api, sweep: dict[str, Any]
     assert ">repeats<" in plot.text
 
 
-def test_a_sweep_is_canceled_as_a_whole(api: Api) -> None:
+def test_a_sweep_is_canceled_as_a_whole(api):
     begun = api.http.post("/v1/sweeps", json={"spec": LONG, "grid": {"params.n": [256, 257, 258]}}).json()
     eventually(lambda: api.http.get(begun["urls"]["self"]).json()["counts"].get("running"), 60, "a running job")
     assert api.http.post(begun["urls"]["cancel"]).status_code == 202
@@ -163,14 +162,14 @@ def test_a_sweep_is_canceled_as_a_whole(api: Api) -> None:
     assert (now["status"], now["counts"]) == ("canceled", {"total": 3, "canceled": 3})
 
 
-def test_a_point_that_cannot_run_refuses_the_whole_sweep(api: Api) -> None:
+def test_a_point_that_cannot_run_refuses_the_whole_sweep(api):
     before = api.http.get("/v1/jobs").json()["data"][0]["id"]
     answer = api.http.post("/v1/sweeps", json={"spec": TINY, "grid": {"params.n": [64, 0], "device": ["cpu", "tpu:9"]}})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-sweep")
     assert api.http.get("/v1/jobs").json()["data"][0]["id"] == before
 
 
-def test_after_a_death_of_the_api_a_retry_finds_all_jobs_or_queues_them(api: Api, house: House | None) -> None:
+def test_after_a_death_of_the_api_a_retry_finds_all_jobs_or_queues_them(api, house):
     """The API is killed while it submits; whenever that is, there is one sweep with all of its jobs afterwards."""
     if house is None:
         pytest.skip("needs processes of its own")
@@ -192,12 +191,12 @@ def test_after_a_death_of_the_api_a_retry_finds_all_jobs_or_queues_them(api: Api
     finished(api, begun.json())
 
 
-def _has_sweep(api: Api) -> bool:
+def _has_sweep(api):
     return any(each["counts"]["total"] == 60 for each in api.http.get("/v1/sweeps").json()["data"])
 
 
-def _in_thread(ask: Callable[[], object]) -> threading.Thread:
-    def asked() -> None:
+def _in_thread(ask):
+    def asked():
         with contextlib.suppress(httpx.HTTPError):
             ask()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from api_tests.conftest import TINY, House
+from api_tests.conftest import TINY
 from tests.cores import THERE, two_cores
 from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
@@ -24,18 +23,18 @@ SENT = {"DYNO_TRACES": "1", "OTEL_BSP_SCHEDULE_DELAY": "100"} | ON_NUMPY
 class Collector(ThreadingHTTPServer):
     """Keeps received spans with the name of the sending service."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.spans: list[tuple[str, Any]] = []
         super().__init__(("127.0.0.1", 0), _Taking)
 
-    def of_trace(self) -> list[tuple[str, Any]]:
+    def of_trace(self):
         return [(service, span) for service, span in self.spans if span.trace_id.hex() == TRACE]
 
 
 class _Taking(BaseHTTPRequestHandler):
     server: Collector
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         for of_resource in otlp.ExportTraceServiceRequest.FromString(body).resource_spans:
             [service] = [
@@ -46,12 +45,12 @@ class _Taking(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
 
 @contextmanager
-def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
+def collecting():
     collector = Collector()
     thread = threading.Thread(target=collector.serve_forever)
     thread.start()
@@ -65,7 +64,7 @@ def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
 
 @pytest.mark.verify
 @two_cores
-def test_a_trace_spans_client_queue_and_each_run(house: House | None) -> None:
+def test_a_trace_spans_client_queue_and_each_run(house):
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     body = TINY | {"device": THERE, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
@@ -93,13 +92,13 @@ def test_a_trace_spans_client_queue_and_each_run(house: House | None) -> None:
     assert all(facts(span)["dyno.phase.first_execution_s"] > 0 for span in runs)
 
 
-def facts(of: Any) -> dict[str, Any]:
+def facts(of):
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in of.attributes}
 
 
 @pytest.mark.verify
 @two_cores
-def test_an_unreachable_collector_fails_no_job(house: House | None) -> None:
+def test_an_unreachable_collector_fails_no_job(house):
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     env = SENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}

@@ -6,13 +6,12 @@ import base64
 import json
 import re
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.inbox import Inbox, Message
+from tests.inbox import Inbox
 from tests.waiting import eventually
 
 SECRET = f"whsec_{base64.b64encode(b'a secret of 32 bytes, not random').decode()}"
@@ -29,7 +28,7 @@ WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_a
 
 
 @pytest.fixture
-def sending(house: Any, api: Any) -> Iterator[Any]:
+def sending(house, api):
     """An API that sends webhooks, beside one that doesn't, with the same store and worker."""
     if house is None:
         pytest.skip("needs an API with a secret, DYNO_URL names a live one")
@@ -37,12 +36,12 @@ def sending(house: Any, api: Any) -> Iterator[Any]:
         yield one
 
 
-def deliveries(api: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
+def deliveries(api, job):
     found: list[dict[str, Any]] = api.http.get("/v1/webhook-deliveries", params={"job": job["id"]}).json()["data"]
     return found
 
 
-def is_signed(secret: str, message: Message) -> bool:
+def is_signed(secret, message):
     """Check the signature with both programs of docs/webhooks.md."""
     names: dict[str, Any] = {"body": message.body, "headers": message.headers}
     exec(WITH_THE_LIBRARY.replace("whsec_…", secret), names)  # raises if anything is wrong
@@ -52,7 +51,7 @@ def is_signed(secret: str, message: Message) -> bool:
     return bool(is_from_dyno(secret, message.headers, message.body))
 
 
-def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending: Any, tiny: dict[str, Any]) -> None:
+def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending, tiny):
     with Inbox(500, 503, 302) as inbox:
         job = sending.submit(tiny, webhook=inbox.url, labels={"commit": "abc"})
         done = sending.finished(job)
@@ -75,7 +74,7 @@ def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending: Any, tin
     assert again.messages[0].headers["webhook-id"] == delivery["id"]
 
 
-def test_a_delivery_survives_the_api_that_was_sending_it(house: Any) -> None:
+def test_a_delivery_survives_the_api_that_was_sending_it(house):
     if house is None:
         pytest.skip("kills an API, DYNO_URL names a live one")
     env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "5"}
@@ -97,9 +96,7 @@ def test_a_delivery_survives_the_api_that_was_sending_it(house: Any) -> None:
     assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
 
 
-def test_webhooks_without_a_secret_or_to_private_addresses_are_refused(
-    api: Any, sending: Any, tiny: dict[str, Any]
-) -> None:
+def test_webhooks_without_a_secret_or_to_private_addresses_are_refused(api, sending, tiny):
     for one, url in (
         (api, "https://hooks.example.org/"),
         (sending, "http://127.0.0.2/"),

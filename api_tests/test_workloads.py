@@ -6,7 +6,6 @@ and what the result has (`Workload.smoke`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,21 +25,19 @@ TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if frame
 QUICK = ("mnist_cnn", "device_info")
 
 
-def marked(test: tuple[str, str, int]) -> Any:
+def marked(test):
     """`make test` has `matmul` on every framework, QUICK on the default one and without replicas."""
     quick = test[0] == "matmul" or (test[1:] == ("tensorflow", 1) and test[0] in QUICK)
     return test if quick else pytest.param(test, marks=pytest.mark.verify)
 
 
 @pytest.fixture(scope="module")
-def described(http: Any) -> dict[str, dict[str, Any]]:
+def described(http):
     return {entry["name"]: entry for entry in http.get("/v1/workloads").raise_for_status().json()["data"]}
 
 
 @pytest.fixture(scope="module")
-def submitted(
-    request: pytest.FixtureRequest, api: Any, described: dict[str, Any]
-) -> Iterator[dict[tuple[str, str, int], dict[str, Any]]]:
+def submitted(request, api, described):
     """The jobs of the selected tests by (workload, framework, replicas), as far as a worker can run them."""
     devices = api.http.get("/v1/devices").raise_for_status().json()["data"]
     installed = {name for device in devices for name in device["frameworks"]}
@@ -54,7 +51,7 @@ def submitted(
         finished(api, job)
 
 
-def asked(workload: str, framework: str, replicas: int) -> dict[str, Any]:
+def asked(workload, framework, replicas):
     params = {**SMOKE[workload].params, **(SMOKE[workload].on_jax if framework == "jax" else {})}
     if replicas > 1:  # numbers of training and test samples that aren't multiples of the replicas
         params |= {"train_samples": 260, "test_samples": 125}
@@ -62,7 +59,7 @@ def asked(workload: str, framework: str, replicas: int) -> dict[str, Any]:
     return spec | {"framework": framework, "replicas": replicas}
 
 
-def finished(api: Any, job: dict[str, Any]) -> dict[str, Any]:
+def finished(api, job):
     """Wait until the job is done; others may be queued before it."""
     while not (now := api.job(job, params={"wait": 60}))["done"]:
         pass
@@ -70,7 +67,7 @@ def finished(api: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def result(api: Any, submitted: dict[Any, Any], test: tuple[str, str, int]) -> dict[str, Any]:
+def result(api, submitted, test):
     """The result of the test's job, once it has succeeded."""
     if test not in submitted:
         pytest.skip(f"no worker here can run {test[0]} on {test[1]}")
@@ -80,15 +77,13 @@ def result(api: Any, submitted: dict[Any, Any], test: tuple[str, str, int]) -> d
     return found
 
 
-def test_every_workload_is_served_and_declares_a_small_job(described: dict[str, Any]) -> None:
+def test_every_workload_is_served_and_declares_a_small_job(described):
     assert described.keys() == SMOKE.keys()
     assert all(smoke.params for smoke in SMOKE.values())
 
 
 @pytest.mark.parametrize("test", [marked(test) for test in TESTS], ids=lambda test: "-".join(map(str, test)))
-def test_a_workload_runs_to_its_result(
-    result: dict[str, Any], submitted: dict[Any, Any], described: dict[str, Any], test: tuple[str, str, int]
-) -> None:
+def test_a_workload_runs_to_its_result(result, submitted, described, test):
     (workload, framework, replicas), smoke, job = test, SMOKE[test[0]], submitted[test]
     assert job["queue"]["name"] == ("any" if framework == "tensorflow" else f"any+{framework}")
     assert job["spec"]["framework"] == result["environment"]["framework"] == framework

@@ -1,10 +1,6 @@
 """Every param of every workload, wrong in each way that its schema excludes: each is named, and no job is queued."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Any
 
 import pytest
 
@@ -13,11 +9,11 @@ TYPES = {bool: "boolean", str: "string", int: "integer"}
 
 
 @pytest.fixture(scope="module")
-def schemas(http: Any) -> dict[str, dict[str, Any]]:
+def schemas(http):
     return {e["name"]: e["params"] for e in http.get("/v1/workloads").raise_for_status().json()["data"]}
 
 
-def test_each_param_excluded_by_its_schema_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+def test_each_param_excluded_by_its_schema_is_named(api, schemas):
     for workload, schema in schemas.items():
         wrong = {name: list(excluded(part, schema.get("$defs", {}))) for name, part in schema["properties"].items()}
         assert all(wrong.values()), workload
@@ -26,7 +22,7 @@ def test_each_param_excluded_by_its_schema_is_named(api: Any, schemas: dict[str,
             assert named(api, {"workload": workload, "params": params}) == params.keys(), (workload, params)
 
 
-def test_an_unknown_param_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+def test_an_unknown_param_is_named(api, schemas):
     for workload in schemas:
         assert named(api, {"workload": workload, "params": {"no_such_param": 1}}) == {"no_such_param"}
 
@@ -46,18 +42,16 @@ def test_an_unknown_param_is_named(api: Any, schemas: dict[str, dict[str, Any]])
         ("mnist_cnn", {"train_samples": 200, "batch_size": 60_000}, {"batch_size"}),
     ],
 )
-def test_params_that_contradict_each_other_are_named(
-    api: Any, workload: str, params: dict[str, Any], pointers: set[str]
-) -> None:
+def test_params_that_contradict_each_other_are_named(api, workload, params, pointers):
     assert named(api, {"workload": workload, "params": params}) == pointers
 
 
 @pytest.mark.parametrize("rates", [[], [0.3, 0.3], [0.3, 0.3, 0.5, 0.5], [0.3, 0.3, 1], [-0.1, 0.3, 0.5], 0.3])
-def test_dropout_rates_of_a_wrong_number_or_value_are_named(api: Any, rates: Any) -> None:
+def test_dropout_rates_of_a_wrong_number_or_value_are_named(api, rates):
     assert named(api, {"workload": "mnist_cnn", "params": {"dropout_rates": rates}}) == {"dropout_rates"}
 
 
-def test_params_that_the_framework_does_not_support_are_named(api: Any) -> None:
+def test_params_that_the_framework_does_not_support_are_named(api):
     for workload, params in (("mnist_cnn", {"export": "saved_model"}), ("quantized_inference", {"engine": "litert"})):
         assert named(api, {"workload": workload, "params": params, "framework": "jax"}) == params.keys()
 
@@ -69,9 +63,7 @@ def test_params_that_the_framework_does_not_support_are_named(api: Any) -> None:
         ({"workload": "matmul"}, "/replicas", "replicas must be 1"),
     ],
 )
-def test_invalid_replicas_are_refused_with_the_valid_ones(
-    api: Any, spec: dict[str, Any], pointer: str, detail: str
-) -> None:
+def test_invalid_replicas_are_refused_with_the_valid_ones(api, spec, pointer, detail):
     answer = api.http.post("/v1/jobs", json=spec | {"replicas": 8})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-spec")
     (error,) = answer.json()["errors"]
@@ -79,7 +71,7 @@ def test_invalid_replicas_are_refused_with_the_valid_ones(
     assert detail in error["detail"]
 
 
-def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_install_it(api: Any) -> None:
+def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_install_it(api):
     if any("torch" in device["frameworks"] for device in api.http.get("/v1/devices").json()["data"]):
         pytest.skip("a worker here has torch")
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
@@ -90,7 +82,7 @@ def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_i
     assert ".[torch]" in error["detail"]
 
 
-def named(api: Any, body: dict[str, Any]) -> set[str]:
+def named(api, body):
     """The params that the 422 for `body` names."""
     answer = api.http.post("/v1/jobs", json=body | {"labels": {"wrong": "params"}})
     assert answer.status_code == 422, answer.text
@@ -101,7 +93,7 @@ def named(api: Any, body: dict[str, Any]) -> set[str]:
     return {pointer[2] for pointer in pointers}
 
 
-def excluded(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Any]:
+def excluded(schema, definitions):
     """JSON values that the schema of one param excludes: other types, beyond its bounds, outside its choices."""
     ways = [resolved(way, definitions) for way in schema.get("anyOf", [schema])]
     choices = [choice for way in ways for choice in way.get("enum", [way["const"]] if "const" in way else [])]
@@ -120,7 +112,7 @@ def excluded(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[An
         yield from beyond(way)
 
 
-def beyond(way: dict[str, Any]) -> Iterator[Any]:
+def beyond(way):
     if "minimum" in way:
         yield way["minimum"] - 1
     if "exclusiveMinimum" in way:
@@ -131,5 +123,5 @@ def beyond(way: dict[str, Any]) -> Iterator[Any]:
         yield way["exclusiveMaximum"]
 
 
-def resolved(way: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def resolved(way, definitions):
     return definitions[way["$ref"].rpartition("/")[2]] if "$ref" in way else way

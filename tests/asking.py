@@ -1,9 +1,7 @@
 """Make calls with `Client` or `AsyncClient`."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from dyno.client import AsyncClient, Client
@@ -13,10 +11,10 @@ Ask = Callable[[Any], Any]
 Through = Callable[..., Any]
 
 
-def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str | None = None, **options: Any) -> Any:
+def asked(kind, ask, url, key=None, **options):
     """The result of the call that `ask` makes. `options` are passed to the client."""
 
-    async def awaited() -> Any:
+    async def awaited():
         async with AsyncClient(url, key, **options) as client:
             return await ask(client)
 
@@ -26,20 +24,20 @@ def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str |
         return ask(client)
 
 
-def all_asked(kind: type[Client] | type[AsyncClient], asks: Iterable[Ask], url: str) -> list[Any]:
+def all_asked(kind, asks, url):
     """The result or the error of each call. One client makes all calls."""
 
-    async def awaited() -> list[Any]:
+    async def awaited():
         async with AsyncClient(url) as client:
             return [await ended(ask(client)) for ask in asks]
 
-    async def ended(call: Awaitable[Any]) -> Any:
+    async def ended(call):
         try:
             return await call
         except DynoError as error:
             return error
 
-    def or_error(ask: Ask, client: Client) -> Any:
+    def or_error(ask, client):
         try:
             return ask(client)
         except DynoError as error:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
@@ -24,7 +22,7 @@ class Browser:
     outside: list[str] = field(default_factory=list)
 
 
-def grave_violations(page: Page) -> dict[str, list[str]]:
+def grave_violations(page):
     """The elements with which axe-core finds something serious, by its rule. The page must allow its script."""
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
     found = page.evaluate("axe.run().then(found => found.violations)")
@@ -35,13 +33,13 @@ def grave_violations(page: Page) -> dict[str, list[str]]:
     }
 
 
-def width_of(page: Page) -> int:
+def width_of(page):
     """The width that the page needs, in pixels."""
     return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
 @contextmanager
-def browser(url: str, **options: Any) -> Iterator[Browser]:
+def browser(url, **options):
     """A page of `url`'s service. `options`: of Playwright's `new_context`. Skips the test if there is no browser."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

@@ -1,15 +1,12 @@
 """Self-signed certificates, made by openssl."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 
-def certificate_for(name: str, folder: Path, algorithm: str = "ec", days: int = 2) -> tuple[Path, Path]:
+def certificate_for(name, folder, algorithm="ec", days=2):
     """A certificate for a name such as `IP:127.0.0.1` or `DNS:hooks.example.org`, and its key.
 
     Skips the test without openssl.

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from dyno.bench.measure.compare_results import ComparisonEntry
 from dyno.bench.measure.statistics import mean_interval
 from dyno.models.job import Job, QueuePlace, Status, Urls, new_job_id
-from dyno.models.result import Metric, Peak, Precision, Result
+from dyno.models.result import Metric, Peak, Precision
 from dyno.models.spec import Spec
 from tests.results import a_result
 
 RATES = [100.0, 101.0, 99.0, 100.5, 99.5]
 
 
-def a_metric(
-    name: str = "throughput", by_run: Sequence[float] = RATES, better: Literal["higher", "lower"] = "higher"
-) -> Metric:
+def a_metric(name="throughput", by_run=RATES, better="higher"):
     """A metric with these figures of its runs; without figures, one that is taken once."""
     interval = mean_interval(by_run) if by_run else None
     return Metric(
@@ -35,7 +32,7 @@ def a_metric(
     )
 
 
-def of_metrics(metrics: Sequence[Metric], **result: Any) -> Result:
+def of_metrics(metrics, **result):
     known: dict[str, Any] = {
         "workload": "matmul",
         "metrics": list(metrics),
@@ -49,13 +46,7 @@ def of_metrics(metrics: Sequence[Metric], **result: Any) -> Result:
     return a_result(new_job_id()).model_copy(update=known | result)
 
 
-def an_entry(
-    by_run: Sequence[float] = RATES,
-    *,
-    metrics: Sequence[Metric] | None = None,
-    spec: dict[str, Any] | None = None,
-    **result: Any,
-) -> ComparisonEntry:
+def an_entry(by_run=RATES, *, metrics=None, spec=None, **result):
     """A job and its result. `by_run` are the figures of its throughput; `metrics` replace that metric."""
     found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **result)
     now, asked = datetime.now(UTC), {"workload": "matmul", "params": {"n": 64, "dtype": "float32"}} | (spec or {})
@@ -76,5 +67,5 @@ def an_entry(
     return ComparisonEntry(job, found)
 
 
-def times(factor: float, by_run: Sequence[float] = RATES) -> list[float]:
+def times(factor, by_run=RATES):
     return [factor * value for value in by_run]

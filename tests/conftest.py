@@ -1,20 +1,15 @@
 """A real, private server and a real TensorFlow for the whole test session, and a namespace for every test."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import certifi
 import hypothesis
 import pytest
-import redis
 from xdist.scheduler import LoadFileScheduling
 
 from dyno.bench.frameworks.tensorflow import TensorFlow
@@ -52,23 +47,23 @@ hypothesis.settings.load_profile("dyno")
 class _ByFile(LoadFileScheduling):
     """Run a file's tests in one process, and those of SHARING folders that share the same thing."""
 
-    def _split_scope(self, nodeid: str) -> str:
+    def _split_scope(self, nodeid):
         shared = (what for folder, what in SHARING.items() if nodeid.startswith(folder))
         return next(shared, super()._split_scope(nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+def pytest_xdist_make_scheduler(config, log):
     return _ByFile(config, log)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Without `verify`, don't even import PROOFS."""
     is_proof = collection_path in {config.rootpath / each for each in PROOFS}
     return True if is_proof and "not verify" in config.option.markexpr else None
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection():
     """Collect no garbage meanwhile, which takes a quarter of the time, and never look at the 8,000 tests again.
 
     From then on, collect less often than by default: frameworks and models are large, and looking at them all again
@@ -82,37 +77,37 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid.startswith(PROOFS):
             item.add_marker(pytest.mark.verify)
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
+def redis_url():
     with EmbeddedServer() as server:
         yield server.url
 
 
 @pytest.fixture
-def short_folder() -> Iterator[Path]:
+def short_folder():
     """A folder for a socket, whose path has 107 bytes at most: that of `tmp_path` can be longer."""
     with tempfile.TemporaryDirectory(prefix="dyno-test-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
-def namespace() -> str:
+def namespace():
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
-def settings(redis_url: str, namespace: str, tmp_path: Path) -> Settings:
+def settings(redis_url, namespace, tmp_path):
     return Settings(redis_url=redis_url, namespace=namespace, run_dir=tmp_path / "run", spool_dir=tmp_path / "spool")
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[redis.Redis]:
+def client(settings):
     with sync_client(settings) as client:
         yield client
 
@@ -123,15 +118,15 @@ CRASHING = {"AVX2": ("bfloat16", "float16"), "AVX512_CORE": ("float16",)}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def skip_products_that_crash() -> Iterator[None]:
+def skip_products_that_crash():
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     if limit not in CRASHING or os.environ.get("CASES_FRAMEWORK", "tensorflow") != "tensorflow":
         yield
         return
     from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-    def skipping(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*operands: Any, **options: Any) -> Any:
+    def skipping(operation):
+        def guarded(*operands, **options):
             dtypes = {getattr(getattr(each, "dtype", None), "name", "") for each in (*operands, *options.values())}
             if not dtypes.isdisjoint(CRASHING[limit]):
                 pytest.skip(
@@ -149,7 +144,7 @@ def skip_products_that_crash() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tensorflow() -> TensorFlow:
+def tensorflow():
     """The real TensorFlow, started once per process, since its threads can't be set twice."""
     framework = TensorFlow()
     gc.disable()  # as a zygote does

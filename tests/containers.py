@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 _USERS = {"root": (0, 0), "redis": (999, 1000)}  # of redis:7.2-alpine
@@ -18,7 +18,7 @@ class Mount(NamedTuple):
     mode: str
 
 
-def stages(dockerfile: str) -> dict[str, list[tuple[str, str]]]:
+def stages(dockerfile):
     """Stage -> its instructions, after those of the stage that it is made from."""
     found: dict[str, list[tuple[str, str]]] = {}
     lines = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", dockerfile, flags=re.MULTILINE)).splitlines()
@@ -31,7 +31,7 @@ def stages(dockerfile: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def user_of(service: dict[str, Any]) -> tuple[int, int]:
+def user_of(service):
     """uid and gid that the service runs as. Redis' official image has no file here."""
     if "build" not in service:
         return _USERS[service["user"]]
@@ -40,7 +40,7 @@ def user_of(service: dict[str, Any]) -> tuple[int, int]:
     return int(uid), int(gid)
 
 
-def interpolated(value: Any) -> Any:
+def interpolated(value):
     """The value as compose reads it when no variable is set."""
     if isinstance(value, dict):
         return {key: interpolated(each) for key, each in value.items()}
@@ -51,6 +51,6 @@ def interpolated(value: Any) -> Any:
     return value
 
 
-def mounts_of(service: dict[str, Any]) -> list[Mount]:
+def mounts_of(service):
     found = [interpolated(volume).split(":") for volume in service["volumes"]]
     return [Mount(source, path, mode[0] if mode else "rw") for source, path, *mode in found]

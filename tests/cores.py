@@ -3,8 +3,6 @@
 If this process may use only one core, both names stand for it, and tests marked `two_cores` are skipped.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,12 +1,9 @@
 """A proxy between a service and its clients that breaks connections."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
 from contextlib import suppress
-from types import TracebackType
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 _PIECE_BYTES = 65536
@@ -19,28 +16,28 @@ class Cutting:
     It resets the first connections, each after as many response bytes as `cuts` says. Later connections last.
     """
 
-    def __init__(self, port: int, cuts: list[int]) -> None:
+    def __init__(self, port, cuts):
         self._to, self.cuts, self.resets = port, cuts, 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._service = self._listening  # a placeholder until the first connection to the service
         self._thread = threading.Thread(target=self._serve, name="cutting", daemon=True)
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def __enter__(self) -> Cutting:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind, error, at):
         for end in (self._listening, self._service):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._thread.join(_OWN_WITHIN_S)
 
-    def _serve(self) -> None:
+    def _serve(self):
         """Serve one connection after the other, since the tests' client has only one."""
         while True:
             try:
@@ -51,7 +48,7 @@ class Cutting:
                 self._service.sendall(caller.recv(_PIECE_BYTES))  # the whole request
                 self._answer(caller, self.cuts.pop(0) if self.cuts else None)
 
-    def _answer(self, caller: socket.socket, cut: int | None) -> None:
+    def _answer(self, caller, cut):
         passed = 0
         try:
             while piece := self._service.recv(_PIECE_BYTES):

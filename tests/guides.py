@@ -7,7 +7,6 @@ it stands before the first section. The reason follows: "since …".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +56,7 @@ class Span(NamedTuple):
     text: str
 
 
-def shape(printed: str) -> set[str]:
+def shape(printed):
     """The parts of a printed result, without what a machine decides: its device, its figures and their scale.
 
     A test compares the outputs that pages show by shape, so that it passes on any machine.
@@ -67,28 +66,28 @@ def shape(printed: str) -> set[str]:
     return {part for line in text.splitlines() for part in re.split(r", | ?\(|\)", line) if part}
 
 
-def sections(page: Path) -> Iterator[Section]:
+def sections(page):
     introduction, *others = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
     for text in (introduction, *others):
         marked = [re.split(REASON, each)[0] for each in _UNTESTED.findall(introduction) + _UNTESTED.findall(text)]
         yield Section(page, text, frozenset(re.findall(r"`([\w.-]+)`", " ".join(marked))))
 
 
-def reasons(page: Path) -> list[str]:
+def reasons(page):
     """What the page says is untested, and why."""
     return _UNTESTED.findall(page.read_text())
 
 
-def languages(page: Path) -> set[str]:
+def languages(page):
     """What the blocks of code are written in."""
     return {language for _, language, _ in _FENCE.findall(page.read_text())}
 
 
-def prose(text: str) -> str:
+def prose(text):
     return _FENCE.sub("", text)
 
 
-def indented(page: Path) -> list[str]:
+def indented(page):
     """The first line of each block of code that is indented instead of fenced. Lists may have indented paragraphs."""
     found, owner, previous = [], "", ""
     for line in prose(page.read_text()).splitlines():
@@ -100,13 +99,13 @@ def indented(page: Path) -> list[str]:
     return found
 
 
-def blocks(page: Path) -> Iterator[Block]:
+def blocks(page):
     for section in sections(page):
         for indent, text, shown in _COMMANDS.findall(section.text):
             yield Block(section, re.sub(f"^{indent}", "", text, flags=re.MULTILINE), shown)
 
 
-def spans(page: Path) -> Iterator[Span]:
+def spans(page):
     """Commands with an argument. A name in angle brackets stands for something else, so it isn't one to check."""
     for section in sections(page):
         for text in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose(section.text)):
@@ -115,13 +114,13 @@ def spans(page: Path) -> Iterator[Span]:
                 yield Span(section, line)
 
 
-def words_of(command: str) -> list[str]:
+def words_of(command):
     """The words of a command from its program on, which has no folder."""
     words = re.sub(r"^(?:\w+=\S+ )+", "", command.strip()).split()
     return [words[0].rpartition("/")[2], *words[1:]] if words else []
 
 
-def programs_of(text: str) -> set[str]:
+def programs_of(text):
     """The programs that the lines of a command call, as far as PROGRAMS names them."""
     lines = re.split(r"\n|&&|\|\|?|;|\$\(", text.replace("\\\n", " "))
     return {words[0] for words in map(words_of, lines) if words} & PROGRAMS

@@ -66,7 +66,7 @@ class Identity(NamedTuple):
                 yield f"{folder}/cache/index3/{name}", value
 
 
-def wrapper(root: Path) -> list[str]:
+def wrapper(root):
     """The command that starts another one on the processor whose files are below `root`. Empty if it doesn't work."""
     become = [] if os.geteuid() == 0 else ["--map-root-user"]
     words = ["unshare", "--mount", *become, "sh", "-c", MOUNTED, "sh", str(root)]
@@ -76,13 +76,13 @@ def wrapper(root: Path) -> list[str]:
     return words if works else []
 
 
-def _own_flags() -> str:
+def _own_flags():
     """The instruction sets of this machine, if it is one of x86."""
     lines = (line.partition(":") for line in CPUINFO.read_text().splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == "flags"), "fpu")
 
 
-def _write(root: Path, files: dict[str, str]) -> None:
+def _write(root, files):
     for name, text in files.items():
         path = root / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)

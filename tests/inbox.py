@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Inbox:
     While `answering` is cleared, requests wait for their responses.
     """
 
-    def __init__(self, *answers: int, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *answers, port=0, tls=None):
         self.messages: list[Message] = []
         self.answering = threading.Event()
         self.answering.set()
@@ -39,20 +36,20 @@ class Inbox:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="inbox", daemon=True)
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.port}/hook"
 
-    def answer_to(self, message: Message) -> int:
+    def answer_to(self, message):
         self.messages.append(message)
         status = self._answers.popleft() if self._answers else 204
         self.answering.wait()
         return status
 
-    def __enter__(self) -> Inbox:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind, error, at):
         self.answering.set()
         self._server.shutdown()
         self._server.server_close()
@@ -62,13 +59,13 @@ class Inbox:
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request, client_address):
         """Ignore clients that disconnect before the response, which some tests do on purpose."""
 
 
-def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
+def _handler(inbox):
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
             status = inbox.answer_to(Message(self.path, headers, body))
@@ -81,7 +78,7 @@ def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_POST
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             pass
 
     return Handler

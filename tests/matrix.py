@@ -71,15 +71,15 @@ class Run(NamedTuple):
 Row = Callable[[ExitStack], Run]
 
 
-def _with(tests: Sequence[str], **variables: str) -> Row:
+def _with(tests, **variables):
     return lambda stack: Run(tests, environment=variables)
 
 
-def _one_core(stack: ExitStack) -> Run:
+def _one_core(stack):
     return Run(SHORT, ["taskset", "-c", str(min(os.sched_getaffinity(0))), sys.executable])
 
 
-def _busy(stack: ExitStack) -> Run:
+def _busy(stack):
     for core in os.sched_getaffinity(0):
         hog = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"])
         stack.callback(hog.wait)
@@ -87,10 +87,10 @@ def _busy(stack: ExitStack) -> Run:
     return Run(SHORT)
 
 
-def _identity(maker: str, processors: int) -> Row:
+def _identity(maker, processors):
     """On `processors` processors of `maker`. With 64, this process may use fewer, as in a container."""
 
-    def row(stack: ExitStack) -> Run:
+    def row(stack):
         mounted = wrapper(Identity(maker, processors).write(_folder(stack)))
         if not mounted:
             raise NotHere("`unshare --mount` isn't allowed or not on PATH")
@@ -100,7 +100,7 @@ def _identity(maker: str, processors: int) -> Row:
     return row
 
 
-def _elsewhere(stack: ExitStack) -> Run:
+def _elsewhere(stack):
     """In a folder with a space, with the servers left out of PATH and, if this process may change it, as another user.
 
     That user gets a copy of the interpreter, as root's may be in a folder that others can't read.
@@ -120,7 +120,7 @@ def _elsewhere(stack: ExitStack) -> Run:
     return Run(WHOLE, [*become, python], root, environment)
 
 
-def _without_servers(folder: Path) -> Path:
+def _without_servers(folder):
     """Fill `folder` with links to all programs on PATH except the servers."""
     folder.mkdir()
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
@@ -131,8 +131,8 @@ def _without_servers(folder: Path) -> Path:
     return folder
 
 
-def _python(version: str) -> Row:
-    def row(stack: ExitStack) -> Run:
+def _python(version):
+    def row(stack):
         command = ["env", f"python{version}", "-c", "import sys; print(sys.executable)"]
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         if not found:
@@ -143,11 +143,11 @@ def _python(version: str) -> Row:
     return row
 
 
-def _folder(stack: ExitStack) -> Path:
+def _folder(stack):
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyno-matrix-")))
 
 
-def _installed(root: Path, python: str) -> str:
+def _installed(root, python):
     """Copy this checkout to `root`, install it, and return its interpreter."""
     shutil.copytree(ROOT, root, ignore=NOT_SOURCES)
     subprocess.run(["make", "install", f"PYTHON={python}"], cwd=root, check=True, stdout=subprocess.DEVNULL)
@@ -171,7 +171,7 @@ ROWS: dict[str, Row] = {
 }
 
 
-def main(names: Sequence[str]) -> int:
+def main(names):
     if unknown := set(names) - ROWS.keys():
         print(f"unknown row {', '.join(sorted(unknown))}; choose from {', '.join(ROWS)}")  # noqa: T201
         return 2
@@ -180,7 +180,7 @@ def main(names: Sequence[str]) -> int:
     return max([_ran(name) for name in names or ROWS])
 
 
-def _ran(name: str) -> int:
+def _ran(name):
     """Run the row and print its line. Returns 1 if it failed, else 0."""
     print(f"{name:16}", end="", flush=True)  # noqa: T201
     start_s = time.monotonic()

@@ -1,10 +1,7 @@
 """A faulty network between Redis and its clients."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from types import TracebackType
 
 from chaos.injectors import Proxy
 
@@ -18,51 +15,51 @@ class Network:
     network for good.
     """
 
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url):
         self.server_url, self.resets = server_url, 0
         self._proxy = Proxy()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
 
     @property
-    def url(self) -> str:
+    def url(self):
         return self._proxy.url
 
     @property
-    def delay_s(self) -> float:
+    def delay_s(self):
         return self._proxy.reply_delay_s
 
     @delay_s.setter
-    def delay_s(self, delay_s: float) -> None:
+    def delay_s(self, delay_s):
         self._proxy.reply_delay_s = delay_s
 
-    def reset(self) -> None:
-        async def reset() -> int:
+    def reset(self):
+        async def reset():
             return self._proxy.reset()
 
         self.resets += asyncio.run_coroutine_threadsafe(reset(), self._loop).result(_OWN_WITHIN_S)
 
-    def hold(self) -> None:
+    def hold(self):
         """Forward nothing any more, in either direction, as when a cable is cut."""
 
-        async def hold() -> None:
+        async def hold():
             self._proxy.hold()
 
         asyncio.run_coroutine_threadsafe(hold(), self._loop).result(_OWN_WITHIN_S)
 
-    def __enter__(self) -> Network:
+    def __enter__(self):
         self._thread.start()
         opening = self._proxy.open(self.server_url.removeprefix("unix://"))
         asyncio.run_coroutine_threadsafe(opening, self._loop).result(_OWN_WITHIN_S)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind, error, at):
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_OWN_WITHIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_OWN_WITHIN_S)
         self._loop.close()
 
-    async def _close(self) -> None:
+    async def _close(self):
         await self._proxy.restore()
         self._proxy.shut()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

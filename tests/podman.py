@@ -4,8 +4,6 @@ Images and volumes are in build/containers, apart from the host's own. If no reg
 of Debian's packages stand for the two base images.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json
@@ -14,9 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "containers"
@@ -50,7 +46,7 @@ class Failed(Exception):
     """A command is missing, took too long or ended with another code than 0; the message has its output."""
 
 
-def why_not() -> str | None:
+def why_not():
     """Why this host can't run containers; None if it can, as far as that shows before one starts."""
     programs = os.pathsep.join([os.environ["PATH"], "/usr/lib/podman", "/usr/libexec/podman"])
     missing = [name for name in NEEDED if shutil.which(name, path=programs) is None]
@@ -61,17 +57,17 @@ def why_not() -> str | None:
     return f"{', '.join(missing)} not on this machine" if missing else None
 
 
-def podman(*words: str | Path, timeout_s: float = 120) -> str:
+def podman(*words, timeout_s=120):
     return run(["podman", *words], timeout_s)
 
 
-def compose(*words: str, timeout_s: float = 300, **variables: str) -> str:
+def compose(*words, timeout_s=300, **variables):
     """Run podman-compose on docker-compose.yml, with these variables in its environment."""
     arguments = ["--podman-run-args=--pull=never", f"--podman-build-args={' '.join(_BUILD)}", "--no-ansi"]
     return run([sys.executable, "-m", "podman_compose", *arguments, *words], timeout_s, **variables)
 
 
-def run(command: Sequence[str | Path], timeout_s: float, **variables: str) -> str:
+def run(command, timeout_s, **variables):
     """Standard output. Raises Failed with all output if the command fails."""
     shell = {name: value for name, value in os.environ.items() if not name.startswith(("DYNO_", "REDIS_"))}
     files = {
@@ -96,20 +92,20 @@ def run(command: Sequence[str | Path], timeout_s: float, **variables: str) -> st
     return done.stdout
 
 
-def inspect(name: str) -> dict[str, Any]:
+def inspect(name):
     """What podman knows about a container or an image."""
     [found] = json.loads(podman("inspect", name))
     return dict(found)
 
 
-def build(file: str, target: str, image: str, context: Path, **arguments: str) -> None:
+def build(file, target, image, context, **arguments):
     """`file`: relative to the context."""
     given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     options = ["--quiet", f"--file={context / file}", f"--target={target}", f"--tag={image}"]
     podman("build", *_BUILD, *given, *options, context, timeout_s=2400)
 
 
-def remove_leftovers() -> None:
+def remove_leftovers():
     """Of earlier runs too: all containers and volumes in this folder, none of the host's."""
     while containers := podman("ps", "--all", "--quiet").split():
         podman("rm", "--force", "--depend", "--time=0", containers[0])  # and those that depend on it
@@ -117,7 +113,7 @@ def remove_leftovers() -> None:
     podman("network", "prune", "--force")
 
 
-def write_settings() -> None:
+def write_settings():
     """The engine's own limits can be higher than this process may set, and its folders belong to the host."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     limits = {name: resource.getrlimit(number)[1] for name, number in _LIMITS.items()}
@@ -135,11 +131,11 @@ def write_settings() -> None:
 _LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 
 
-def _limit(most: int) -> int:
+def _limit(most):
     return 4608 if most == resource.RLIM_INFINITY else min(4608, most)
 
 
-def add_base_images() -> None:
+def add_base_images():
     """Pull Python's and Redis' images, or build what stands for them."""
     try:
         for image in (PYTHON, REDIS):
@@ -152,7 +148,7 @@ def add_base_images() -> None:
             build("Containerfile", target, image, FOLDER / "context")
 
 
-def add_debian() -> None:
+def add_debian():
     """The image localhost/debian, with Python, from the package archive that this machine's apt uses."""
     recipe = hashlib.sha256(f"{LEFT_OUT}".encode()).hexdigest()[:12]
     if podman("images", "--quiet", f"localhost/debian:{recipe}"):

@@ -1,13 +1,9 @@
 """A result for jobs that no worker runs."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-from dyno.models.result import Artifact, Energy, Memory, Peak, Phases, Result, Verdict
+from dyno.models.result import Energy, Memory, Peak, Phases, Result, Verdict
 
 
-def a_result(job_id: str, artifacts: Sequence[Artifact] = ()) -> Result:
+def a_result(job_id, artifacts=()):
     return Result(
         job=job_id,
         workload="mnist_cnn",

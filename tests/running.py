@@ -5,27 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dyno.bench.contract import Workload
 from dyno.bench.measure.assemble import assemble
 from dyno.bench.registry import resolve
 from dyno.bench.runner import run
-from dyno.models.device import Device
-from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, Frame, RunRecord, RunRequest
-from dyno.models.spec import Spec
 
 
 @contextlib.contextmanager
-def pipe() -> Iterator[tuple[int, list[Frame]]]:
+def pipe():
     """Yields the writing end and a list, which has all frames after the block."""
     reading, writing = os.pipe()
     frames: list[Frame] = []
 
-    def read() -> None:
+    def read():
         with os.fdopen(reading, "rb") as stream:
             frames.extend(FRAME.validate_json(line) for line in stream)
 
@@ -38,23 +33,23 @@ def pipe() -> Iterator[tuple[int, list[Frame]]]:
         reader.join(timeout=60)
 
 
-def in_process(request: RunRequest) -> list[Frame]:
+def in_process(request):
     with pipe() as (fd, frames):
         run.main(request, fd)
     return frames
 
 
-def record_of(frames: Sequence[Frame]) -> RunRecord:
+def record_of(frames):
     assert isinstance(frames[-1], DoneFrame), frames[-1]
     return frames[-1].record
 
 
-def failure_of(frames: Sequence[Frame]) -> FailedFrame:
+def failure_of(frames):
     assert isinstance(frames[-1], FailedFrame), frames[-1]
     return frames[-1]
 
 
-def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
+def job_of(workload, spec, device):
     """The result of the spec's minimum number of runs. The workload needn't be registered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run, "resolve", lambda asked: resolve(asked, {asked.workload: workload}))
@@ -66,5 +61,5 @@ def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
     return assemble("job_1", resolve(spec, {spec.workload: workload}), device, records)
 
 
-def codes(result: Result) -> set[str]:
+def codes(result):
     return {raised.code for raised in result.warnings}

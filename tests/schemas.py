@@ -1,22 +1,19 @@
 """Validators of JSON Schema."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    pass
 
 
-def validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+def validator(schema):
     from jsonschema import Draft202012Validator  # takes a second, which each process of `make test` would pay
 
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
 
-def conforms(document: object, builtin: str) -> None:
+def conforms(document, builtin):
     """Raises jsonschema.ValidationError unless `document` fits a schema that check-jsonschema ships."""
     import jsonschema
     from check_jsonschema.builtin_schemas import get_builtin_schema

@@ -1,7 +1,5 @@
 """A clock for Redis that tests set forward. Dyno's store takes the time from Redis, so schedules follow this clock."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -16,7 +14,7 @@ _SHIM = Path(__file__).with_name("server_clock.c")
 class ServerClock:
     """`binary` starts `server` on this clock, also when it restarts. Processes of Dyno keep the host's clock."""
 
-    def __init__(self, folder: Path, server: Path) -> None:
+    def __init__(self, folder, server):
         compiler = shutil.which("cc")
         if compiler is None:
             pytest.skip("no C compiler is here to give the server another clock")
@@ -27,7 +25,7 @@ class ServerClock:
         self.binary.write_text(f'#!/bin/sh\nCLOCK_AHEAD="{self._file}" LD_PRELOAD="{library}" exec "{server}" "$@"\n')
         self.binary.chmod(0o700)
 
-    def forward(self, by: timedelta) -> None:
+    def forward(self, by):
         self._ahead += by
         with self._file.open("r+b") as file:  # in place: the server has the file mapped
             file.write(struct.pack("=q", self._ahead // timedelta(microseconds=1)))

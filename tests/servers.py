@@ -1,9 +1,6 @@
 """Both kinds of server that Dyno supports, for tests that `make verify` runs on each, and what happens to a server."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +15,7 @@ from tests.waiting import eventually
 KINDS = ("valkey", pytest.param("redis", marks=pytest.mark.verify))
 
 
-def server_binary(kind: str) -> Path:
+def server_binary(kind):
     """The server binary of this kind. Skips the test if there is none."""
     found = shutil.which("redis-server") if kind == "redis" else embedded_server()
     if found is None:
@@ -26,7 +23,7 @@ def server_binary(kind: str) -> Path:
     return Path(found)
 
 
-def kill_once_written(server: EmbeddedServer) -> None:
+def kill_once_written(server):
     """Crash the server without data loss, unlike a crash during a sync with `everysec` (docs/decisions/0009-*.md)."""
     with redis.Redis.from_url(server.url) as client:
         eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all data are in the file")
@@ -34,7 +31,7 @@ def kill_once_written(server: EmbeddedServer) -> None:
 
 
 @contextmanager
-def demoted(server: EmbeddedServer) -> Iterator[None]:
+def demoted(server):
     """Another server replicates this one and becomes the primary; then they switch back."""
     port, there = str(free_port()), str(free_port())
     with EmbeddedServer() as other, redis.Redis.from_url(server.url) as ours, redis.Redis.from_url(other.url) as its:

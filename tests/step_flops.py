@@ -1,13 +1,7 @@
 """TensorFlow's own FLOP count of a training step's graph. It counts a loop's body once, so unroll loops."""
 
-from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
-
-def step_flops(model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> float:
+def step_flops(model, inputs, targets):
     """FLOP of the matrix products of one step of a compiled Keras model on that batch."""
     import tensorflow as tf
     from tensorflow.python.framework import ops

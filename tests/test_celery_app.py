@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import json
 import socket
 import time
 from base64 import b64decode
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-import redis
 from celery.app.defaults import NAMESPACES, flatten
 from kombu.entity import Exchange, Queue
 
@@ -21,10 +16,10 @@ NAMES = ["any", "cpu", "cpu/amd-epyc", "cpu:0-1", "cpu:0,2@alpha.example", "cpu:
 
 
 @pytest.fixture
-def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[dict]]:
+def messages(client, settings):
     """The messages that wait in the Celery queue of a store queue."""
 
-    def waiting(queue: str) -> list[dict]:
+    def waiting(queue):
         name = celery_app.key_prefix(settings) + celery_app.celery_queue(queue).name
         return [json.loads(text) for text in client.lrange(name, 0, -1)]
 
@@ -32,7 +27,7 @@ def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[di
 
 
 @pytest.mark.parametrize("queue", NAMES)
-def test_a_wake_up_is_a_task_that_names_its_queue(settings: Settings, messages: Callable, queue: str) -> None:
+def test_a_wake_up_is_a_task_that_names_its_queue(settings, messages, queue):
     assert celery_app.send_wake_up(settings, queue)
     (message,) = messages(queue)
     assert message["headers"]["task"] == "dyno.wake"
@@ -40,20 +35,20 @@ def test_a_wake_up_is_a_task_that_names_its_queue(settings: Settings, messages: 
     assert json.loads(b64decode(message["body"]))[0] == [queue]
 
 
-def test_wake_ups_do_not_pile_up(settings: Settings, messages: Callable) -> None:
+def test_wake_ups_do_not_pile_up(settings, messages):
     assert celery_app.send_wake_up(settings, "cpu")
     assert not celery_app.send_wake_up(settings, "cpu")
     assert celery_app.send_wake_up(settings, "any")
     assert (len(messages("cpu")), len(messages("any"))) == (1, 1)
 
 
-def test_namespaces_do_not_wake_each_other(settings: Settings, messages: Callable) -> None:
+def test_namespaces_do_not_wake_each_other(settings, messages):
     other = settings.model_copy(update={"namespace": settings.namespace + "-other"})
     assert celery_app.send_wake_up(other, "cpu")
     assert messages("cpu") == []
 
 
-def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, messages: Callable) -> None:
+def test_a_worker_that_serves_the_queue_gets_the_message(settings, messages):
     celery_app.send_wake_up(settings, "cpu:0-1@alpha")
     with (
         celery_app.app(settings).connection_for_read() as connection,
@@ -65,12 +60,10 @@ def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, mes
     assert messages("cpu:0-1@alpha") == []
 
 
-def test_wake_ups_share_a_connection_and_get_a_new_one_once_redis_has_closed_it(
-    settings: Settings, client: redis.Redis
-) -> None:
+def test_wake_ups_share_a_connection_and_get_a_new_one_once_redis_has_closed_it(settings, client):
     messages = celery_app.key_prefix(settings) + celery_app.celery_queue("cpu").name
 
-    def send() -> set[str]:
+    def send():
         """The ids of all connections after a wake-up."""
         assert celery_app.send_wake_up(settings, "cpu")
         assert client.delete(messages) == 1
@@ -82,7 +75,7 @@ def test_wake_ups_share_a_connection_and_get_a_new_one_once_redis_has_closed_it(
     assert not send() & connected - {str(client.client_id())}
 
 
-def test_neither_publishers_nor_consumers_bind_queues(settings: Settings, client: redis.Redis) -> None:
+def test_neither_publishers_nor_consumers_bind_queues(settings, client):
     celery_app.send_wake_up(settings, "cpu")
     with (
         celery_app.app(settings).connection_for_read() as connection,
@@ -92,7 +85,7 @@ def test_neither_publishers_nor_consumers_bind_queues(settings: Settings, client
     assert list(client.scan_iter(f"{celery_app.key_prefix(settings)}*")) == []
 
 
-def test_an_unread_wake_up_expires(settings: Settings, client: redis.Redis) -> None:
+def test_an_unread_wake_up_expires(settings, client):
     own = celery_app.key_prefix(settings) + celery_app.celery_queue("cpu").name
     celery_app.send_wake_up(settings, "cpu")
     assert 0 < client.pttl(own) <= celery_app.WAKE_UP_TTL_S * 1000
@@ -101,7 +94,7 @@ def test_an_unread_wake_up_expires(settings: Settings, client: redis.Redis) -> N
     assert client.pttl(own) > 0
 
 
-def test_what_an_earlier_version_bound_and_sent_to_absent_devices_goes(settings: Settings, client: redis.Redis) -> None:
+def test_what_an_earlier_version_bound_and_sent_to_absent_devices_goes(settings, client):
     prefix = celery_app.key_prefix(settings)
     earlier = celery_app.app(settings)
     names = [celery_app.celery_queue(f"cpu:0@absent-{number}").name for number in range(3)]
@@ -116,13 +109,13 @@ def test_what_an_earlier_version_bound_and_sent_to_absent_devices_goes(settings:
     assert all(client.pttl(prefix + name) > 0 for name in names)
 
 
-def test_celery_names_are_plain_and_no_two_queues_share_one() -> None:
+def test_celery_names_are_plain_and_no_two_queues_share_one():
     names = [celery_app.celery_queue(queue).name for queue in NAMES]
     assert len(set(names)) == len(NAMES)
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-") for name in names)
 
 
-def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Path) -> None:
+def test_a_broker_that_is_away_is_reported_soon(settings, tmp_path):
     nowhere = settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
@@ -130,9 +123,7 @@ def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Pa
     assert time.monotonic() - began_s < 20
 
 
-def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
-) -> None:
+def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(settings, tmp_path, monkeypatch, client):
     nowhere = celery_app._Publisher(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
     nowhere.client = client
     monkeypatch.setattr(celery_app, "_publisher", lambda settings: nowhere)
@@ -142,9 +133,7 @@ def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     assert time.monotonic() - began_s < 20
 
 
-def test_a_broker_that_never_answers_is_reported_soon_and_holds_no_other_wake_up_up(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
-) -> None:
+def test_a_broker_that_never_answers_is_reported_soon_and_holds_no_other_wake_up_up(settings, monkeypatch, client):
     monkeypatch.setattr(celery_app, "ANSWER_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
@@ -167,21 +156,21 @@ def test_a_broker_that_never_answers_is_reported_soon_and_holds_no_other_wake_up
         ("unix://:secret@/run/redis.sock?db=3", "redis+socket://:secret@/run/redis.sock?virtual_host=3"),
     ],
 )
-def test_celery_gets_the_same_server_in_its_own_url_form(url: str, broker: str) -> None:
+def test_celery_gets_the_same_server_in_its_own_url_form(url, broker):
     assert celery_app.app(Settings(redis_url=url)).conf.broker_url == broker
 
 
-def test_an_app_without_a_server_is_refused() -> None:
+def test_an_app_without_a_server_is_refused():
     with pytest.raises(StoreUnfit):
         celery_app.app(Settings(redis_url=None))
 
 
-def test_celery_knows_every_setting(settings: Settings) -> None:
+def test_celery_knows_every_setting(settings):
     known = {name for name, _ in flatten(NAMESPACES)}
     assert set(celery_app._CONFIG) <= known
 
 
-def test_the_settings_that_reliability_needs_are_set(settings: Settings) -> None:
+def test_the_settings_that_reliability_needs_are_set(settings):
     conf = celery_app.app(settings).conf
     assert conf.result_backend is None
     assert (conf.task_acks_late, conf.task_create_missing_queues, conf.worker_disable_prefetch) == (False, False, True)

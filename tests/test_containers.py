@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,23 +55,23 @@ WRITE = 'for folder in / /etc /opt /opt/dyno /usr /var; do touch "$folder/new" &
 class Stack:
     """The containers of the project, and a client of the published port with the key made first."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.project = f"dyno-{os.getpid()}"
         self.port = free_port()
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
         self.key = ApiKey()
         self.responses = Responses()
 
-    def compose(self, *words: str, **variables: str) -> str:
+    def compose(self, *words, **variables):
         return compose("-p", self.project, *words, DYNO_PORT=str(self.port), **variables)
 
-    def up(self, **variables: str) -> None:
+    def up(self, **variables):
         """Without podman's own dependencies: with them it restarts no container, since `secrets` has ended."""
         self.compose("up", "-d", "--no-build", "secrets", **variables)
         self.compose("up", "-d", "--no-build", "--no-deps", **variables)
         eventually(self.is_ready, 300, "the API is ready and the worker idle")
 
-    def is_ready(self) -> bool:
+    def is_ready(self):
         try:
             response = self.http.get("/v1/workers")
         except httpx.TransportError:
@@ -79,26 +79,26 @@ class Stack:
         is_served = response.status_code == httpx.codes.OK
         return is_served and any(worker["state"] == "idle" for worker in response.json()["data"])
 
-    def name(self, service: str) -> str:
+    def name(self, service):
         return f"{self.project}_{service}_1"
 
-    def inside(self, service: str, *words: str) -> str:
+    def inside(self, service, *words):
         return podman.podman("exec", self.name(service), *words)
 
-    def make_key(self) -> None:
+    def make_key(self):
         secret = self.compose("exec", "-T", "api", "dyno", "keys", "create", "--scope", "admin", "--name", "me").strip()
         self.http.headers["Authorization"] = f"Bearer {secret}"
         [key] = self.http.get("/v1/keys").json()["data"]
         self.key = ApiKey(key["id"], secret)
 
-    def submit(self, body: dict[str, Any]) -> str:
+    def submit(self, body):
         response = self.http.post("/v1/jobs", json=body)
         assert response.status_code == httpx.codes.ACCEPTED, response.text
         job = str(response.json()["id"])
         self.responses.accepted[job].add(job)
         return job
 
-    def result_of(self, job: str) -> dict[str, Any]:
+    def result_of(self, job):
         eventually(lambda: self.http.get(f"/v1/jobs/{job}").json()["done"], 300, f"{job} is done")
         response = self.http.get(f"/v1/jobs/{job}/result")
         assert response.status_code == httpx.codes.OK, response.text
@@ -106,7 +106,7 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
+def stack():
     if reason := podman.why_not():
         pytest.skip(reason)
     podman.write_settings()
@@ -125,7 +125,7 @@ def stack() -> Iterator[Stack]:
         podman.remove_leftovers()
 
 
-def test_the_images_have_what_they_need_and_no_more(stack: Stack) -> None:
+def test_the_images_have_what_they_need_and_no_more(stack):
     """Sizes without the base image. Nothing compiles the bytecode of a read-only image later."""
     base = podman.inspect(podman.PYTHON)["Size"]
     for (_, image), most_bytes in zip(IMAGES.values(), (0.4e9, 1.7e9), strict=True):
@@ -135,7 +135,7 @@ def test_the_images_have_what_they_need_and_no_more(stack: Stack) -> None:
         assert sources == compiled
 
 
-def test_a_key_made_in_the_container_runs_jobs_through_the_published_port(stack: Stack) -> None:
+def test_a_key_made_in_the_container_runs_jobs_through_the_published_port(stack):
     stack.make_key()
     assert httpx.post(f"{stack.http.base_url}/v1/jobs", json=TRAINING).status_code == httpx.codes.UNAUTHORIZED
     training, on_jax = stack.submit(TRAINING), stack.submit(SHORT | {"framework": "jax"})
@@ -150,7 +150,7 @@ def test_a_key_made_in_the_container_runs_jobs_through_the_published_port(stack:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_process_has_a_capability_or_is_root(stack: Stack, service: str) -> None:
+def test_no_process_has_a_capability_or_is_root(stack, service):
     processes = podman.podman("top", stack.name(service), "hpid").split()[1:]
     assert processes
     for process in processes:
@@ -161,7 +161,7 @@ def test_no_process_has_a_capability_or_is_root(stack: Stack, service: str) -> N
 
 
 @pytest.mark.parametrize("service", ["secrets", *SERVICES])
-def test_no_container_writes_outside_its_volumes(stack: Stack, service: str) -> None:
+def test_no_container_writes_outside_its_volumes(stack, service):
     """The container's own layer has the folders on which volumes are mounted, and one file, of the engine."""
     layer = Path(podman.inspect(stack.name(service))["GraphDriver"]["Data"]["UpperDir"])
     assert [str(path.relative_to(layer)) for path in layer.rglob("*") if not path.is_dir()] == ["etc/mtab"]
@@ -173,7 +173,7 @@ def test_no_container_writes_outside_its_volumes(stack: Stack, service: str) -> 
     ("profile", "node", "said"),
     [("gpu", "/dev/nvidiactl", "nvidia.com/gpu"), ("tpu", "/dev/vfio/vfio", "/dev/vfio")],
 )
-def test_a_worker_without_its_hardware_is_refused(stack: Stack, profile: str, node: str, said: str) -> None:
+def test_a_worker_without_its_hardware_is_refused(stack, profile, node, said):
     """By the engine, which names the device, and by Dyno. The CPU's image stands for the other ones."""
     if Path(node).exists():
         pytest.skip(f"this machine has {node}")
@@ -185,7 +185,7 @@ def test_a_worker_without_its_hardware_is_refused(stack: Stack, profile: str, no
     assert stack.is_ready()
 
 
-def test_an_upgrade_keeps_keys_results_and_files(stack: Stack, tmp_path: Path) -> None:
+def test_an_upgrade_keeps_keys_results_and_files(stack, tmp_path):
     """`down`, images of another version, `up`: from here on with `DYNO_DURABILITY=always`."""
     job = stack.submit(TRAINING)
     result = stack.result_of(job)
@@ -205,7 +205,7 @@ def test_an_upgrade_keeps_keys_results_and_files(stack: Stack, tmp_path: Path) -
     assert stack.result_of(stack.submit(SHORT))["metrics"]
 
 
-def kill(stack: Stack, service: str) -> None:
+def kill(stack, service):
     """KILL the container's first process, without the engine's knowledge, and wait until the engine restarted it."""
     before = podman.inspect(stack.name(service))["State"]["Pid"]
     os.kill(before, signal.SIGKILL)
@@ -222,15 +222,15 @@ FAULTS: dict[str, Callable[[Stack], object]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_jobs_outlive_a_fault_under_load(stack: Stack, fault: str) -> None:
+def test_jobs_outlive_a_fault_under_load(stack, fault):
     jobs = [PlannedJob(f"{fault} {number}", 0.4 * number, "tiny", SHORT, False, None) for number in range(12)]
 
-    def strike() -> None:
+    def strike():
         running = httpx.QueryParams(status="running", limit=1)
         eventually(lambda: stack.http.get("/v1/jobs", params=running).json()["data"], what="a job runs")
         FAULTS[fault](stack)
 
-    async def load() -> None:
+    async def load():
         submits = submit_all(str(stack.http.base_url), jobs, time.monotonic(), stack.responses, [stack.key])
         async with asyncio.timeout(300):
             await asyncio.gather(submits, asyncio.to_thread(strike))
@@ -242,7 +242,7 @@ def test_jobs_outlive_a_fault_under_load(stack: Stack, fault: str) -> None:
     assert stack.responses.unexpected == []
 
 
-def test_every_accepted_job_ended_once(stack: Stack) -> None:
+def test_every_accepted_job_ended_once(stack):
     """All events that Redis kept, read from its volume when everything else is down."""
     [volume] = [
         mount["Name"] for mount in podman.inspect(stack.name("redis"))["Mounts"] if mount["Destination"] == "/data"
@@ -261,7 +261,7 @@ def test_every_accepted_job_ended_once(stack: Stack) -> None:
     assert list(state_violations(snapshot)) == []
 
 
-def _answers(client: redis.Redis) -> bool:
+def _answers(client):
     try:
         return bool(client.ping())
     except (redis.ConnectionError, redis.BusyLoadingError):

@@ -1,7 +1,5 @@
 """Times of cron expressions: time zones, daylight saving, and expressions that are refused."""
 
-from __future__ import annotations
-
 import contextlib
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -16,7 +14,7 @@ from dyno.errors import InvalidSchedule
 ZURICH = "Europe/Zurich"
 
 
-def some(expression: str, timezone: str, after: str, number: int = 3) -> list[str]:
+def some(expression, timezone, after, number=3):
     found = islice(cron.times(expression, timezone, datetime.fromisoformat(after)), number)
     return [f"{moment:%m-%d %H:%M}" for moment in found]
 
@@ -38,7 +36,7 @@ def some(expression: str, timezone: str, after: str, number: int = 3) -> list[st
         ("0 0 1 * mon", "UTC", "2026-11-23T00:00:00+00:00", ["11-30 00:00", "12-01 00:00", "12-07 00:00"]),
     ],
 )
-def test_times_are_those_of_the_zone(expression: str, timezone: str, after: str, expected: list[str]) -> None:
+def test_times_are_those_of_the_zone(expression, timezone, after, expected):
     assert some(expression, timezone, after) == expected
 
 
@@ -59,9 +57,7 @@ def test_times_are_those_of_the_zone(expression: str, timezone: str, after: str,
         ("45 2 * * *", "2026-10-25T01:15:00+00:00", ["10-26 01:45"]),
     ],
 )
-def test_daylight_saving_neither_skips_nor_repeats_a_daily_time(
-    expression: str, after: str, expected: list[str]
-) -> None:
+def test_daylight_saving_neither_skips_nor_repeats_a_daily_time(expression, after, expected):
     assert some(expression, ZURICH, after, len(expected)) == expected
 
 
@@ -70,13 +66,13 @@ def test_daylight_saving_neither_skips_nor_repeats_a_daily_time(
     st.sampled_from([ZURICH, "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "UTC"]),
     st.datetimes(datetime(2025, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC)),
 )
-def test_times_are_later_and_ascend_from_any_moment(expression: str, timezone: str, after: datetime) -> None:
+def test_times_are_later_and_ascend_from_any_moment(expression, timezone, after):
     found = list(islice(cron.times(expression, timezone, after), 20))
     assert all(before < later for before, later in pairwise([after, *found]))
 
 
 @given(st.datetimes(datetime(2026, 3, 28), datetime(2026, 3, 31), timezones=st.just(UTC)), st.integers(1, 100))
-def test_a_day_has_the_same_times_wherever_one_starts(after: datetime, minutes: int) -> None:
+def test_a_day_has_the_same_times_wherever_one_starts(after, minutes):
     """As after an outage, and after a restart in the middle of it."""
     later = after + timedelta(minutes=minutes)
     for expression in ("30 2 * * *", "0 1-3 * * *", "*/15 * * * *"):
@@ -102,7 +98,7 @@ def test_a_day_has_the_same_times_wherever_one_starts(after: datetime, minutes: 
         ("0 3 * * *", "localtime", "/timezone", "unknown-timezone"),
     ],
 )
-def test_what_is_no_schedule_is_refused(expression: str, timezone: str, pointer: str, code: str) -> None:
+def test_what_is_no_schedule_is_refused(expression, timezone, pointer, code):
     with pytest.raises(InvalidSchedule) as refused:
         cron.times(expression, timezone, datetime.now(UTC))
     [error] = refused.value.errors
@@ -110,7 +106,7 @@ def test_what_is_no_schedule_is_refused(expression: str, timezone: str, pointer:
 
 
 @given(st.text("*/-,LW#0123456789 MONJAN", max_size=20))
-def test_any_text_is_times_or_a_refusal(expression: str) -> None:
+def test_any_text_is_times_or_a_refusal(expression):
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with contextlib.suppress(InvalidSchedule):
         assert next(cron.times(expression, "UTC", start)) > start

@@ -1,9 +1,5 @@
 """Scaled units, unknown figures, and descriptions of JSON Schemas for people."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.bench.registry import registry
@@ -30,14 +26,14 @@ from dyno.formatting import describe_schema, format_quantity, ratio_in_words
         (None, "s", "–"),
     ],
 )
-def test_a_quantity_gets_the_prefix_that_fits(value: float | None, unit: str, text: str) -> None:
+def test_a_quantity_gets_the_prefix_that_fits(value, unit, text):
     assert format_quantity(value, unit) == text
 
 
 @pytest.mark.parametrize(
     ("unit", "words"), [("s", "fast"), ("samples/s", "fast"), ("FLOP/s", "fast"), ("1", "good"), ("bytes", "good")]
 )
-def test_a_ratio_of_times_or_rates_is_one_of_speed(unit: str, words: str) -> None:
+def test_a_ratio_of_times_or_rates_is_one_of_speed(unit, words):
     assert ratio_in_words(unit) == f"times as {words}"
 
 
@@ -63,12 +59,12 @@ WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, 
         ({}, "anything"),
     ],
 )
-def test_a_schema_is_described_with_its_types_and_bounds(schema: dict[str, Any], text: str) -> None:
+def test_a_schema_is_described_with_its_types_and_bounds(schema, text):
     assert describe_schema(schema, WEIGHTS) == text
 
 
 @pytest.mark.parametrize("name", registry())
-def test_all_bounds_of_the_params_of_a_workload_are_described(name: str) -> None:
+def test_all_bounds_of_the_params_of_a_workload_are_described(name):
     schema = registry()[name].params.model_json_schema()
     for of in schema["properties"].values():
         text = describe_schema(of, schema)

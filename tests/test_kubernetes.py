@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ CLUSTER_WIDE = {"Namespace"}
 Document = dict[str, Any]
 
 
-def rendered(folder: Path) -> Iterator[Document]:
+def rendered(folder):
     """What `kubectl kustomize` prints for a folder that uses the fields RENDERED alone."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     assert kustomization.keys() <= RENDERED, folder
@@ -41,7 +40,7 @@ def rendered(folder: Path) -> Iterator[Document]:
         yield _in_namespace(document, kustomization)
 
 
-def _in_namespace(document: Document, kustomization: Document) -> Document:
+def _in_namespace(document, kustomization):
     if "namespace" in kustomization and document["kind"] not in CLUSTER_WIDE:
         document["metadata"]["namespace"] = kustomization["namespace"]
     return document
@@ -57,22 +56,22 @@ PODS = {
 pods = pytest.mark.parametrize(("kind", "name"), PODS)
 
 
-def pod_of(kind: str, name: str) -> Document:
+def pod_of(kind, name):
     pod: Document = PODS[kind, name]["spec"]["template"]["spec"]
     return pod
 
 
-def container_of(kind: str, name: str) -> Document:
+def container_of(kind, name):
     [container] = pod_of(kind, name)["containers"]
     found: Document = container
     return found
 
 
-def named(kind: str, of: str) -> dict[str, Document]:
+def named(kind, of):
     return {each["metadata"]["name"]: each for each in DOCUMENTS[kind] if each["kind"] == of}
 
 
-def selected(kind: str, labels: dict[str, str]) -> set[str]:
+def selected(kind, labels):
     """The names of the Deployments and StatefulSets whose pods have these labels."""
     found = {
         name: document["spec"]["template"]["metadata"]["labels"] for (of, name), document in PODS.items() if of == kind
@@ -80,14 +79,14 @@ def selected(kind: str, labels: dict[str, str]) -> set[str]:
     return {name for name, own in found.items() if labels.items() <= own.items()}
 
 
-def validate(document: Document) -> None:
+def validate(document):
     import kubernetes_validate  # here, since its import takes a second
 
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_document_is_valid_and_in_the_namespace(kind: str) -> None:
+def test_every_document_is_valid_and_in_the_namespace(kind):
     documents = DOCUMENTS[kind]
     identities = [(each["kind"], each["metadata"]["name"]) for each in documents]
     assert len(identities) == len(set(identities))
@@ -96,14 +95,14 @@ def test_every_document_is_valid_and_in_the_namespace(kind: str) -> None:
         assert document["kind"] in CLUSTER_WIDE or document["metadata"]["namespace"] == "dyno"
 
 
-def test_a_document_with_an_unknown_field_is_not_valid() -> None:
+def test_a_document_with_an_unknown_field_is_not_valid():
     wrong = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}, "spec": {"finalizer": []}}
     with pytest.raises(Exception, match="finalizer"):
         validate(wrong)
 
 
 @pods
-def test_every_pod_keeps_to_the_restricted_profile(kind: str, name: str) -> None:
+def test_every_pod_keeps_to_the_restricted_profile(kind, name):
     pod, container = pod_of(kind, name), container_of(kind, name)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -119,7 +118,7 @@ def test_every_pod_keeps_to_the_restricted_profile(kind: str, name: str) -> None
 
 
 @pods
-def test_every_pod_has_a_limit_of_memory_and_the_user_of_its_image(kind: str, name: str) -> None:
+def test_every_pod_has_a_limit_of_memory_and_the_user_of_its_image(kind, name):
     container, service = container_of(kind, name), compose_service(name)
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
     user = containers.user_of(service)
@@ -127,13 +126,13 @@ def test_every_pod_has_a_limit_of_memory_and_the_user_of_its_image(kind: str, na
     assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"]) == (*user, user[1])
 
 
-def compose_service(name: str) -> Document:
+def compose_service(name):
     service: Document = SERVICES[name.removeprefix("dyno-")]
     return service
 
 
 @pods
-def test_pods_run_the_images_and_commands_of_the_compose_file(kind: str, name: str) -> None:
+def test_pods_run_the_images_and_commands_of_the_compose_file(kind, name):
     container, service = container_of(kind, name), containers.interpolated(compose_service(name))
     assert container["image"] == service["image"]
     assert container["command"] == service["command"]
@@ -141,7 +140,7 @@ def test_pods_run_the_images_and_commands_of_the_compose_file(kind: str, name: s
 
 
 @pods
-def test_every_mount_has_a_volume_and_every_writable_folder_one(kind: str, name: str) -> None:
+def test_every_mount_has_a_volume_and_every_writable_folder_one(kind, name):
     pod, container = pod_of(kind, name), container_of(kind, name)
     claims = PODS[kind, name]["spec"].get("volumeClaimTemplates", [])
     volumes = {volume["name"] for volume in pod["volumes"]} | {claim["metadata"]["name"] for claim in claims}
@@ -153,7 +152,7 @@ def test_every_mount_has_a_volume_and_every_writable_folder_one(kind: str, name:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_outbox_is_a_folder_of_its_own_in_its_volume(kind: str) -> None:
+def test_the_outbox_is_a_folder_of_its_own_in_its_volume(kind):
     """Some provisioners let all users write in a volume's root folder, and a worker refuses such an outbox."""
     container = container_of(kind, f"dyno-worker-{kind}")
     [outbox] = [Path(each["value"]) for each in container["env"] if each["name"] == "DYNO_SPOOL_DIR"]
@@ -161,7 +160,7 @@ def test_the_outbox_is_a_folder_of_its_own_in_its_volume(kind: str) -> None:
 
 
 @pods
-def test_every_setting_exists(kind: str, name: str) -> None:
+def test_every_setting_exists(kind, name):
     names = {each["name"] for each in container_of(kind, name)["env"]}
     settings = {each for each in names if each.startswith("DYNO_")}
     assert settings <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}
@@ -169,7 +168,7 @@ def test_every_setting_exists(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_part_gets_its_own_password_of_redis_alone(kind: str) -> None:
+def test_each_part_gets_its_own_password_of_redis_alone(kind):
     [worker, *_] = [volume for volume in pod_of(kind, f"dyno-worker-{kind}")["volumes"] if "secret" in volume]
     assert worker["secret"]["secretName"] == "dyno-redis"
     assert worker["secret"]["items"] == [{"key": "worker-password", "path": "DYNO_REDIS_PASSWORD"}]
@@ -183,7 +182,7 @@ def test_each_part_gets_its_own_password_of_redis_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_services_find_their_pods_and_urls_their_services(kind: str) -> None:
+def test_services_find_their_pods_and_urls_their_services(kind):
     services = named(kind, "Service")
     for name, service in services.items():
         assert selected(kind, service["spec"]["selector"]) == {name}
@@ -197,7 +196,7 @@ def test_services_find_their_pods_and_urls_their_services(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_network_admits_exactly_the_connections_that_dyno_makes(kind: str) -> None:
+def test_the_network_admits_exactly_the_connections_that_dyno_makes(kind):
     policies = named(kind, "NetworkPolicy")
     deny = policies.pop("dyno-deny")["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
@@ -214,7 +213,7 @@ def test_the_network_admits_exactly_the_connections_that_dyno_makes(kind: str) -
     assert ingress == expected | {("everyone", "dyno-api", 8000)}
 
 
-def _edges(kind: str, policy: Document, direction: str) -> Iterator[tuple[str, str, int]]:
+def _edges(kind, policy, direction):
     """(pod that the policy is for, other side, port)."""
     for rule in policy.get(direction, []):
         for peer in rule["to" if direction == "egress" else "from"]:
@@ -225,7 +224,7 @@ def _edges(kind: str, policy: Document, direction: str) -> Iterator[tuple[str, s
                         yield here, there, port["port"]
 
 
-def _peers(kind: str, peer: Document) -> set[str]:
+def _peers(kind, peer):
     if "podSelector" in peer:
         return selected(kind, peer["podSelector"]["matchLabels"])
     labels = peer["namespaceSelector"].get("matchLabels")
@@ -233,13 +232,13 @@ def _peers(kind: str, peer: Document) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_budgets_are_for_pods_that_exist(kind: str) -> None:
+def test_budgets_are_for_pods_that_exist(kind):
     for name, budget in named(kind, "PodDisruptionBudget").items():
         assert selected(kind, budget["spec"]["selector"]["matchLabels"]) == {name}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_probes_of_the_api_pass_before_the_first_key_exists(kind: str) -> None:
+def test_the_probes_of_the_api_pass_before_the_first_key_exists(kind):
     container = container_of(kind, "dyno-api")
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
@@ -248,7 +247,7 @@ def test_the_probes_of_the_api_pass_before_the_first_key_exists(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_may_use_whole_cores_and_is_alone_on_its_node(kind: str) -> None:
+def test_a_worker_may_use_whole_cores_and_is_alone_on_its_node(kind):
     name = f"dyno-worker-{kind}"
     resources = container_of(kind, name)["resources"]
     assert resources["requests"] == resources["limits"]
@@ -261,7 +260,7 @@ def test_a_worker_may_use_whole_cores_and_is_alone_on_its_node(kind: str) -> Non
 PAGE = guides.ROOT / "docs" / "deployment.md"
 
 
-def kubectl(*words: str | Path) -> list[Document]:
+def kubectl(*words):
     """The documents that it prints. Skips the test if it is absent."""
     if (found := shutil.which("kubectl")) is None:
         pytest.skip("kubectl is not on this machine")
@@ -270,17 +269,17 @@ def kubectl(*words: str | Path) -> list[Document]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def identity(document: Document) -> str:
+def identity(document):
     return f"{document['kind']}/{document['metadata']['name']}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kubectl_builds_the_documents_that_these_tests_look_at(kind: str) -> None:
+def test_kubectl_builds_the_documents_that_these_tests_look_at(kind):
     built = kubectl("kustomize", DEPLOY / "kubernetes" / kind)
     assert sorted(built, key=identity) == sorted(DOCUMENTS[kind], key=identity)
 
 
-def test_the_commands_of_the_guide_fit_the_manifests() -> None:
+def test_the_commands_of_the_guide_fit_the_manifests():
     """kubectl accepts them, without a cluster, and they name what the manifests have."""
     [block] = [block.text for block in guides.blocks(PAGE) if "kubectl" in block.text]
     namespace, secret, apply, first_key = block.replace("\\\n", " ").splitlines()
@@ -300,7 +299,7 @@ def test_the_commands_of_the_guide_fit_the_manifests() -> None:
     assert PODS["cpu", "dyno-api"]["kind"] == "Deployment"
 
 
-def test_the_kustomization_of_the_guide_sets_registries_digests_and_replicas(tmp_path: Path) -> None:
+def test_the_kustomization_of_the_guide_sets_registries_digests_and_replicas(tmp_path):
     [text] = re.findall(r"^```yaml\n(resources:.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "own").mkdir()
     (tmp_path / "dyno").symlink_to(guides.ROOT)

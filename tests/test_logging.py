@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -27,11 +26,11 @@ NASTY = 'a\nb\r\n2026-01-01 00:00:00,000 ERROR root: forged\x1b[2J\x00\u2028\u20
 
 
 @pytest.fixture
-def log() -> Iterator[Callable[[logging.Formatter], tuple[logging.Logger, io.StringIO]]]:
+def log():
     """A logger that writes to a string with the given formatter."""
     logger = logging.getLogger("dyno.tested")
 
-    def with_formatter(formatter: logging.Formatter) -> tuple[logging.Logger, io.StringIO]:
+    def with_formatter(formatter):
         text = io.StringIO()
         handler = logging.StreamHandler(text)
         handler.setFormatter(formatter)
@@ -45,14 +44,14 @@ def log() -> Iterator[Callable[[logging.Formatter], tuple[logging.Logger, io.Str
     logger.propagate = True
 
 
-def fail() -> None:
+def fail():
     try:
         raise ValueError(NASTY)
     except ValueError:
         logging.getLogger("dyno.tested").exception("broke: %s", NASTY)
 
 
-def test_a_plain_line_has_time_level_logger_and_message(log: Callable) -> None:
+def test_a_plain_line_has_time_level_logger_and_message(log):
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("no upkeep until Redis is back (%s)", "größer …")
     assert re.fullmatch(
@@ -61,7 +60,7 @@ def test_a_plain_line_has_time_level_logger_and_message(log: Callable) -> None:
     )
 
 
-def test_a_message_cannot_forge_a_plain_line(log: Callable) -> None:
+def test_a_message_cannot_forge_a_plain_line(log):
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("asked for %s", NASTY)
     fail()
@@ -73,7 +72,7 @@ def test_a_message_cannot_forge_a_plain_line(log: Callable) -> None:
     assert text.getvalue().replace("\n", "").isprintable()
 
 
-def test_a_json_record_is_one_object_on_one_line(log: Callable) -> None:
+def test_a_json_record_is_one_object_on_one_line(log):
     logger, text = log(JsonFormatter())
     logger.warning("asked for %s", NASTY)
     fail()
@@ -87,7 +86,7 @@ def test_a_json_record_is_one_object_on_one_line(log: Callable) -> None:
     assert NASTY in second["exception"]
 
 
-def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log: Callable) -> None:
+def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log):
     facts: dict[str, Any] = {"job": "job_1", "attempt": 2, "why": "a b", "level": "mine"}
     logger, text = log(JsonFormatter())
     log_event(logger, logging.INFO, "claimed", facts)
@@ -104,7 +103,7 @@ def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log: Ca
     assert text.getvalue() == 'claimed job="job_1" attempt=2 why="a b" level="mine"\n'
 
 
-def test_a_record_says_which_request_and_job_it_belongs_to(log: Callable) -> None:
+def test_a_record_says_which_request_and_job_it_belongs_to(log):
     logger, text = log(JsonFormatter())
     tokens = current_request_id.set("req_1"), current_job_id.set("job_1")
     try:
@@ -119,7 +118,7 @@ def test_a_record_says_which_request_and_job_it_belongs_to(log: Callable) -> Non
 
 
 @pytest.mark.parametrize("log_format", ["plain", "json"])
-def test_other_libraries_use_the_same_format(log_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_libraries_use_the_same_format(log_format, monkeypatch):
     text, root = io.StringIO(), logging.getLogger()
     before = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", text)

@@ -1,7 +1,5 @@
 """Traces are off by default, and tracing errors never break anything else."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -14,12 +12,12 @@ ON = Settings(traces=True)
 
 
 @pytest.fixture(autouse=True)
-def _unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+def _unsent(monkeypatch):
     """Create and propagate spans without sending them, since there is no collector."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
 
 
-def test_tracing_is_off_by_default() -> None:
+def test_tracing_is_off_by_default():
     traces = tracer_for(Settings(), "test", sends_by_itself=False)
     with traces.span("work", {}) as span:
         span.note({"done": True})
@@ -27,7 +25,7 @@ def test_tracing_is_off_by_default() -> None:
     assert not traces.on
 
 
-def test_without_opentelemetry_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "dyno.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(TracingMissing, match=r"\.\[otel\]"):
@@ -35,7 +33,7 @@ def test_without_opentelemetry_the_error_says_what_to_install(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("given", ["", "00-nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 10_000, "\x00"])
-def test_an_invalid_traceparent_starts_a_new_trace(given: str) -> None:
+def test_an_invalid_traceparent_starts_a_new_trace(given):
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("outer", {}), traces.span("inner", {}, follows={"traceparent": given}):
@@ -45,7 +43,7 @@ def test_an_invalid_traceparent_starts_a_new_trace(given: str) -> None:
     assert given not in begun[3:] or not given
 
 
-def test_a_span_shares_the_trace_of_its_parent_and_of_the_span_it_follows() -> None:
+def test_a_span_shares_the_trace_of_its_parent_and_of_the_span_it_follows():
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("asked", {}):

@@ -1,7 +1,5 @@
 """Processes that die: how soon they restart."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,11 +8,11 @@ import textwrap
 from dyno.processes import MAX_BACKOFF_S, ManagedProcess, Stack
 
 
-def _part(code: str) -> ManagedProcess:
+def _part(code):
     return ManagedProcess("sleeper", "timeit", ["-n1", "-r1", "-s", "import time", code], dict(os.environ))
 
 
-def test_the_delay_doubles_with_each_early_death_up_to_a_limit() -> None:
+def test_the_delay_doubles_with_each_early_death_up_to_a_limit():
     part = _part("pass")
     stack = Stack(print)
     stack.start(part)
@@ -24,7 +22,7 @@ def test_the_delay_doubles_with_each_early_death_up_to_a_limit() -> None:
     assert delays_s[-1] == MAX_BACKOFF_S
 
 
-def test_stop_ends_every_part_and_dead_names_the_first_that_ended() -> None:
+def test_stop_ends_every_part_and_dead_names_the_first_that_ended():
     stack = Stack(print)
     alive, dead = stack.start(_part("time.sleep(600)")), stack.start(_part("1/0"))
     assert dead.process is not None
@@ -35,7 +33,7 @@ def test_stop_ends_every_part_and_dead_names_the_first_that_ended() -> None:
     assert alive.process.poll() == -15
 
 
-def test_a_part_ends_when_its_parent_is_killed() -> None:
+def test_a_part_ends_when_its_parent_is_killed():
     code = """
         import os, signal, sys
         from dyno.processes import ManagedProcess, Stack

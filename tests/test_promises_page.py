@@ -1,7 +1,5 @@
 """docs/promises.md names tests and faults that exist, and leaves no cell of its tables empty."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -24,12 +22,12 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("path", "name"), sorted(set(NAMED)), ids=lambda part: part if "/" not in part else "")
-def test_every_test_that_it_names_exists(path: str, name: str) -> None:
+def test_every_test_that_it_names_exists(path, name):
     tree = ast.parse((ROOT / path).read_text())
     assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_every_area_has_a_table_whose_rows_are_full() -> None:
+def test_every_area_has_a_table_whose_rows_are_full():
     assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == AREAS
     assert PAGE.count("| " + " | ".join(COLUMNS) + " |") == len(AREAS)
     assert {len(row) for row in ROWS} == {len(COLUMNS)}
@@ -37,18 +35,18 @@ def test_every_area_has_a_table_whose_rows_are_full() -> None:
     assert all("::test_" in row[COLUMNS.index("test")] for row in ROWS)
 
 
-def test_every_file_that_it_names_exists() -> None:
+def test_every_file_that_it_names_exists():
     named = re.findall(r"`([\w/]+/[\w.]+\.(?:py|lua))`", PAGE)
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_the_faults_that_it_quotes_are_planted() -> None:
+def test_the_faults_that_it_quotes_are_planted():
     quoted = {words for row in ROWS for words in re.findall(r'"([^"]+)"', row[-1]) if not words.endswith("…")}
     assert quoted
     assert quoted <= FAULTS.keys()
     assert f"plants {len(FAULTS)} faults" in " ".join(PAGE.split())
 
 
-def test_the_readme_links_to_it() -> None:
+def test_the_readme_links_to_it():
     assert "(docs/promises.md)" in (ROOT / "README.md").read_text()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +33,7 @@ TINY = {
 
 
 @pytest.fixture
-def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def socket(tmp_path_factory):
     """The socket of a Redis started by start.sh, with an additional admin user for the tests."""
     folder = tmp_path_factory.mktemp("acl")
     with started(folder):
@@ -42,7 +41,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[None]:
+def started(folder):
     if find_server().name != "redis-server":
         pytest.skip("no redis-server on PATH")
     for name in ("start.sh", "redis.conf", "users.acl"):
@@ -61,7 +60,7 @@ def started(folder: Path) -> Iterator[None]:
         server.wait()
 
 
-def client_of(user: str, socket: Path) -> redis.Redis:
+def client_of(user, socket):
     return redis.Redis(
         unix_socket_path=str(socket),
         username=user,
@@ -71,14 +70,14 @@ def client_of(user: str, socket: Path) -> redis.Redis:
     )
 
 
-def _answers(socket: Path) -> bool:
+def _answers(socket):
     try:
         return bool(client_of("admin", socket).ping())
     except redis.ConnectionError:
         return False
 
 
-def test_what_a_script_wrote_is_there_after_a_restart_and_nobody_is_the_default_user(tmp_path: Path) -> None:
+def test_what_a_script_wrote_is_there_after_a_restart_and_nobody_is_the_default_user(tmp_path):
     """Redis 7 loads the transactions of its file as the default user, and drops those that this user may not run."""
     socket = tmp_path / "redis.sock"
     with started(tmp_path), client_of("api", socket) as api:
@@ -93,7 +92,7 @@ def test_what_a_script_wrote_is_there_after_a_restart_and_nobody_is_the_default_
 
 
 @pytest.fixture
-def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
+def http(socket, tmp_path):
     """A client of an API with a worker, each of which connects to Redis as its own user."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -112,7 +111,7 @@ def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
         yield http
 
 
-def _offers(http: httpx.Client) -> bool:
+def _offers(http):
     try:
         return [device["state"] for device in http.get("/v1/devices").json()["data"]] == ["idle"]
     except (httpx.TransportError, KeyError):
@@ -120,7 +119,7 @@ def _offers(http: httpx.Client) -> bool:
 
 
 @pytest.mark.verify
-def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: Path) -> None:
+def test_jobs_run_with_the_rights_of_api_and_worker(http, socket):
     assert http.get("/readyz").status_code == 200
     for key in ({}, {"Idempotency-Key": "one"}):
         job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | key).json()
@@ -150,7 +149,7 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: 
     assert refused == []
 
 
-def _with_a_baseline(http: httpx.Client) -> None:
+def _with_a_baseline(http):
     saved = http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1})
     assert saved.status_code == 201
     judged = http.post("/v1/jobs", json=TINY | {"baseline": "main"}, headers={"Prefer": "wait=60"}).json()
@@ -159,7 +158,7 @@ def _with_a_baseline(http: httpx.Client) -> None:
     assert http.delete("/v1/baselines/main").status_code == 204
 
 
-def _with_a_schedule(http: httpx.Client, admin: Any) -> None:
+def _with_a_schedule(http, admin):
     body = {"cron": "* * * * *", "spec": TINY}
     assert http.put("/v1/schedules/minutely", json=body).status_code == 201
     admin.zadd("dyno:schedules:due", {":deleted": 0})
@@ -173,7 +172,7 @@ def _with_a_schedule(http: httpx.Client, admin: Any) -> None:
     assert admin.zcard("dyno:schedules:due") == 0
 
 
-def _with_an_import(http: httpx.Client, exported: str) -> None:
+def _with_an_import(http, exported):
     lines = {"content": exported.encode(), "headers": {"Content-Type": "application/x-ndjson"}}
     report = http.post("/v1/results/import", **lines).raise_for_status().json()
     assert report["imported"] == 1
@@ -184,7 +183,7 @@ def _with_an_import(http: httpx.Client, exported: str) -> None:
     assert http.delete(job["urls"]["self"]).status_code == 204
 
 
-def _with_a_webhook(http: httpx.Client) -> None:
+def _with_a_webhook(http):
     with Inbox() as inbox:
         job = http.post("/v1/jobs", json=TINY | {"webhook": inbox.url}).json()
         eventually(lambda: '"delivered"' in http.get("/v1/webhook-deliveries").text)
@@ -193,19 +192,19 @@ def _with_a_webhook(http: httpx.Client) -> None:
         eventually(lambda: len(inbox.messages) == 2)
 
 
-def _with_a_sweep(http: httpx.Client, key: dict[str, str]) -> None:
+def _with_a_sweep(http, key):
     body = {"spec": TINY | {"device": "tpu", "queue_if_absent": True}, "grid": {"params.n": [64, 65]}}
     begun = http.post("/v1/sweeps", json=body, headers={"Idempotency-Key": "sweep"} | key).json()
     assert [each["id"] for each in http.get("/v1/sweeps", headers=key).json()["data"]][:1] == [begun["id"]]
     assert http.post(begun["urls"]["cancel"], headers=key).json()["status"] == "canceled"
 
 
-def _with_a_key(http: httpx.Client, socket: Path) -> None:
+def _with_a_key(http, socket):
     """Run a job with an API key that has limits. `dyno keys` creates the key as the API's Redis user."""
     word = PASSWORDS["api"].replace("&", "%26")
     env = os.environ | {"DYNO_REDIS_URL": f"unix://api:{word}@{socket}"}
 
-    def dyno_keys(*arguments: str) -> str:
+    def dyno_keys(*arguments):
         command = [Path(sys.executable).parent / "dyno", "keys", *arguments]
         done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -243,7 +242,7 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
         "PUBLISH any 1",
     ],
 )
-def test_redis_refuses_commands_that_no_role_needs(socket: Path, role: str, command: str) -> None:
+def test_redis_refuses_commands_that_no_role_needs(socket, role, command):
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of(role, socket).execute_command(*command.split())
 
@@ -264,12 +263,12 @@ def test_redis_refuses_commands_that_no_role_needs(socket: Path, role: str, comm
         "CONFIG GET requirepass",
     ],
 )
-def test_a_worker_cannot_use_keys_that_only_the_api_needs(socket: Path, command: str) -> None:
+def test_a_worker_cannot_use_keys_that_only_the_api_needs(socket, command):
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of("worker", socket).execute_command(*command.split())
 
 
-def test_a_missing_or_wrong_password_is_refused(socket: Path) -> None:
+def test_a_missing_or_wrong_password_is_refused(socket):
     for wrong in (redis.Redis(unix_socket_path=str(socket)), redis.Redis.from_url(f"unix://api:guess@{socket}")):
         with pytest.raises(redis.AuthenticationError):
             wrong.ping()

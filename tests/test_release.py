@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 import pytest
@@ -44,11 +44,11 @@ STATED = {"namex": "Apache-2.0"}  # in its licence file alone
 ELSEWHERE = re.compile(r"nvidia-|jax-cuda|libtpu$|tensorflow$|colorama$|tzdata$|async-timeout$")
 
 
-def locked(name: str) -> set[str]:
+def locked(name):
     return set(locked_versions(name))
 
 
-def locked_versions(name: str) -> dict[str, set[str]]:
+def locked_versions(name):
     """The versions of each package: it may have several, for different versions of Python."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     versions: dict[str, set[str]] = {}
@@ -57,7 +57,7 @@ def locked_versions(name: str) -> dict[str, set[str]]:
     return versions
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_the_version_stands_in_one_place():
     assert dyno.__version__ == version("tensordyno") == VERSION
     assert json.loads((ROOT / "docs" / "openapi.json").read_text())["info"]["version"] == VERSION
     sources = [path for part in ("dyno", "service", "workers") for path in (ROOT / part).rglob("*.py")]
@@ -65,7 +65,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 @pytest.mark.verify
-def test_two_builds_of_the_wheel_have_the_same_bytes(tmp_path: Path) -> None:
+def test_two_builds_of_the_wheel_have_the_same_bytes(tmp_path):
     """On another day, in another folder, with other modes and another order of hashes."""
     first = _built(tmp_path / "one", hash_seed="1", umask=0o022, age_s=0)
     second = _built(tmp_path / "another" / "folder", hash_seed="2", umask=0o077, age_s=10**8)
@@ -73,7 +73,7 @@ def test_two_builds_of_the_wheel_have_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def _built(folder: Path, hash_seed: str, umask: int, age_s: int) -> Path:
+def _built(folder, hash_seed, umask, age_s):
     no_caches = shutil.ignore_patterns("__pycache__", "guide")
     before = os.umask(umask)
     try:
@@ -93,7 +93,7 @@ def _built(folder: Path, hash_seed: str, umask: int, age_s: int) -> Path:
 
 
 @pytest.mark.verify
-def test_the_bill_of_materials_lists_what_the_image_installs(tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_what_the_image_installs(tmp_path):
     texts = [_bill(tmp_path / name) for name in ("one.json", "two.json")]
     assert texts[0] == texts[1]
     bill = json.loads(texts[0])
@@ -103,7 +103,7 @@ def test_the_bill_of_materials_lists_what_the_image_installs(tmp_path: Path) -> 
     assert all(each["purl"].startswith("pkg:pypi/") and each["version"] for each in bill["components"])
 
 
-def _bill(file: Path) -> str:
+def _bill(file):
     command = [BIN / "cyclonedx-py", "requirements", ROOT / "requirements" / "server.txt"]
     command += ["--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--output-format", "JSON"]
     subprocess.run([*command, "--output-file", file], check=True, capture_output=True, timeout=120)
@@ -111,7 +111,7 @@ def _bill(file: Path) -> str:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_no_image_has_a_package_whose_licence_is_not_allowed(image: str) -> None:
+def test_no_image_has_a_package_whose_licence_is_not_allowed(image):
     wrong = {}
     for name in sorted(locked(image)):
         try:
@@ -123,7 +123,7 @@ def test_no_image_has_a_package_whose_licence_is_not_allowed(image: str) -> None
     assert wrong == {}
 
 
-def _licence(of: Distribution) -> str:
+def _licence(of):
     """An SPDX expression, from the metadata's expression, its classifiers or its text, in this order."""
     metadata = of.metadata
     if expression := metadata.get("License-Expression"):
@@ -135,7 +135,7 @@ def _licence(of: Distribution) -> str:
     return KNOWN.get(text, text)
 
 
-def _is_allowed(expression: str) -> bool:
+def _is_allowed(expression):
     """Whether every part of the expression is allowed, or one of its alternatives."""
     alternatives = re.split(r"\sOR\s", expression.replace("(", " ").replace(")", " "))
     return any(set(re.split(r"\s(?:AND|WITH)\s", each.strip())) <= ALLOWED for each in alternatives)
@@ -152,18 +152,18 @@ def _is_allowed(expression: str) -> bool:
         ("none is stated", False),
     ],
 )
-def test_licences_are_allowed_by_their_expression(expression: str, expected: bool) -> None:
+def test_licences_are_allowed_by_their_expression(expression, expected):
     assert _is_allowed(expression) is expected
 
 
-def test_the_images_install_no_tool_of_developers() -> None:
+def test_the_images_install_no_tool_of_developers():
     assert not locked("server") & {"hatchling", "pytest", "mypy", "tensorflow-cpu"}
     assert not locked("cpu") & {"hatchling", "pytest", "mypy"}
     assert "hatchling" in locked("build")
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_has_the_versions_that_the_tests_run_with(image: str) -> None:
+def test_an_image_has_the_versions_that_the_tests_run_with(image):
     tested = locked_versions("dev")
     shared = {name: found for name, found in locked_versions(image).items() if name in tested}
     assert {name: found for name, found in shared.items() if not found <= tested[name]} == {}
@@ -173,17 +173,17 @@ def test_an_image_has_the_versions_that_the_tests_run_with(image: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "file"), [("dependabot", "dependabot.yml"), ("github-workflows", "workflows/checks.yml")]
 )
-def test_the_configuration_of_github_is_valid(schema: str, file: str) -> None:
+def test_the_configuration_of_github_is_valid(schema, file):
     command = [BIN / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", ROOT / ".github" / file]
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_each_change_runs_the_tests_and_the_audit_of_every_image() -> None:
+def test_each_change_runs_the_tests_and_the_audit_of_every_image():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())["jobs"].values()
     assert {step.get("run") for job in jobs for step in job["steps"]} == {None, "bash .ci/run", "make audit"}
 
 
-def test_the_update_bot_finds_what_it_updates() -> None:
+def test_the_update_bot_finds_what_it_updates():
     """Dependabot can't read an image with a variable."""
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     folders = {each["package-ecosystem"]: ROOT / each["directory"].lstrip("/") for each in updates}
@@ -194,14 +194,14 @@ def test_the_update_bot_finds_what_it_updates() -> None:
     assert not [image for image in images if "$" in image]
 
 
-def test_every_lock_that_an_image_installs_has_a_bill() -> None:
+def test_every_lock_that_an_image_installs_has_a_bill():
     made = re.search(r"^IMAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert made is not None
     assert tuple(made[1].split()) == IMAGES
     assert {service["build"]["args"]["LOCK"] for service in SERVICES.values() if "build" in service} <= set(IMAGES)
 
 
-def test_the_release_builds_the_images_of_the_compose_file() -> None:
+def test_the_release_builds_the_images_of_the_compose_file():
     page = ROOT / "docs" / "releasing.md"
     [block] = [block.text for block in guides.blocks(page) if "buildx build" in block.text]
     built = set(re.findall(r"^build (\S+) (\S+) (\S+)$", block, re.MULTILINE))

@@ -5,21 +5,20 @@ from __future__ import annotations
 import csv
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from dyno.result_tables import Row, save_table
 
 
-def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path: Path) -> None:
+def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path):
     rows: list[Row] = [{"b": 1}, {"b": 2, "z": "x"}, {"b": None, "a": [1]}]
     assert save_table(rows, {"b": int}, tmp_path / "x.csv", "csv") == 3
     with (tmp_path / "x.csv").open(newline="") as file:
         assert [*csv.reader(file)] == [["b", "a", "z"], ["1", "", ""], ["2", "", "x"], ["", "[1]", ""]]
 
 
-def test_memory_holds_few_of_many_rows(tmp_path: Path) -> None:
+def test_memory_holds_few_of_many_rows(tmp_path):
     count, size = 20_000, 200
     rows: Iterator[Row] = ({"a": number, f"param.{number % 50}": "x" * size} for number in range(count))
     tracemalloc.start()
@@ -31,8 +30,8 @@ def test_memory_holds_few_of_many_rows(tmp_path: Path) -> None:
     assert peak < count * size / 4
 
 
-def test_a_failure_leaves_the_earlier_file(tmp_path: Path) -> None:
-    def broken() -> Iterator[Row]:
+def test_a_failure_leaves_the_earlier_file(tmp_path):
+    def broken():
         yield {"a": 1}
         raise ConnectionError
 
@@ -44,7 +43,7 @@ def test_a_failure_leaves_the_earlier_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
-def test_a_parquet_column_has_the_one_type_that_holds_all_its_values(tmp_path: Path) -> None:
+def test_a_parquet_column_has_the_one_type_that_holds_all_its_values(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs PyArrow, which the extra `parquet` installs")
     rows: list[Row] = [
         {"whole": 1, "mixed": 1, "odd": 1, "large": 2**70, "none": None, "yes": True},

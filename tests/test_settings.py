@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +18,7 @@ FOLDERS = ["spool_dir", "artifact_dir"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_persistent_folders_are_in_the_home_not_in_the_working_directory(
-    folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_persistent_folders_are_in_the_home_not_in_the_working_directory(folder, monkeypatch, tmp_path):
     monkeypatch.delenv(f"DYNO_{folder.upper()}", raising=False)
     assert getattr(Settings(), folder).is_absolute()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -32,7 +27,7 @@ def test_persistent_folders_are_in_the_home_not_in_the_working_directory(
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_an_unknown_home_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_home_is_refused(folder, monkeypatch):
     monkeypatch.setenv(f"DYNO_{folder.upper()}", "~nobody-of-that-name/kept")
     with pytest.raises(ValidationError, match="name the folder in full"):
         Settings()
@@ -57,7 +52,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_setting_is_named_and_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_is_named_and_not_shown(name, monkeypatch):
     monkeypatch.setenv(f"DYNO_{name}", WRONG[name])
     with pytest.raises(WrongSettings) as raised:
         load_settings()
@@ -67,14 +62,14 @@ def test_a_wrong_setting_is_named_and_not_shown(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("url", ["redis://host:HIDDEN", "rediss://user:word@host:99999/0", "redis://[HIDDEN"])
-def test_an_invalid_redis_url_is_a_wrong_setting(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_redis_url_is_a_wrong_setting(url, monkeypatch):
     monkeypatch.setenv("DYNO_REDIS_URL", url)
     with pytest.raises(WrongSettings, match=r"^DYNO_REDIS_URL: ") as raised:
         load_settings()
     assert "HIDDEN" not in raised.value.detail
 
 
-def test_all_wrong_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_wrong_settings_are_named_at_once(monkeypatch):
     for name in ("PORT", "LEASE_S"):
         monkeypatch.setenv(f"DYNO_{name}", WRONG[name])
     with pytest.raises(WrongSettings, match=r"DYNO_PORT: .*; DYNO_LEASE_S: "):
@@ -85,7 +80,7 @@ NAMES = [name for name, field in Settings.model_fields.items() if field.default 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_empty_variable_is_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_unset(name, monkeypatch):
     monkeypatch.setenv(f"DYNO_{name.upper()}", "")
     assert getattr(load_settings(), name) is None
 
@@ -102,7 +97,7 @@ def test_an_empty_variable_is_unset(name: str, monkeypatch: pytest.MonkeyPatch) 
     ],
     ids=lambda arguments: " ".join(arguments[1:]),
 )
-def test_no_process_starts_with_a_wrong_setting_and_each_prints_one_line(arguments: tuple[str, ...]) -> None:
+def test_no_process_starts_with_a_wrong_setting_and_each_prints_one_line(arguments):
     done = subprocess.run(
         [sys.executable, "-P", *arguments],
         env=os.environ | {"DYNO_LEASE_S": "soon"},
@@ -116,7 +111,7 @@ def test_no_process_starts_with_a_wrong_setting_and_each_prints_one_line(argumen
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_prices_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_are_read_from_json(monkeypatch):
     monkeypatch.setenv("DYNO_PRICES", '{"gpu:0@host": 2.5, "NVIDIA H200": 3}')
     assert dict(load_settings().prices) == {"gpu:0@host": 2.5, "NVIDIA H200": 3.0}
     assert isinstance(hash(load_settings()), int)
@@ -127,13 +122,13 @@ def test_prices_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "wrong", ["{", "[]", "2.5", '{"gpu:0": 0}', '{"gpu:0": -1}', '{"gpu:0": "much"}', '{"a": NaN}']
 )
-def test_a_wrong_price_prevents_the_start(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_wrong_price_prevents_the_start(monkeypatch, wrong):
     monkeypatch.setenv("DYNO_PRICES", wrong)
     with pytest.raises(WrongSettings, match="DYNO_PRICES"):
         load_settings()
 
 
-def test_the_commands_of_the_guide_make_a_valid_webhook_secret(tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_make_a_valid_webhook_secret(tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not on this machine")
     page = guides.ROOT / "docs" / "webhooks.md"
@@ -145,7 +140,7 @@ def test_the_commands_of_the_guide_make_a_valid_webhook_secret(tmp_path: Path) -
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_a_file_in_the_folder_of_secrets_takes_precedence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_in_the_folder_of_secrets_takes_precedence(monkeypatch, tmp_path):
     monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path))
     monkeypatch.setenv("DYNO_WEBHOOK_SECRET", "")
     monkeypatch.setenv("DYNO_NAMESPACE", "kept")
@@ -167,7 +162,7 @@ def test_a_file_in_the_folder_of_secrets_takes_precedence(monkeypatch: pytest.Mo
         ("redis://api:own@redis:6379/0", "redis://api:own@redis:6379/0"),
     ],
 )
-def test_the_password_of_redis_goes_into_its_url(url: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_redis_goes_into_its_url(url, expected, monkeypatch):
     monkeypatch.setenv("DYNO_REDIS_URL", url)
     monkeypatch.setenv("DYNO_REDIS_PASSWORD", "p/@s")
     settings = load_settings()
@@ -186,16 +181,14 @@ def test_the_password_of_redis_goes_into_its_url(url: str, expected: str, monkey
         (lambda folder: (folder.mkdir(), (folder / "DYNO_PORT").write_bytes(b"\xff")), "DYNO_PORT has no text"),
     ],
 )
-def test_secrets_that_can_not_be_read_prevent_the_start(
-    make: Callable[[Path], object], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_secrets_that_can_not_be_read_prevent_the_start(make, expected, monkeypatch, tmp_path):
     make(tmp_path / "secrets")
     monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path / "secrets"))
     with pytest.raises(WrongSettings, match=f"^DYNO_SECRETS_DIR: .*{expected}"):
         load_settings()
 
 
-def test_a_wrong_value_in_a_file_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_value_in_a_file_is_named_as_the_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("DYNO_SECRETS_DIR", str(tmp_path))
     (tmp_path / "DYNO_PORT").write_text("HIDDEN")
     with pytest.raises(WrongSettings, match=r"^DYNO_PORT: ") as raised:
@@ -203,13 +196,13 @@ def test_a_wrong_value_in_a_file_is_named_as_the_variable(monkeypatch: pytest.Mo
     assert "HIDDEN" not in raised.value.detail
 
 
-def test_variables_of_runners_are_names_and_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_runners_are_names_and_prefixes(monkeypatch):
     monkeypatch.setenv("DYNO_RUNNER_ENV", "HF_HOME, LAB_*")
     assert load_settings().runner_env == ("HF_HOME", "LAB_*")
 
 
 @pytest.mark.parametrize("wrong", ["*", "LAB_*_KEY", "a b", "DYNO_REDIS_URL", "DYNO_*"])
-def test_no_wrong_variable_of_runners_is_accepted(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_no_wrong_variable_of_runners_is_accepted(monkeypatch, wrong):
     monkeypatch.setenv("DYNO_RUNNER_ENV", wrong)
     with pytest.raises(WrongSettings, match="DYNO_RUNNER_ENV: l"):
         load_settings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -36,7 +36,7 @@ class Inner(BaseModel):
         return value
 
 
-def message_for(kind: Any, value: object) -> str:
+def message_for(kind, value):
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(kind).validate_python(value, strict=True)
     return validation_message(caught.value.errors(include_url=False)[0])
@@ -66,7 +66,7 @@ def message_for(kind: Any, value: object) -> str:
         ),
     ],
 )
-def test_messages_use_the_terms_of_json(kind: Any, value: object, expected: str) -> None:
+def test_messages_use_the_terms_of_json(kind, value, expected):
     assert message_for(kind, value) == expected
 
 
@@ -84,9 +84,7 @@ class Bounded(BaseModel):
         ({"inner": {"a": 1}}, "/inner/a", "a should be at least 2, not 1"),
     ],
 )
-def test_a_number_out_of_bounds_is_named_with_its_range(
-    document: dict[str, Any], pointer_of_it: str, expected: str
-) -> None:
+def test_a_number_out_of_bounds_is_named_with_its_range(document, pointer_of_it, expected):
     with pytest.raises(ValidationError) as caught:
         Bounded.model_validate(document, strict=True)
     named = {each.pointer: each.detail for each in field_errors(Bounded, document, caught.value)}
@@ -96,11 +94,11 @@ def test_a_number_out_of_bounds_is_named_with_its_range(
 @pytest.mark.parametrize(
     "known", [each for each in list_all_errors() if not NOT_OF_JSON.search(each["type"])], ids=lambda each: each["type"]
 )
-def test_no_message_names_python_types(known: dict[str, Any]) -> None:
+def test_no_message_names_python_types(known):
     context = (known["example_context"] or {}) | {"field_type": "List"}
     found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=0, ctx=context)
     assert not PYTHON.search(validation_message(found)), validation_message(found)
 
 
-def test_a_pointer_is_escaped_by_rfc_6901() -> None:
+def test_a_pointer_is_escaped_by_rfc_6901():
     assert pointer(pointer("", "a/b~c"), 0) == "/a~1b~0c/0"

@@ -1,7 +1,5 @@
 """The URLs and addresses that a webhook may have."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -21,7 +19,7 @@ from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, r
         ("https://hooks.example.org./", WebhookUrl("https", "hooks.example.org.", 443, "/")),
     ],
 )
-def test_a_url_is_parsed_to_scheme_host_port_and_path(url: str, expected: WebhookUrl) -> None:
+def test_a_url_is_parsed_to_scheme_host_port_and_path(url, expected):
     assert parse_webhook_url(url) == expected
 
 
@@ -56,7 +54,7 @@ def test_a_url_is_parsed_to_scheme_host_port_and_path(url: str, expected: Webhoo
         f"https://hooks.example.org/{'x' * 2000}",
     ],
 )
-def test_an_ambiguous_url_is_refused(url: str) -> None:
+def test_an_ambiguous_url_is_refused(url):
     with pytest.raises(ValueError, match=r"webhook|port|IPv6|name"):
         parse_webhook_url(url)
     with pytest.raises(ValidationError):
@@ -66,7 +64,7 @@ def test_an_ambiguous_url_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
 )
-def test_a_public_address_is_public(address: str) -> None:
+def test_a_public_address_is_public(address):
     assert is_public_address(address)
 
 
@@ -83,7 +81,7 @@ def test_a_public_address_is_public(address: str) -> None:
         *("2001::1", "2001:1::1", "3fff::1", "5f00::1"),
     ],
 )
-def test_other_addresses_are_not_public_however_they_are_wrapped(address: str) -> None:
+def test_other_addresses_are_not_public_however_they_are_wrapped(address):
     assert not is_public_address(address)
     host = f"[{address}]" if ":" in address else address
     if "%" not in address:
@@ -93,18 +91,18 @@ def test_other_addresses_are_not_public_however_they_are_wrapped(address: str) -
 @pytest.mark.parametrize(
     "host", ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "LOCALHOST.", "a.localhost", "0"]
 )
-def test_loopback_is_recognized_in_every_notation(host: str) -> None:
+def test_loopback_is_recognized_in_every_notation(host):
     assert reject_reason(parse_webhook_url(f"https://{host}/"), ()) is not None
 
 
-def test_https_is_required_and_names_are_resolved_later() -> None:
+def test_https_is_required_and_names_are_resolved_later():
     assert reject_reason(parse_webhook_url("https://hooks.example.org/"), ()) is None
     assert reject_reason(parse_webhook_url("https://notlocalhost/"), ()) is None
     assert "https" in (reject_reason(parse_webhook_url("http://hooks.example.org/"), ()) or "")
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "127.0.0.1:9000"])
-def test_an_allowed_host_may_be_private_and_without_tls(allowed: str) -> None:
+def test_an_allowed_host_may_be_private_and_without_tls(allowed):
     assert reject_reason(parse_webhook_url("http://127.0.0.1:9000/"), [allowed]) is None
     assert reject_reason(parse_webhook_url("http://127.0.0.2:9000/"), [allowed]) is not None
     if ":" in allowed:
@@ -124,7 +122,7 @@ def test_an_allowed_host_may_be_private_and_without_tls(allowed: str) -> None:
         ("a, b ,", "http://b/"),
     ],
 )
-def test_allowed_hosts_match_in_every_notation(listed: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_hosts_match_in_every_notation(listed, url, monkeypatch):
     monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", listed)
     allowed = Settings().webhook_allowed_hosts
     assert reject_reason(parse_webhook_url(url), allowed) is None
@@ -146,13 +144,13 @@ def test_allowed_hosts_match_in_every_notation(listed: str, url: str, monkeypatc
         ".lan",
     ],
 )
-def test_an_invalid_allowed_host_is_refused(listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_allowed_host_is_refused(listed, monkeypatch):
     monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", f"hooks.lan,{listed}")
     with pytest.raises(ValidationError, match=r"webhook host|port|IPv6"):
         Settings()
 
 
-def test_a_webhook_is_its_url_or_an_object_with_it() -> None:
+def test_a_webhook_is_its_url_or_an_object_with_it():
     short = Spec.model_validate({"workload": "matmul", "webhook": "https://hooks.example.org/x"}, strict=True)
     assert short.model_dump(mode="json")["webhook"] == {"url": "https://hooks.example.org/x"}
     assert Spec.model_validate(short.model_dump(mode="json"), strict=True) == short

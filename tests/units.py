@@ -22,7 +22,6 @@ import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.guides import ROOT, blocks
@@ -50,7 +49,7 @@ _WRITE = 'for folder in / /etc /opt/dyno /usr /var/lib; do touch "$folder/new" &
 class Unit:
     """A service, as far as its unit says how to run it. The constructor makes its folders and credentials."""
 
-    def __init__(self, name: str, instance: str, folder: Path) -> None:
+    def __init__(self, name, instance, folder):
         text = Path("/etc/systemd/system", f"{name}.service").read_text().replace("%i", instance)
         self._options: list[tuple[str, str]] = re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)
         self.name, self._log = name, folder / f"{name}.log"
@@ -71,15 +70,15 @@ class Unit:
             self._make(path)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def _of(self, option: str) -> list[str]:
+    def _of(self, option):
         return [value for name, value in self._options if name == option]
 
-    def _make(self, path: Path) -> None:
+    def _make(self, path):
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o700)
         os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
-    def _environment(self) -> list[str]:
+    def _environment(self):
         found = [f"PATH={PATH}", "HOME=/", f"USER={self._user.pw_name}"]
         found += [
             word.replace("%d", str(self._credentials)) for line in self._of("Environment") for word in shlex.split(line)
@@ -89,14 +88,14 @@ class Unit:
             found += file.read_text().split() if file.exists() else []
         return found
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words):
         """`words` as they run in this service."""
         become = ["setpriv", f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups"]
         become += ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
         protected = ["unshare", "--mount", "sh", "-euc", _PROTECTED, "sh", *map(str, self._folders), "--"]
         return [*protected, *become, "env", "-i", *self._environment(), *words]
 
-    def start(self) -> None:
+    def start(self):
         written = subprocess.run(self.command("sh", "-c", _WRITE), capture_output=True, text=True, check=True).stdout
         if written:
             sys.exit(f"{self.name} {written}")
@@ -104,23 +103,23 @@ class Unit:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(self.command(*shlex.split(command)), stdout=log, stderr=log)
 
-    def answers(self, *words: str) -> bool:
+    def answers(self, *words):
         """Whether a command succeeds beside the service. Exits if the service has ended."""
         assert self.process is not None
         if self.process.poll() is not None:
             sys.exit(f"{self.name} ended with {self.process.returncode}: {self.said()}")
         return subprocess.run(self.command(*words), capture_output=True, check=False).returncode == 0
 
-    def said(self) -> str:
+    def said(self):
         return self._log.read_text(errors="replace")
 
-    def stop(self) -> int:
+    def stop(self):
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
 
-def make_tree(folder: Path, site: Path, packages: Sequence[str]) -> None:
+def make_tree(folder, site, packages):
     """Make `folder` what an image has at /opt/dyno: the wheel unpacked in `site`, and the installed `packages`.
 
     `packages`: files and folders of this interpreter's site-packages, which containers see at /opt/packages.
@@ -136,21 +135,21 @@ def make_tree(folder: Path, site: Path, packages: Sequence[str]) -> None:
     (folder / "pyvenv.cfg").write_text(f"home = {_interpreter().parent}\ninclude-system-site-packages = false\n")
 
 
-def _interpreter() -> Path:
+def _interpreter():
     return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def run_mount(*words: str | Path) -> None:
+def run_mount(*words):
     subprocess.run(["mount", *words], check=True)
 
 
-def raise_loopback() -> None:
+def raise_loopback():
     """Bring up the loopback interface of a new network namespace: SIOCSIFFLAGS with IFF_UP and IFF_RUNNING."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x41))
 
 
-def _open_interpreter(folder: Path) -> None:
+def _open_interpreter(folder):
     """Let other users than root reach this Python, if it is in a folder of root's."""
     base, home = Path(sys.base_prefix), Path("/root")
     if base.is_relative_to(home):
@@ -161,7 +160,7 @@ def _open_interpreter(folder: Path) -> None:
         run_mount("--bind", folder / "python", base)
 
 
-def _install(folder: Path) -> None:
+def _install(folder):
     """Run the guide's commands, on copies of /etc and empty folders."""
     shutil.copytree("/etc", folder / "etc", symlinks=True)
     run_mount("--bind", folder / "etc", "/etc")
@@ -181,7 +180,7 @@ def _install(folder: Path) -> None:
     subprocess.run(["sh", "-euc", commands], cwd=ROOT, env=env, stdout=sys.stderr, check=True)
 
 
-def main(folder: Path, script: str) -> int:
+def main(folder, script):
     raise_loopback()
     _install(folder)
     # What the guide says for hosts with fewer than four cores.

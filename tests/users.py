@@ -1,7 +1,5 @@
 """Another user of this host. Only root can become one, so other users skip these tests."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

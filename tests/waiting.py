@@ -3,11 +3,8 @@
 Deadlines only catch conditions that never hold. They are long enough for a busy machine, and cost nothing otherwise.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,12 +17,12 @@ _ALLOWANCE = 1 if "DYNO_TEST_TO_THE_SECOND" in os.environ else 3
 _LEAST_PAUSE_S, _MOST_PAUSE_S, _OF_WAITED = 0.01, 0.1, 0.05
 
 
-def promised(within_s: float) -> float:
+def promised(within_s):
     """How long a test waits for something that Dyno promises within `within_s`."""
     return _ALLOWANCE * within_s
 
 
-def eventually(condition: Callable[[], T], within_s: float = 60, what: str = "the condition holds") -> T:
+def eventually(condition, within_s=60, what="the condition holds"):
     """Wait until `condition` returns a true value, and return it. Fails the test after `within_s`."""
     began_s = time.monotonic()
     while not (found := condition()):

@@ -1,20 +1,15 @@
 """Product chains with deliberate errors, one kind per class."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from dyno.bench.frameworks.interface import Framework
 from dyno.bench.workloads.matmul import Chain
 
 
 class Unread(Chain):
     """Doesn't wait for the results."""
 
-    def execute(self, count: int) -> None:
+    def execute(self, count):
         for _ in range(count):
             self._product, _ = self._compiled(self._start, self._factor)
 
@@ -22,11 +17,11 @@ class Unread(Chain):
 class Folded(Chain):
     """Its operands are constants of the graph, so the compiler multiplies them once."""
 
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def _of(self, repeats):
         framework = self._framework
         start, factor = (framework.numpy(each) for each in (self._start, self._factor))
 
-        def chain(ignored: Any, too: Any) -> tuple[Any, Any]:
+        def chain(ignored, too):
             constant = framework.array(factor, "float32")
             multiplied = framework.repeat(repeats, lambda value: framework.matmul(value, constant), start)
             return multiplied, framework.total(multiplied)
@@ -37,10 +32,10 @@ class Folded(Chain):
 class Dropped(Chain):
     """Its product is unused, so the compiler may drop it."""
 
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def _of(self, repeats):
         framework = self._framework
 
-        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+        def chain(start, factor):
             framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
             return start, framework.total(start)
 
@@ -50,14 +45,14 @@ class Dropped(Chain):
 class Once(Chain):
     """Executes once and then only returns the old product."""
 
-    def execute(self, count: int) -> None:
+    def execute(self, count):
         if self._product is None:
             super().execute(1)
         time.sleep(0.06)
 
 
 class Recompiling(Chain):
-    def execute(self, count: int) -> None:
+    def execute(self, count):
         self.compile()
         super().execute(count)
 
@@ -65,38 +60,38 @@ class Recompiling(Chain):
 class Shorter(Chain):
     """Computes one product too few."""
 
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def _of(self, repeats):
         return super()._of(repeats - 1)
 
 
 class _Changed(Chain):
     """Changes its operands once they are on the device."""
 
-    def compile(self) -> None:
+    def compile(self):
         self._change()
         super().compile()
 
-    def _change(self) -> None:
+    def _change(self):
         raise NotImplementedError
 
 
 class Constant(_Changed):
-    def _change(self) -> None:
+    def _change(self):
         self._start = self._start * 0 + 1
 
 
 class Overflowing(_Changed):
-    def _change(self) -> None:
+    def _change(self):
         self._factor = self._factor * 1e12
 
 
 class Coarse(Chain):
     """The compiled chain computes in bfloat16 instead of float32. A single product is still in float32."""
 
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def _of(self, repeats):
         framework = self._framework
 
-        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+        def chain(start, factor):
             first, narrow = (framework.array(each, "bfloat16") for each in (start, factor))
             product = framework.repeat(repeats, lambda value: framework.matmul(value, narrow), first)
             wide = framework.array(product, "float32")
@@ -106,7 +101,7 @@ class Coarse(Chain):
 
 
 @contextmanager
-def in_the_background(framework: Framework) -> Iterator[None]:
+def in_the_background(framework):
     """Run calls asynchronously. On a CPU, TensorFlow waits for each call by default; the other frameworks never do."""
     if framework.name != "tensorflow":
         yield

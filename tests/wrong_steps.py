@@ -1,14 +1,12 @@
 """The real TensorFlow with a wrong training step. Dyno must detect each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dyno.bench.frameworks.interface import Dataset, Trainer
+from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.frameworks.tensorflow import TensorFlow
 
 Spoil = Callable[[Any, Dataset], Dataset]
@@ -17,34 +15,32 @@ Spoil = Callable[[Any, Dataset], Dataset]
 class Wrong(TensorFlow):
     """`spoil(model, samples)` corrupts the model or the samples before the step is built, and returns the samples."""
 
-    def __init__(self, sound: TensorFlow, spoil: Spoil) -> None:
+    def __init__(self, sound, spoil):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
         self._spoil = spoil
 
-    def trainer(
-        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
-    ) -> Trainer:
+    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         return super().trainer(model, self._spoil(model, samples), batch_size, seed, steps_per_execution)
 
 
-def without_gradients(model: Any, samples: Dataset) -> Dataset:
+def without_gradients(model, samples):
     _changed(model, lambda gradients: [0 * each for each in gradients])
     return samples
 
 
-def with_the_last_layer_s_alone(model: Any, samples: Dataset) -> Dataset:
+def with_the_last_layer_s_alone(model, samples):
     """Keep only the gradients of the last layer's kernel and bias."""
     _changed(model, lambda gradients: [*(0 * each for each in gradients[:-2]), *gradients[-2:]])
     return samples
 
 
-def on_shuffled_targets(model: Any, samples: Dataset) -> Dataset:
+def on_shuffled_targets(model, samples):
     """Shuffle the targets once, before the training."""
     return replace(samples, targets=np.random.default_rng(3).permutation(samples.targets))
 
 
-def on_targets_shuffled_in_every_step(model: Any, samples: Dataset) -> Dataset:
+def on_targets_shuffled_in_every_step(model, samples):
     import tensorflow as tf
 
     step = model.train_step
@@ -52,10 +48,10 @@ def on_targets_shuffled_in_every_step(model: Any, samples: Dataset) -> Dataset:
     return samples
 
 
-def on_three_quarters_of_each_batch(model: Any, samples: Dataset) -> Dataset:
+def on_three_quarters_of_each_batch(model, samples):
     step = model.train_step
 
-    def shortened(data: Any) -> Any:
+    def shortened(data):
         some = data[0].shape[0] * 3 // 4
         return step((data[0][:some], data[1][:some]))
 
@@ -63,13 +59,13 @@ def on_three_quarters_of_each_batch(model: Any, samples: Dataset) -> Dataset:
     return samples
 
 
-def _changed(model: Any, change: Callable[[list[Any]], list[Any]]) -> None:
+def _changed(model, change):
     """Apply `change` to all gradients before the optimiser gets them."""
     apply = model.optimizer.apply
     model.optimizer.apply = lambda gradients, variables: apply(change([*map(_dense, gradients)]), variables)
 
 
-def _dense(gradient: Any) -> Any:
+def _dense(gradient):
     """The gradient as a dense tensor. An embedding's gradient is a set of indexed rows."""
     import tensorflow as tf
 

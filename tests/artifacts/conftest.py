@@ -1,10 +1,7 @@
 """Both kinds of artifact store, and files for them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,20 +12,20 @@ JOB = "job_01J00000000000000000000000"
 Keep = Callable[[ArtifactStore, bytes], Artifact]
 
 
-def artifact(content: bytes, name: str = "a.txt") -> Artifact:
+def artifact(content, name="a.txt"):
     return Artifact(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
 
 
-def read(store: ArtifactStore, wanted: Artifact) -> bytes:
+def read(store, wanted):
     with store.open(JOB, wanted) as file:
         return file.read()
 
 
 @pytest.fixture
-def keep(tmp_path: Path) -> Keep:
+def keep(tmp_path):
     """Store content as the job's file a.txt."""
 
-    def kept(store: ArtifactStore, content: bytes) -> Artifact:
+    def kept(store, content):
         source = tmp_path / "source"
         source.write_bytes(content)
         wanted = artifact(content)
@@ -39,7 +36,7 @@ def keep(tmp_path: Path) -> Keep:
 
 
 @pytest.fixture(params=["folder", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+def store(request, tmp_path):
     if request.param == "folder":
         return FolderStore(tmp_path / "store")
     fsspec = pytest.importorskip("fsspec")

@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.checkpoints import load_weights
 from dyno.errors import RunFailed
 
 
-def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(
-    tmp_path: Path, tensorflow: TensorFlow
-) -> None:
+def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(tmp_path, tensorflow):
     keras = tensorflow.keras
 
     ran, path = str(tmp_path / "ran"), tmp_path / "model.keras"
@@ -30,7 +27,7 @@ def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(
     assert Path(ran).exists()  # without the protection the code runs
 
 
-def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path, tensorflow: TensorFlow) -> None:
+def test_weights_that_lie_in_another_file_are_not_read(tmp_path, tensorflow):
     import h5py
 
     keras = tensorflow.keras
@@ -49,7 +46,7 @@ def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path, tensorflo
     np.testing.assert_array_equal(model.get_weights()[0], before)
 
 
-def _variables(file: object) -> list[str]:
+def _variables(file):
     found: list[str] = []
     file.visit(lambda name: found.append(name) if name.endswith("vars/0") else None)  # type: ignore[attr-defined]
     return found

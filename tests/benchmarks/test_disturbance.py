@@ -1,9 +1,6 @@
 """The page of figures made by hand, and a pair of jobs on a real Dyno, with and without a reserved core."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +9,7 @@ from tests.cores import CORE, OTHER_CORE, two_cores
 from tests.numpy_runners import ON_NUMPY
 
 
-def test_the_disturbance_is_below_its_limit_only_if_its_whole_interval_is() -> None:
+def test_the_disturbance_is_below_its_limit_only_if_its_whole_interval_is():
     quiet, little, much = [100.0] * 4, [99.0, 99.1, 98.9, 99.0], [99.0, 103.0, 95.0, 99.0]
     reached = {"polls_per_s": [500.0] * 4, "p99_ms": [2.0] * 4}
     taken = {
@@ -25,13 +22,13 @@ def test_the_disturbance_is_below_its_limit_only_if_its_whole_interval_is() -> N
     assert rows[3][3:5] == ["no", "4 of 4"]
 
 
-def test_clients_have_a_core_of_their_own_where_there_are_three() -> None:
+def test_clients_have_a_core_of_their_own_where_there_are_three():
     assert split({4, 2}) == ([2, 4], [])
     assert split({5, 4, 2}) == ([2, 4], [5])
 
 
 @pytest.fixture
-def on_two_cores() -> Iterator[None]:
+def on_two_cores():
     """With more, the clients would have a core of their own."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {CORE, OTHER_CORE})
@@ -42,7 +39,7 @@ def on_two_cores() -> Iterator[None]:
 @two_cores
 @pytest.mark.usefixtures("on_two_cores")
 @pytest.mark.provokes("NOISY_NEIGHBOUR")
-def test_a_busy_api_is_reported_where_no_core_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_api_is_reported_where_no_core_is_reserved(monkeypatch):
     monkeypatch.delenv("DYNO_REDIS_URL", raising=False)
     for name, value in ON_NUMPY.items():
         monkeypatch.setenv(name, value)

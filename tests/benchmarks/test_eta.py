@@ -1,7 +1,5 @@
 """ETAs of 200 jobs of mixed length, which really ran, through the real store; and of a few on a real Dyno."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import eta
@@ -11,14 +9,12 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.mark.parametrize("seed", [eta.SEED, 1])
-async def test_the_median_error_of_etas_of_jobs_of_mixed_length_is_at_most_a_quarter(
-    redis_url: str, namespace: str, seed: int
-) -> None:
+async def test_the_median_error_of_etas_of_jobs_of_mixed_length_is_at_most_a_quarter(redis_url, namespace, seed):
     past = eta.past_jobs()
     took_s = [job.took_s for job in eta.drawn(past, eta.JOBS, seed)]
     assert max(took_s) > 100 * min(took_s)

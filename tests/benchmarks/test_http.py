@@ -1,7 +1,5 @@
 """The frequent requests: the page of figures made by hand, wrong responses, and a moment with all services."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -14,13 +12,13 @@ from benchmarks.loadgen import send
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def rows(page: list[str]) -> list[list[str]]:
+def rows(page):
     """The cells of all tables, without heads."""
     lines = [line.strip("| ").split(" | ") for line in page if line.startswith("| ")]
     return [cells for cells in lines if cells[0] in OPERATIONS.values()]
 
 
-def test_a_ratio_is_the_median_of_the_rounds_and_not_of_the_services() -> None:
+def test_a_ratio_is_the_median_of_the_rounds_and_not_of_the_services():
     found = Measured(rounds=3, seconds=2.0, arms=tuple(arm for arm in ARMS if arm != TWO))
     for arm, operation in found.all_cells():
         rates = (100, 200, 300) if arm == "dyno" else (50, 400, 100)
@@ -42,19 +40,19 @@ def test_a_ratio_is_the_median_of_the_rounds_and_not_of_the_services() -> None:
         (RESPONSE[:-1], "closed a connection"),
     ],
 )
-def test_a_wrong_response_ends_the_benchmark(response: bytes, said: str) -> None:
+def test_a_wrong_response_ends_the_benchmark(response, said):
     with pytest.raises(RuntimeError, match=said):
         uvloop.run(exchange(response))
 
 
-def test_a_response_may_come_in_pieces() -> None:
+def test_a_response_may_come_in_pieces():
     assert uvloop.run(exchange(RESPONSE[:30], RESPONSE[30:])) == 1
 
 
-async def exchange(*pieces: bytes) -> int:
+async def exchange(*pieces):
     """How many responses the client counts, of a service that sends these pieces and closes the connection."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         for piece in pieces:
             writer.write(piece)
@@ -67,7 +65,7 @@ async def exchange(*pieces: bytes) -> int:
         return len(load.took_s)
 
 
-def test_every_service_answers_each_request() -> None:
+def test_every_service_answers_each_request():
     found = http.measure(rounds=1, seconds=0.1, arms=ARMS)
     page = http.lines(found)
     assert [len(cells) for cells in rows(page)] == [6] * 4 + [3] * 4

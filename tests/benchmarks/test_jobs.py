@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +21,12 @@ REFUSED: Spec = {"workload": "matmul", "params": {"n": 0}}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("build") / "state"
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+def found(folder, tmp_path_factory):
     """The answers of two jobs, before Ctrl-C."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DYNO_RUN_DIR", str(tmp_path_factory.mktemp("run")))  # no other Dyno here holds these jobs up
@@ -40,14 +39,14 @@ def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 
 @pytest.fixture
-def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(device: str) -> None:
+def nothing_starts(monkeypatch):
+    def start(device):
         raise AssertionError("a Dyno was started")
 
     monkeypatch.setattr(jobs, "own_dyno", start)
 
 
-def test_a_finished_job_is_kept_and_a_refused_one_says_why(found: dict[str, Answer], folder: Path) -> None:
+def test_a_finished_job_is_kept_and_a_refused_one_says_why(found, folder):
     assert found["first"].result is not None
     assert [path.name for path in folder.iterdir()] == ["first.json"]
     assert (found["refused"].result, found["refused"].reason) == (None, "invalid-spec")
@@ -55,7 +54,7 @@ def test_a_finished_job_is_kept_and_a_refused_one_says_why(found: dict[str, Answ
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_the_next_call_runs_only_what_is_missing(found: dict[str, Answer], folder: Path) -> None:
+def test_the_next_call_runs_only_what_is_missing(found, folder):
     going = KeptJobs(folder).answers({"first": TINY, "second": TINY})
     assert next(going) == ("first", found["first"])
     with pytest.raises(AssertionError, match="was started"):
@@ -63,9 +62,7 @@ def test_the_next_call_runs_only_what_is_missing(found: dict[str, Answer], folde
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_a_result_that_is_no_longer_valid_is_measured_again_and_on_no_page(
-    found: dict[str, Answer], folder: Path
-) -> None:
+def test_a_result_that_is_no_longer_valid_is_measured_again_and_on_no_page(found, folder):
     kept = KeptJobs(folder, lambda result: False)
     assert kept.so_far({"first": TINY}, {})["first"].message == "not run yet"
     assert kept.so_far({"first": TINY}, found)["first"] == found["first"]
@@ -73,9 +70,7 @@ def test_a_result_that_is_no_longer_valid_is_measured_again_and_on_no_page(
         next(kept.answers({"first": TINY}))
 
 
-def test_a_result_is_of_this_machine_by_its_device_and_its_method_not_by_its_hardware_id(
-    found: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_is_of_this_machine_by_its_device_and_its_method_not_by_its_hardware_id(found, monkeypatch):
     result = found["first"].result
     assert result is not None
     monkeypatch.setattr(files, "discover", lambda kind, settings: Device.model_validate(result.device))
@@ -85,17 +80,17 @@ def test_a_result_is_of_this_machine_by_its_device_and_its_method_not_by_its_har
 
 
 @pytest.mark.usefixtures("found")
-def test_a_kept_answer_is_of_no_other_spec(folder: Path) -> None:
+def test_a_kept_answer_is_of_no_other_spec(folder):
     assert KeptJobs(folder).get("first", {**TINY, "seed": 1}) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"spec": {}}', json.dumps({"spec": TINY, "result": {}, "took_s": 1})])
-def test_an_unreadable_file_is_ignored(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_file_is_ignored(tmp_path, text):
     (tmp_path / "first.json").write_text(text)
     assert KeptJobs(tmp_path).get("first", TINY) is None
 
 
-def test_a_row_has_the_article_s_figures_beside_ours(found: dict[str, Answer]) -> None:
+def test_a_row_has_the_article_s_figures_beside_ours(found):
     of = Article("An article", "2019")
     article = Experiment(of, "products", ("GPU 15.70",), dict(TINY), ("throughput",), "64 instead of 4096")
     missing = Answer(reason=MISSING, message="no CIFAR-10 in |\nanywhere")

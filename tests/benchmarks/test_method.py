@@ -27,7 +27,7 @@ from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import resolve
 from dyno.bench.runner.frame_writer import FrameWriter
 from dyno.models.comparison import Comparative
-from dyno.models.result import Metric, Result, Sensors, Verdict
+from dyno.models.result import Metric, Sensors, Verdict
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from tests.bench.measure.conftest import make_record
@@ -39,7 +39,7 @@ TEN_PAIRS = "ABBA" * 5
 AFTER = resampled.FIVE
 
 
-def test_drawn_noise_has_the_median_0_drawn_effects_the_mean_0_and_both_a_deviation_of_1() -> None:
+def test_drawn_noise_has_the_median_0_drawn_effects_the_mean_0_and_both_a_deviation_of_1():
     for name, draw in NOISES.items():
         drawn = draw(np.random.default_rng(1), (10_000, 40))
         assert (np.median(drawn), np.std(drawn)) == (pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.05)), name
@@ -56,13 +56,13 @@ def test_drawn_noise_has_the_median_0_drawn_effects_the_mean_0_and_both_a_deviat
         (Case("correlated 0.8", "normal", 0.02, 0.005), 0.0, 0.7, 0.6),  # runs that resemble their neighbours
     ],
 )
-def test_the_interval_holds_the_truth_of_independent_runs(case: Case, least: float, most: float, pooled: float) -> None:
+def test_the_interval_holds_the_truth_of_independent_runs(case, least, most, pooled):
     found = coverage.count(case, np.random.default_rng(3), 400)
     assert least <= found.covered / 400 <= most
     assert found.pooled / 400 < pooled
 
 
-def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_that_was_not_is_neither() -> None:
+def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_that_was_not_is_neither():
     case = Case("normal", "normal", 0.005, 0.02, 10, distance=0.7)
     found = coverage.count(case, np.random.default_rng(4), 300)
     assert found.shown_covered_or_raised == found.visited == found.covered_or_raised == found.raised
@@ -72,7 +72,7 @@ def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_tha
     assert np.median(samples, axis=2).mean() == pytest.approx(case.truth, abs=0.007)
 
 
-def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() -> None:
+def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often():
     five, grown = (
         count_selected("normal", 0.015, processes, np.random.default_rng(7), 1000) for processes in (FIVE, GROWING)
     )
@@ -83,7 +83,7 @@ def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() ->
     assert five.processes == 5 < grown.processes < 30
 
 
-def test_the_next_of_independent_jobs_is_held_and_that_of_a_trend_only_with_earlier_ones() -> None:
+def test_the_next_of_independent_jobs_is_held_and_that_of_a_trend_only_with_earlier_ones():
     rng = np.random.default_rng(11)
     independent = coverage.count_next((1 + 0.02 * rng.standard_normal((12, 5))).tolist() for _ in range(30))
     assert independent.steps == 30 * 11
@@ -94,11 +94,11 @@ def test_the_next_of_independent_jobs_is_held_and_that_of_a_trend_only_with_earl
     assert trend.informed >= 9  # from the second earlier job on
 
 
-def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle() -> None:
+def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle():
     assert coverage.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5) == (4, 26)  # the half-width is 1.96 steps
 
 
-def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
+def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler():
     run = SimulatedProcess(np.random.default_rng(5), 1.1, "normal", 0.005, "a plateau of 12 samples").sampled()
     assert run.steady
     assert len(run.warmup) >= 9
@@ -106,13 +106,13 @@ def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
 
 
 @pytest.mark.parametrize("order", [AFTER, "ABBAABBA", TEN_PAIRS])
-def test_two_results_of_the_same_runs_are_seldom_called_different(order: str) -> None:
+def test_two_results_of_the_same_runs_are_seldom_called_different(order):
     said = verdicts(alike(without_return(NORMAL, np.random.default_rng(2)), order, 400), order)
     assert said.total() == 400
     assert 0.005 < called_different(said) / 400 < 0.085  # 5 % give or take three deviations
 
 
-def test_runs_in_turns_are_compared_pair_by_pair_and_no_run_is_in_both_results() -> None:
+def test_runs_in_turns_are_compared_pair_by_pair_and_no_run_is_in_both_results():
     """A ratio of 2 in each pair, whatever the machine did from pair to pair: only the pairs know it for sure."""
     pair = np.array([1.0, 3.0, 5.0, 2.0]), np.array([2.0, 6.0, 10.0, 4.0])
     found, apart = resampled.ratio(pair, "ABBAABBA"), resampled.ratio(pair, "AAAABBBB")
@@ -124,7 +124,7 @@ def test_runs_in_turns_are_compared_pair_by_pair_and_no_run_is_in_both_results()
     assert stretches == [[[0, 3, 4, 7], [1, 2, 5, 6]], [[1, 4, 5, 8], [2, 3, 6, 7]]]
 
 
-def test_runs_that_resemble_the_one_before_are_called_different_in_order_and_not_in_turns() -> None:
+def test_runs_that_resemble_the_one_before_are_called_different_in_order_and_not_in_turns():
     """Two levels, five runs each: one after the other they look like two machines."""
     times = 1 + 0.05 * np.repeat([0.0, 1.0] * 3, 5) + 0.002 * np.random.default_rng(6).standard_normal(30)
     sequential, paired = (verdicts(as_recorded(times, order), order) for order in (AFTER, TEN_PAIRS))
@@ -133,7 +133,7 @@ def test_runs_that_resemble_the_one_before_are_called_different_in_order_and_not
     assert lag_one(times) > 0.5 > 0.36 > abs(lag_one(NORMAL))
 
 
-def test_a_slowdown_of_five_per_cent_is_found_at_two_per_cent_and_missed_at_five() -> None:
+def test_a_slowdown_of_five_per_cent_is_found_at_two_per_cent_and_missed_at_five():
     draw = np.random.default_rng(4).standard_normal
     near, far = (verdicts(slowed(draw, scatter, AFTER, 300), AFTER) for scatter in (0.02, 0.05))
     assert near[Comparative.SLOWER] / 300 > 0.85
@@ -142,27 +142,27 @@ def test_a_slowdown_of_five_per_cent_is_found_at_two_per_cent_and_missed_at_five
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.2])
-def test_the_ratio_of_scatters_holds_the_truth_also_while_the_machine_drifts(drift: float) -> None:
+def test_the_ratio_of_scatters_holds_the_truth_also_while_the_machine_drifts(drift):
     draws = np.random.default_rng(8).standard_normal((300, 2, 30)) * [[0.01], [0.02]] + 1 + np.linspace(0, drift, 30)
     found = [holds(neighbours_ratio(first.tolist(), second.tolist()), 0.5) for first, second in draws]
     assert 0.88 <= np.mean(found) <= 0.985
 
 
-def test_a_ratio_is_geometric_with_student_s_interval() -> None:
+def test_a_ratio_is_geometric_with_student_s_interval():
     """t(0.975; 1) = 12.706, t(0.95; 1) = 6.314; the logarithms' standard error is ln 2."""
     found = ratio([1.0, 4.0], [1.0, 1.0])
     bounds = (found.value, found.low, found.high, found.upper_95)
     assert np.allclose(bounds, (2, 2 * 2**-12.706, 2 * 2**12.706, 2 * 2**6.314), rtol=1e-2)
 
 
-def test_ways_come_in_turns_and_none_is_always_first() -> None:
+def test_ways_come_in_turns_and_none_is_always_first():
     order: list[str] = []
     ways = {way: lambda way=way: order.append(way) or float(len(order)) for way in "ABC"}
     assert in_turns(ways, 2) == {"A": [1, 6], "B": [2, 5], "C": [3, 4]}
     assert order == [*"ABCCBA"]
 
 
-def answer(*codes: str, clocks_hz: tuple[float, ...] = (4e9,), value: float = 1e9) -> Answer:
+def answer(*codes, clocks_hz=(4000000000.0,), value=1000000000.0):
     runs = [make_record([0.1] * 20, clock_hz=hz).summary for hz in clocks_hz]
     low, high = value * 0.99, value * 1.01
     figures = {"name": "throughput", "unit": "FLOP/s", "value": value, "low": low, "high": high, "better": "higher"}
@@ -171,11 +171,11 @@ def answer(*codes: str, clocks_hz: tuple[float, ...] = (4e9,), value: float = 1e
     return Answer(a_result("job").model_copy(update=changes), took_s=20.0)
 
 
-def under(condition: str, *found: Answer) -> dict[str, list[Result]]:
+def under(condition, *found):
     return {f"matmul, {condition}": [each.result for each in found if each.result is not None]}
 
 
-def test_the_verdicts_of_each_condition_are_counted_and_a_clock_step_is_replayed_on_the_quiet_ones() -> None:
+def test_the_verdicts_of_each_condition_are_counted_and_a_clock_step_is_replayed_on_the_quiet_ones():
     clocks = (4e9, 4.01e9, 3.99e9, 4e9, 4e9)
     clean = answer(clocks_hz=clocks)
     assert clean.result is not None
@@ -192,7 +192,7 @@ def test_the_verdicts_of_each_condition_are_counted_and_a_clock_step_is_replayed
     assert cells["clock step to 80%, replayed", "`matmul`"][:3] == ["4", "0 of 4", "4 of 4"]
 
 
-def test_a_code_s_false_alarms_are_those_of_quiet_jobs_and_its_hits_those_of_the_tests_that_provoke_it() -> None:
+def test_a_code_s_false_alarms_are_those_of_quiet_jobs_and_its_hits_those_of_the_tests_that_provoke_it():
     taken = under("default", answer("CLOCK_DRIFT"), answer("CACHE_RESIDENT"))
     taken |= under("beside a burner", answer("NOISY_NEIGHBOUR"))
     rates = alarms.rates_of(taken, {"NOISY_NEIGHBOUR": [19, 20]})
@@ -206,13 +206,13 @@ def test_a_code_s_false_alarms_are_those_of_quiet_jobs_and_its_hits_those_of_the
 
 @pytest.mark.verify
 @pytest.mark.timeout(600)  # it runs over a hundred tests: a minute on a quiet machine
-def test_the_tests_that_provoke_a_code_are_counted_by_code() -> None:
+def test_the_tests_that_provoke_a_code_are_counted_by_code():
     found = alarms.provoked(1)
     assert found["ASYNC_TIMING"] == [1, 1]
     assert found["CPU_QUOTA"][0] == found["CPU_QUOTA"][1] > 0
 
 
-def test_jobs_under_a_condition_are_default_jobs_and_each_condition_is_made_by_its_name() -> None:
+def test_jobs_under_a_condition_are_default_jobs_and_each_condition_is_made_by_its_name():
     names = [*alarms.specs(2)]
     # twice as many on a quiet machine
     assert len(names) == 2 * len(repeat.WORKLOADS) * (len(conditions.CONDITIONS) + 1)
@@ -221,7 +221,7 @@ def test_jobs_under_a_condition_are_default_jobs_and_each_condition_is_made_by_i
         assert callable(alarms._beside(name).__enter__)
 
 
-def test_a_disturbing_process_is_at_work_inside_the_block_and_gone_after_it() -> None:
+def test_a_disturbing_process_is_at_work_inside_the_block_and_gone_after_it():
     with conditions.beside_process(conditions.BURN):
         (child,) = [each for each in psutil.Process().children() if conditions.BURN in each.cmdline()]
         assert eventually(lambda: child.cpu_times().user > 0.05, what="it uses a core")
@@ -230,7 +230,7 @@ def test_a_disturbing_process_is_at_work_inside_the_block_and_gone_after_it() ->
         pass
 
 
-def test_a_quota_holds_for_the_children_of_this_process_and_ends_with_the_block() -> None:
+def test_a_quota_holds_for_the_children_of_this_process_and_ends_with_the_block():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         groups = Path(f"/proc/{child.pid}/cgroup")
         try:
@@ -243,7 +243,7 @@ def test_a_quota_holds_for_the_children_of_this_process_and_ends_with_the_block(
             child.kill()
 
 
-def rate(value: float, clock_hz: float) -> Result:
+def rate(value, clock_hz):
     """The rate of five runs at this clock, whose scatter predicts the next rate to 1.5 %."""
     found = answer(value=value, clocks_hz=(clock_hz,) * 5).result
     assert found is not None
@@ -252,7 +252,7 @@ def rate(value: float, clock_hz: float) -> Result:
     return found.model_copy(update={"metrics": metrics, "device": {"kind": "cpu"}})
 
 
-def test_recorded_next_results_are_held_as_they_were_measured() -> None:
+def test_recorded_next_results_are_held_as_they_were_measured():
     """Intervals for one clock alone held 30 of 38 of `matmul`, 79 %."""
     rows = {row[0]: row for row in repeat.replay_rows(repeat.replayed())}
     for group, least in (("all of `matmul`", 0.95), ("all", 0.9)):
@@ -263,7 +263,7 @@ def test_recorded_next_results_are_held_as_they_were_measured() -> None:
         assert known > 0.9 * int(str(steps)), "few are not known yet"
 
 
-def test_the_next_value_is_held_as_measured() -> None:
+def test_the_next_value_is_held_as_measured():
     results = repeat.predicted([rate(1e9, 4e9), rate(0.986e9, 3.85e9), rate(1.06e9, 4e9)])
     first, second = repeat.steps(results)
     assert (first.held, first.in_own_interval) == (True, False)
@@ -278,7 +278,7 @@ def test_the_next_value_is_held_as_measured() -> None:
     assert any(line.startswith("| default | 3 | 5 | 0 | **1 of 2, ") for line in page)
 
 
-def test_the_jobs_of_each_case_are_in_turns() -> None:
+def test_the_jobs_of_each_case_are_in_turns():
     assert [*repeat.specs(2, list(repeat.CASES)[:2])] == [
         f"{case}.{number}" for number in ("00", "01") for case in list(repeat.CASES)[:2]
     ]
@@ -286,8 +286,8 @@ def test_the_jobs_of_each_case_are_in_turns() -> None:
         resolve(Spec.model_validate(spec))
 
 
-def test_the_cost_is_that_of_turns_then_over_processes() -> None:
-    def process(on: float, off: float) -> dict[str, dict[str, list[float]]]:
+def test_the_cost_is_that_of_turns_then_over_processes():
+    def process(on, off):
         return {"medians_s": {"on": [on * 1.02, 3 * on / 1.02], "off": [off, 3 * off]}}
 
     found = change([process(1.01, 1.0), process(2.01, 2.0), process(3.0, 3.0)])
@@ -297,11 +297,11 @@ def test_the_cost_is_that_of_turns_then_over_processes() -> None:
     assert answered(Sensors(looks=3, temperature_c=50.0, reasons={"energy_j": "no counter"})) == ["temperature_c"]
 
 
-def test_the_monitor_reads_frames_and_sends_heartbeats_only_while_it_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_monitor_reads_frames_and_sends_heartbeats_only_while_it_is_awake(monkeypatch):
     monkeypatch.setenv("DYNO_HEARTBEAT_S", "0.01")
     monitor = Monitor()
 
-    def unread_bytes() -> int:
+    def unread_bytes():
         found = array.array("i", [0])
         fcntl.ioctl(monitor.frames_fd, termios.FIONREAD, found)
         return found[0]

@@ -1,9 +1,5 @@
 """The articles' experiments: specs that Dyno accepts, cells of the page, and what the kept answers show."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from benchmarks import workloads
@@ -12,7 +8,7 @@ from benchmarks.jobs import KeptJobs
 from benchmarks.reproduce import STATE
 from benchmarks.results import data, detail, epochs, figure, quality
 from dyno.bench.registry import registry, resolve
-from dyno.models.result import DataOrigin, Epoch, Metric, Result, Training
+from dyno.models.result import DataOrigin, Epoch, Metric, Training
 from dyno.models.spec import Spec
 
 SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
@@ -21,17 +17,17 @@ ORIGIN = DataOrigin(name="mnist", kind="sample", train_samples=8000, test_sample
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
+def test_each_spec_is_one_that_its_workload_takes(name):
     assert resolve(Spec.model_validate(SPECS[name], strict=True)).spec.workload in registry()
 
 
-def test_every_workload_of_an_article_has_an_experiment() -> None:
+def test_every_workload_of_an_article_has_an_experiment():
     of_articles = {name for name, workload in registry().items() if workload.references}
     assert of_articles <= {experiment.spec["workload"] for experiment in EXPERIMENTS.values()}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_each_experiment_shows_metrics_of_its_workload_and_uses_real_data(name: str) -> None:
+def test_each_experiment_shows_metrics_of_its_workload_and_uses_real_data(name):
     experiment = EXPERIMENTS[name]
     workload, params = registry()[str(experiment.spec["workload"])], experiment.spec["params"]
     has = {metric.name for metric in workload.metrics}
@@ -42,7 +38,7 @@ def test_each_experiment_shows_metrics_of_its_workload_and_uses_real_data(name: 
     assert params.get("data") == ("real" if "data" in workload.params.model_fields else None)
 
 
-def kept(name: str) -> Result:
+def kept(name):
     """What is kept under that name, if it answers the experiment that there is now."""
     answer = KeptJobs(STATE).get(name, EXPERIMENTS[name].spec)
     assert answer is not None, f"{STATE} has no answer to {name} as it is now"
@@ -50,7 +46,7 @@ def kept(name: str) -> Result:
     return answer.result
 
 
-def trained(name: str) -> Training:
+def trained(name):
     found = kept(name).training
     assert found is not None
     assert found.data.kind == "real"
@@ -61,7 +57,7 @@ def trained(name: str) -> Training:
     ("name", "least"),
     [("mnist_full_1024", 0.984), ("mnist_full_128", 0.990), ("fashion", 0.90), ("imdb", 0.83), ("cifar10_128", 0.65)],
 )
-def test_the_accuracy_of_a_full_training(name: str, least: float) -> None:
+def test_the_accuracy_of_a_full_training(name, least):
     assert (trained(name).accuracy or 0) >= least
 
 
@@ -72,25 +68,25 @@ def test_the_accuracy_of_a_full_training(name: str, least: float) -> None:
         ("shakespeare_small", "nats_per_character", "bigram_nats_per_character", 0.75),
     ],
 )
-def test_a_forecast_beats_what_needs_no_training(name: str, metric: str, baseline: str, at_most: float) -> None:
+def test_a_forecast_beats_what_needs_no_training(name, metric, baseline, at_most):
     found = trained(name)
     assert found.test[metric] <= at_most * found.baselines[baseline]
 
 
-def test_the_weather_at_full_size_ran_within_this_memory() -> None:
+def test_the_weather_at_full_size_ran_within_this_memory():
     assert 5e9 < (kept("weather").memory.host_peak_bytes or 0) < 10e9
 
 
-def training(**fields: Any) -> Training:
+def training(**fields):
     made = [Epoch(index=index, time_s=2.0 / (index + 1), loss=1.0 - index / 4) for index in range(3)]
     return Training(epochs=made, seed=0, data=ORIGIN, **fields)
 
 
-def metric(**fields: Any) -> Metric:
+def metric(**fields):
     return Metric(**{"name": "time_per_sample", "unit": "s", "value": 2e-4, "better": "lower", "runs": 3} | fields)
 
 
-def test_cells_have_a_figure_with_its_interval_and_what_it_rests_on() -> None:
+def test_cells_have_a_figure_with_its_interval_and_what_it_rests_on():
     assert figure(metric(low=1e-4, high=3e-4, samples=60)) == "200 µs [100 µs to 300 µs, 3 runs, 60 samples]"
     assert figure(metric(runs=1, samples=20)) == "200 µs (20 samples of one run)"
     assert figure(metric(runs=1, samples=1, unit="bytes", value=91e6)) == "91,000,000 bytes"

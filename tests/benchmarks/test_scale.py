@@ -1,7 +1,5 @@
 """Growth with the number of jobs: copies of a finished job, and a moment with small sizes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,7 +8,7 @@ from benchmarks import scale
 from benchmarks.scale import OPERATIONS, lines, measure, sizes
 
 
-def test_a_copy_is_a_job_like_its_source() -> None:
+def test_a_copy_is_a_job_like_its_source():
     with sizes([(1, 3)]) as [size]:
         source, page = size.request("GET", f"/v1/jobs/{size.job_id}").body, size.request("GET", "/v1/jobs").body
         jobs = {job["id"]: job for job in json.loads(page)["data"] if job["status"] == "succeeded"}
@@ -32,15 +30,13 @@ def test_a_copy_is_a_job_like_its_source() -> None:
         assert copy not in left.decode()
 
 
-def test_a_size_that_does_not_fit_into_memory_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_that_does_not_fit_into_memory_is_left_out(capsys):
     with sizes([(1, 1), (1, 10**9)]) as opened:
         assert [(size.queued, size.finished) for size in opened] == [(1, 1)]
     assert "skipped 1 queued, 1,000,000,000 finished: too little memory" in capsys.readouterr().out
 
 
-def test_each_operation_is_measured_at_each_size_and_leaves_the_jobs_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_operation_is_measured_at_each_size_and_leaves_the_jobs_as_they_were(monkeypatch):
     for name, value in {"STRETCH_S": 0.2, "STRETCHES": 1, "READ_S": 0.3, "EACH": 2}.items():
         monkeypatch.setattr(scale, name, value)
     found = json.loads(json.dumps(measure([10, 30], [2, 20], rounds=2, readers=3)))

@@ -34,7 +34,7 @@ from benchmarks.files import Files, Spec
 ROOT = Path(__file__).parent.parent.parent
 
 
-def copied(folder: Path) -> Path:
+def copied(folder):
     """The recorded runs, as if this machine had made them."""
     for name in recorded.PARAMS:
         found = json.loads((recorded.FOLDER / f"{name}.json").read_text())
@@ -63,7 +63,7 @@ SMOKES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", SMOKES)
-def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_measures_and_writes_its_page(page, tmp_path, monkeypatch):
     run, row = SMOKES[page]
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
     monkeypatch.setenv("DYNO_RUN_DIR", str(tmp_path / "run"))  # no other Dyno here holds these jobs up
@@ -82,7 +82,7 @@ def test_it_measures_and_writes_its_page(page: str, tmp_path: Path, monkeypatch:
     assert re.search(row, text), text
 
 
-def test_the_house_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_house_is_counted(capsys):
     house.main([ROOT])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     figures = {name: float(value.rstrip("%")) for name, value in rows}
@@ -93,9 +93,7 @@ def test_the_house_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.verify
 @pytest.mark.timeout(600)
-def test_neighbours_are_measured_beside_work_on_one_core_and_beside_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_are_measured_beside_work_on_one_core_and_beside_jobs(tmp_path, monkeypatch):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a neighbour needs a second core")
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
@@ -106,6 +104,6 @@ def test_neighbours_are_measured_beside_work_on_one_core_and_beside_jobs(
     assert re.search(r"jobs of the other worker \| 2 \| .* alone \d of 2, beside \d of 2", text), text
 
 
-def test_a_step_is_replayed_on_recorded_runs() -> None:
+def test_a_step_is_replayed_on_recorded_runs():
     text = "\n".join(trusted.lines({}))
     assert re.search(r"\| `matmul-2048` \| 5 \| \d+ of 56 \| \d+ of 56 \|", text), text

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 
 from benchmarks.files import Files
 from benchmarks.trainings import SETUPS, bind_threads, kept_runs, lines, spec
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import registry, validate_params
 from dyno.bench.training.model_training import TrainingParams
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
@@ -35,22 +33,20 @@ OURS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def plain_model(name: str) -> Any:
+def plain_model(name):
     from benchmarks.plain_keras import PLAIN  # imports Keras
 
     assert SETUPS.keys() == PLAIN.keys() == OURS.keys() | {"resnet50"}  # which is Keras' own in both
     return PLAIN[name](**{"window": 60} if name == "weather_gru" else {}).make(False)
 
 
-def described(thing: Any) -> tuple[str, dict[str, Any]]:
+def described(thing):
     """All that its maker decided; names count up from model to model."""
     return type(thing).__name__, {key: value for key, value in thing.get_config().items() if key != "name"}
 
 
 @pytest.mark.parametrize("workload", OURS)
-def test_a_plain_model_has_the_layers_optimiser_and_metrics_of_its_workload(
-    workload: str, tensorflow: TensorFlow
-) -> None:
+def test_a_plain_model_has_the_layers_optimiser_and_metrics_of_its_workload(workload, tensorflow):
     ours, plain = OURS[workload](tensorflow.keras), plain_model(workload)
     scaling = tensorflow.keras.layers.Rescaling  # the plain ones are given images of 0 to 1
     assert [described(layer) for layer in plain.layers] == [
@@ -68,7 +64,7 @@ def test_a_plain_model_has_the_layers_optimiser_and_metrics_of_its_workload(
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_an_epoch_of_each_workload_is_that_many_full_batches(name: str) -> None:
+def test_an_epoch_of_each_workload_is_that_many_full_batches(name):
     params = validate_params(registry()[name], dict(SETUPS[name].params))
     assert isinstance(params, TrainingParams)
     samples = getattr(params, "train_samples", None) or getattr(params, "images", None)
@@ -89,7 +85,7 @@ print(json.dumps([bound, [sorted(os.sched_getaffinity(thread)) for thread in thr
 """
 
 
-def test_each_thread_of_a_pool_gets_a_core_in_turn_and_pythons_own_stay_free() -> None:
+def test_each_thread_of_a_pool_gets_a_core_in_turn_and_pythons_own_stay_free():
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core: nothing to choose from")
@@ -98,8 +94,8 @@ def test_each_thread_of_a_pool_gets_a_core_in_turn_and_pythons_own_stay_free() -
     assert json.loads(told.stdout) == [2, [cores, [cores[0]], [cores[1]]]]
 
 
-def test_without_any_thread_to_bind_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(thread: int, cores: set[int]) -> None:
+def test_without_any_thread_to_bind_it_fails(monkeypatch):
+    def forbidden(thread, cores):
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setaffinity", forbidden)
@@ -107,16 +103,16 @@ def test_without_any_thread_to_bind_it_fails(monkeypatch: pytest.MonkeyPatch) ->
         bind_threads([0])
 
 
-def run(dyno: list[float], fit: list[float]) -> dict[str, Any]:
+def run(dyno, fit):
     return {"dyno": dyno, "fit": fit, "data": "sample"}
 
 
-def row(*runs: dict[str, Any]) -> list[str]:
+def row(*runs):
     [found] = [line for line in lines({"mnist_cnn": runs}) if line.startswith("| `mnist_cnn`")]
     return [cell.strip() for cell in found.strip("|").split("|")]
 
 
-def test_the_ratio_rests_on_one_figure_of_each_process() -> None:
+def test_the_ratio_rests_on_one_figure_of_each_process():
     alike = row(run([1e-3, 2e-3, 3e-3], [2e-3] * 3), run([1.9e-3, 2e-3, 2.1e-3], [2e-3] * 3))
     assert alike[1:6] == ["2,000", "2,000", "1.000", "1.000 to 1.000", "1.000"]
     assert alike[6:] == ["6 (0), too few", "1.000, 1.000"]
@@ -127,13 +123,13 @@ def test_the_ratio_rests_on_one_figure_of_each_process() -> None:
     assert apart[5].endswith(", above the aim")
 
 
-def test_pairs_of_fits_slow_mode_are_left_out_and_one_process_is_not_enough() -> None:
+def test_pairs_of_fits_slow_mode_are_left_out_and_one_process_is_not_enough():
     slow = run([1e-3, 1e-3, 1.01e-3], [1e-3, 1.4e-3, 1e-3])
     assert row(slow, run([1e-3], [1.2e-3]))[6] == "3 (1), too few"
     assert row(slow)[1] == "not run yet"
 
 
-def test_answers_of_another_size_are_not_used(tmp_path: Path) -> None:
+def test_answers_of_another_size_are_not_used(tmp_path):
     Files(tmp_path).put("mnist_cnn.0", spec("mnist_cnn"), {"answer": run([1e-3], [1e-3])})
     Files(tmp_path).put("mnist_cnn.1", spec("imdb_lstm"), {"answer": run([1e-3], [1e-3])})
     assert kept_runs("mnist_cnn", Files(tmp_path)) == [run([1e-3], [1e-3])]

@@ -1,12 +1,7 @@
 """A rig of parts that run no Dyno: they sleep."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-import subprocess
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -18,16 +13,16 @@ T = TypeVar("T")
 SLEEPS = "time.sleep(600)"
 
 
-def part(rig: Rig, code: str = SLEEPS, says_to: int | None = None) -> ManagedProcess:
+def part(rig, code=SLEEPS, says_to=None):
     """Runs `code`, with the time module at hand."""
     arguments = ["-n1", "-r1", "-s", "import time", code]
     return ManagedProcess("part", "timeit", arguments, os.environ | {MARK: rig.name}, says_to=says_to)
 
 
-def with_parts(rig: Rig, run: Callable[[Rig], Awaitable[T]]) -> T:
+def with_parts(rig, run):
     """Start the rig's parts, call `run`, end them, and close the rig."""
 
-    async def ran() -> T:
+    async def ran():
         for each in rig.parts.values():
             each.start()
         restarting = asyncio.create_task(rig.restart_dead_parts())
@@ -45,28 +40,28 @@ def with_parts(rig: Rig, run: Callable[[Rig], Awaitable[T]]) -> T:
     return found
 
 
-def process_of(rig: Rig, name: str) -> subprocess.Popen[bytes]:
+def process_of(rig, name):
     """Compare by identity: restarted parts have other objects."""
     process = rig.parts[name].process
     assert process is not None
     return process
 
 
-def looked_up(rig: Rig, name: str) -> psutil.Process:
+def looked_up(rig, name):
     return psutil.Process(process_of(rig, name).pid)
 
 
-def socket_of(rig: Rig) -> str:
+def socket_of(rig):
     return rig.server.url.removeprefix("unix://")
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition):
     """`tests.waiting.eventually` for an event loop; its deadline is the test's."""
     while not condition():
         await asyncio.sleep(0.01)
 
 
-def rig_of(folder: Path, *names: str) -> Rig:
+def rig_of(folder, *names):
     rig = Rig(folder, "everysec")
     rig.parts.update({name: part(rig) for name in names})
     return rig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -17,7 +17,6 @@ from chaos.checks import (
     MOST_ATTEMPTS,
     STATUSES,
     TRANSITIONS,
-    Violation,
     ViolationKind,
     all_violations,
     cancel_violations,
@@ -37,7 +36,7 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, async_client
 from service.app import create_app
@@ -71,7 +70,7 @@ ACCEPTED = {f"key-{job}": {job} for job in "abcd"}
 CANCELING = {"c", "d"}
 
 
-def streams(told: Sequence[Told]) -> Streams:
+def streams(told):
     """As Redis would have them: a version for each event of a job, its attempt, and all in two streams."""
     general: list[Event] = []
     by_job: dict[str, list[Event]] = {}
@@ -87,18 +86,16 @@ def streams(told: Sequence[Told]) -> Streams:
     return Streams(general, by_job)
 
 
-def found(
-    told: Sequence[Told], accepted: Mapping[str, set[str]] = ACCEPTED, canceling: set[str] = CANCELING
-) -> list[str]:
+def found(told, accepted=ACCEPTED, canceling=CANCELING):
     """The violations as "<kind>: <text>"."""
     return shown(stream_violations(accepted, canceling, streams(told)))
 
 
-def shown(violations: Iterable[Violation]) -> list[str]:
+def shown(violations):
     return [f"{violation.kind}: {violation.what}" for violation in violations]
 
 
-def changed(at: Told, *instead: Told) -> list[Told]:
+def changed(at, *instead):
     place = ORDERLY.index(at)
     return [*ORDERLY[:place], *instead, *ORDERLY[place + 1 :]]
 
@@ -138,12 +135,12 @@ BROKEN: Sequence[tuple[Sequence[Told], str]] = (
 )
 
 
-def test_lives_in_order_break_nothing() -> None:
+def test_lives_in_order_break_nothing():
     assert found(ORDERLY) == []
 
 
 @pytest.mark.parametrize(("told", "violation"), BROKEN)
-def test_a_broken_life_is_found(told: Sequence[Told], violation: str) -> None:
+def test_a_broken_life_is_found(told, violation):
     assert any(violation in text for text in found(told)), found(told)
 
 
@@ -160,13 +157,11 @@ def test_a_broken_life_is_found(told: Sequence[Told], violation: str) -> None:
         ({f"key-{job}": {job} for job in "abc"}, CANCELING, "jobs made twice: no response has d"),
     ],
 )
-def test_responses_that_the_streams_contradict_are_found(
-    accepted: Mapping[str, set[str]], canceling: set[str], violation: str
-) -> None:
+def test_responses_that_the_streams_contradict_are_found(accepted, canceling, violation):
     assert found(ORDERLY, accepted, canceling) == [violation]
 
 
-def test_an_event_in_one_stream_alone_is_found() -> None:
+def test_an_event_in_one_stream_alone_is_found():
     whole = streams(ORDERLY)
     cut = {job: [event for event in events if event.event != "expire"] for job, events in whole.by_job.items()}
     extra = [*whole.general, Event(2000.0, "b", "heartbeat", "running", 4)]
@@ -177,7 +172,7 @@ def test_an_event_in_one_stream_alone_is_found() -> None:
     assert kinds == [{ViolationKind.ILLEGAL, ViolationKind.DIFFER}, {ViolationKind.DIFFER}]
 
 
-def test_the_progress_of_a_done_job_may_be_missing_from_its_own_stream() -> None:
+def test_the_progress_of_a_done_job_may_be_missing_from_its_own_stream():
     whole = streams(ORDERLY)
     cut = {job: [event for event in events if event.event != "heartbeat"] for job, events in whole.by_job.items()}
     assert list(stream_violations(ACCEPTED, CANCELING, Streams(whole.general, cut))) == []
@@ -203,13 +198,11 @@ FIRST, SECOND, THIRD = (each.attempt for each in streams(ORDERLY).by_job["a"] if
         (None, SECOND, SECOND._replace(number=1), "a: claim by attempt 1"),
     ],
 )
-def test_an_attempt_that_may_not_claim_or_end_the_job_is_found(
-    event: str | None, old: Attempt, new: Attempt | None, violation: str
-) -> None:
+def test_an_attempt_that_may_not_claim_or_end_the_job_is_found(event, old, new, violation):
     """`event`: the one that names another attempt; None: all of them."""
     whole = streams(ORDERLY)
 
-    def replaced(events: Sequence[Event]) -> list[Event]:
+    def replaced(events):
         return [
             each._replace(attempt=new) if each.attempt == old and event in (None, each.event) else each
             for each in events
@@ -220,7 +213,7 @@ def test_an_attempt_that_may_not_claim_or_end_the_job_is_found(
     assert any(text.startswith(f"ends by another attempt: {violation}") for text in texts), texts
 
 
-def test_its_own_table_is_that_of_the_product() -> None:
+def test_its_own_table_is_that_of_the_product():
     ours = {(before, event): after for before, events in TRANSITIONS.items() for event, after in events.items()}
     assert {(before, event.value): after.value for (before, event), after in product.TRANSITIONS.items()} == ours
     assert (tuple(product.Status), product.DONE, product.MAX_ATTEMPTS) == (STATUSES, DONE, MOST_ATTEMPTS)
@@ -229,13 +222,13 @@ def test_its_own_table_is_that_of_the_product() -> None:
 ENDS = [("fail", "failed"), ("exhaust", "failed"), ("requeue", "queued"), ("expire", "queued")]
 
 
-def unexplained(event: str, status: str, reason: str | None, kinds: Collection[FaultKind], short: str = "") -> int:
+def unexplained(event, status, reason, kinds, short=""):
     by_job = {"a": [Event(1.0, "a", "claim", "running", 2), Event(2.0, "a", event, status, 3, reason)]}
     return len([*unexplained_failures(by_job, kinds, short)])
 
 
 @pytest.mark.parametrize(("event", "status"), ENDS)
-def test_a_failure_is_explained_by_its_own_faults_alone(event: str, status: str) -> None:
+def test_a_failure_is_explained_by_its_own_faults_alone(event, status):
     for reason, faults in CAUSES.items():
         assert unexplained(event, status, reason, faults) == 0
         assert unexplained(event, status, reason, set(FaultKind) - set(faults)) == 1
@@ -243,7 +236,7 @@ def test_a_failure_is_explained_by_its_own_faults_alone(event: str, status: str)
         assert unexplained(event, status, bug, set(FaultKind), "a") == 1
 
 
-def test_a_timeout_is_for_jobs_that_ask_for_too_little_time() -> None:
+def test_a_timeout_is_for_jobs_that_ask_for_too_little_time():
     assert unexplained("fail", "failed", "timeout", (), "a") == 0
     assert unexplained("fail", "failed", "timeout", set(FaultKind), "b") == 1
     assert unexplained("succeed", "succeeded", None, ()) == unexplained("stop", "canceled", "worker_lost", ()) == 0
@@ -262,42 +255,42 @@ class Lives:
     client: redis.Redis
     settings: Settings
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.keys, self.leases = Keys(self.settings.namespace), Leases(self.client, self.settings)
 
-    def submitted(self, owner: str | None = None) -> str:
+    def submitted(self, owner=None):
         return str(self._do(lambda jobs: jobs.seen_by(Viewer(owner)).submit(SPEC)).job.id)
 
-    def canceled(self, job: str) -> str:
+    def canceled(self, job):
         self._do(lambda jobs: jobs.cancel(job))
         return job
 
-    def claimed(self, device: str = DEVICES[0]) -> Claim:
+    def claimed(self, device=DEVICES[0]):
         claim = self.leases.claim(device, ["cpu"], WorkerRef(id="w", device=device, host="here"))
         assert claim is not None
         return claim
 
-    def lost(self, device: str = DEVICES[0]) -> None:
+    def lost(self, device=DEVICES[0]):
         self.client.hset(self.keys.lease(device), "expires_at_ms", 1)
         self.client.zadd(self.keys.leases, {device: 1})
         expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
 
-    def ended(self, claim: Claim, outcome: FinishEvent = "succeed") -> bool:
+    def ended(self, claim, outcome="succeed"):
         result = a_result(claim.job_id) if outcome == "succeed" else None
         if outcome == "fail":
             return self.leases.finish(claim, outcome, status_reason=LATE.reason, failure=LATE)
         return self.leases.finish(claim, outcome, result=result, samples=[] if result else None)
 
-    def handed_back(self, claim: Claim) -> None:
+    def handed_back(self, claim):
         assert self.leases.requeue(claim, reason="worker_shutdown", counts_attempt=False)
 
-    def violations(self, canceling: set[str] | None = None) -> list[Violation]:
+    def violations(self, canceling=None):
         snapshot = read(self.client, self.keys)
         accepted = {job: {job} for job in snapshot.jobs}
         return [*stream_violations(accepted, canceling or set(), snapshot.streams), *state_violations(snapshot)]
 
-    def _do(self, call: Callable[[Jobs], Awaitable[object]]) -> object:
-        async def done() -> object:
+    def _do(self, call):
+        async def done():
             async with async_client(self.settings) as client:
                 return await call(Jobs(client, self.settings))
 
@@ -305,11 +298,11 @@ class Lives:
 
 
 @pytest.fixture
-def lives(client: redis.Redis, settings: Settings) -> Lives:
+def lives(client, settings):
     return Lives(client, settings)
 
 
-def test_every_way_that_a_real_job_can_end_breaks_nothing(lives: Lives) -> None:
+def test_every_way_that_a_real_job_can_end_breaks_nothing(lives):
     outcomes: tuple[FinishEvent, ...] = ("succeed", "fail")
     for outcome in outcomes:
         lives.submitted()
@@ -329,7 +322,7 @@ def test_every_way_that_a_real_job_can_end_breaks_nothing(lives: Lives) -> None:
     assert lives.violations({in_a_queue, handed_back, running}) == []
 
 
-def test_a_zombie_that_a_broken_script_lets_finish_is_found(lives: Lives) -> None:
+def test_a_zombie_that_a_broken_script_lets_finish_is_found(lives):
     lives.submitted()
     zombie = lives.claimed()
     lives.lost()
@@ -347,7 +340,7 @@ OWNERS = (OWNER, None, OTHER_OWNER, OWNER, OTHER_OWNER)
 
 
 @pytest.fixture
-def ids(lives: Lives) -> list[str]:
+def ids(lives):
     """Jobs that succeeded, failed, run, wait, and were canceled, in this order; the second is no API key's."""
     made = [lives.submitted(owner) for owner in OWNERS]
     lives.ended(lives.claimed())
@@ -357,7 +350,7 @@ def ids(lives: Lives) -> list[str]:
     return made
 
 
-def test_after_real_lives_all_checks_pass_except_for_jobs_that_have_not_ended(lives: Lives, ids: list[str]) -> None:
+def test_after_real_lives_all_checks_pass_except_for_jobs_that_have_not_ended(lives, ids):
     responses = Responses(canceling={ids[4]}, unexpected=["a response"])
     for job in ids:
         responses.accepted[job].add(job)
@@ -427,7 +420,7 @@ for field in ("job", "token", "worker"):
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_any_damage_to_redis_is_found(what: str, lives: Lives, ids: list[str]) -> None:
+def test_any_damage_to_redis_is_found(what, lives, ids):
     assert list(state_violations(read(lives.client, lives.keys))) == []
     DAMAGES[what](lives.client, lives.keys, ids)
     found = {violation.kind for violation in state_violations(read(lives.client, lives.keys))}
@@ -449,7 +442,7 @@ RUN = RunSummary(
 ).model_dump_json()
 
 
-def test_what_the_api_returns_is_compared_with_the_streams(client: redis.Redis, settings: Settings) -> None:
+def test_what_the_api_returns_is_compared_with_the_streams(client, settings):
     lives = Lives(client, settings)
     ids = [lives.submitted() for _ in range(6)]
     for _ in ids[:3]:
@@ -481,7 +474,7 @@ def test_what_the_api_returns_is_compared_with_the_streams(client: redis.Redis, 
         assert what in text.partition("; its stream")[0]
 
 
-def test_an_api_that_never_responds_is_found() -> None:
+def test_an_api_that_never_responds_is_found():
     views = asyncio.run(clients.read_jobs("http://127.0.0.1:9", ["job"], 0.2))
     [violation] = view_violations(views, {})
     assert violation.what == "job: GET returned 0"
@@ -492,7 +485,7 @@ RUNS: Sequence[Step] = ((0, "submit", "queued"), (1, "claim", "running"))
 ASKED = (2, "cancel", "running")
 
 
-def broken_cancels(code: int, told: Sequence[Step], says: str = "running", faults: Sequence[Span] = ()) -> str:
+def broken_cancels(code, told, says="running", faults=()):
     """`says`: the status in the response to the cancel."""
     events = [Event(at_s, "a", event, status, 1) for at_s, event, status in told]
     found = cancel_violations({"a": [CancelResponse(code, says)]}, {"a": events}, faults)
@@ -517,7 +510,7 @@ AGAIN: Sequence[Step] = ((3, "requeue", "queued"), (4, "claim", "running"), (5, 
         (200, [*RUNS, ASKED, SUCCEEDS], "succeeded", []),
     ],
 )
-def test_a_cancel_that_was_kept_is_no_violation(code: int, told: list[Step], says: str, faults: list[Span]) -> None:
+def test_a_cancel_that_was_kept_is_no_violation(code, told, says, faults):
     assert broken_cancels(code, told, says, faults) == ""
 
 
@@ -534,7 +527,5 @@ def test_a_cancel_that_was_kept_is_no_violation(code: int, told: list[Step], say
         (200, [*RUNS, SUCCEEDS], "succeeded", [], "its stream has no cancel"),
     ],
 )
-def test_a_cancel_that_was_not_kept_is_found(
-    code: int, told: list[Step], says: str, faults: list[Span], what: str
-) -> None:
+def test_a_cancel_that_was_not_kept_is_found(code, told, says, faults, what):
     assert what in broken_cancels(code, told, says, faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -23,17 +23,17 @@ Answer = tuple[int, Mapping[str, str | None]] | None
 class Moody:
     """A server that sends each of `answers` once, and the last one from then on. None closes the connection."""
 
-    def __init__(self, answers: Sequence[Answer], retry_after: bool = True) -> None:
+    def __init__(self, answers, retry_after=True):
         self.asked: list[tuple[str, str | None, str | None, bytes]] = []
         self._answers, self._retry_after = list(answers), "Retry-After: 1\r\n" if retry_after else ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader, writer):
         with suppress(asyncio.IncompleteReadError):
             while (text := await self._answer(reader)) is not None:
                 writer.write(text.encode())
         writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> str | None:
+    async def _answer(self, reader):
         request, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
@@ -45,18 +45,18 @@ class Moody:
         return f"HTTP/1.1 {code} Said\r\n{self._retry_after}Content-Length: {len(said)}\r\n\r\n{said}"
 
 
-def submitted(moody: Moody, *jobs: PlannedJob, keys: Sequence[ApiKey] = (ApiKey(),)) -> Responses:
-    async def submit() -> Responses:
+def submitted(moody, *jobs, keys=None):
+    async def submit():
         responses = Responses()
         async with await asyncio.start_server(moody.serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            await submit_all(url, jobs, time.monotonic(), responses, keys)
+            await submit_all(url, jobs, time.monotonic(), responses, keys or (ApiKey(),))
         return responses
 
     return asyncio.run(submit())
 
 
-def test_a_submit_is_repeated_unchanged_until_it_is_accepted() -> None:
+def test_a_submit_is_repeated_unchanged_until_it_is_accepted():
     moody = Moody([AWAY, None, ACCEPTED])
     responses = submitted(moody, JOB)
     assert responses.accepted == {"key": {"job_1"}}
@@ -65,20 +65,20 @@ def test_a_submit_is_repeated_unchanged_until_it_is_accepted() -> None:
     assert responses.unexpected == []
 
 
-def test_a_submit_whose_body_came_too_late_is_repeated() -> None:
+def test_a_submit_whose_body_came_too_late_is_repeated():
     """As after the API was stopped between the head of a request and its body."""
     responses = submitted(Moody([(408, {"code": "body-timeout"}), ACCEPTED], retry_after=False), JOB)
     assert responses.accepted == {"key": {"job_1"}}
     assert (responses.retries, responses.unexpected) == ({"408": 1}, [])
 
 
-def test_two_responses_to_one_key_are_both_recorded() -> None:
+def test_two_responses_to_one_key_are_both_recorded():
     responses = submitted(Moody([ACCEPTED, (202, {"id": "job_2"})]), JOB._replace(twice=True))
     assert responses.accepted == {"key": {"job_1", "job_2"}}
     assert responses.ids == {"job_1", "job_2"}
 
 
-def test_api_keys_take_turns_and_a_submit_is_repeated_with_its_own() -> None:
+def test_api_keys_take_turns_and_a_submit_is_repeated_with_its_own():
     moody, jobs = Moody([AWAY, *[ACCEPTED] * 4]), [JOB._replace(key=key) for key in "abc"]
     submitted(moody, *jobs, keys=(ApiKey(), KEY))
     assert {asked[1:3] for asked in moody.asked} == {("a", None), ("b", "Bearer dyno_1"), ("c", None)}
@@ -86,11 +86,11 @@ def test_api_keys_take_turns_and_a_submit_is_repeated_with_its_own() -> None:
 
 
 @pytest.mark.parametrize(("owner", "unexpected"), [("key_1", 0), ("key_2", 1), (None, 1)])
-def test_a_job_of_another_owner_is_unexpected(owner: str | None, unexpected: int) -> None:
+def test_a_job_of_another_owner_is_unexpected(owner, unexpected):
     assert len(submitted(Moody([(202, {"id": "job_1", "owner": owner})]), JOB, keys=[KEY]).unexpected) == unexpected
 
 
-def test_a_cancel_is_recorded_before_it_is_sent_and_repeated_until_it_has_a_response() -> None:
+def test_a_cancel_is_recorded_before_it_is_sent_and_repeated_until_it_has_a_response():
     moody = Moody([ACCEPTED, None, (409, {"code": "job-finished"})])
     responses = submitted(moody, JOB._replace(cancel_after_s=0.0))
     assert responses.canceling == {"job_1"}
@@ -100,7 +100,7 @@ def test_a_cancel_is_recorded_before_it_is_sent_and_repeated_until_it_has_a_resp
 
 
 @pytest.mark.parametrize(("answer", "retry_after"), [((500, {}), True), ((422, {}), True), (AWAY, False)])
-def test_any_other_response_is_unexpected(answer: Answer, retry_after: bool) -> None:
+def test_any_other_response_is_unexpected(answer, retry_after):
     responses = submitted(Moody([answer], retry_after), JOB)
     [unexpected] = responses.unexpected
     assert unexpected.startswith("POST /v1/jobs:")

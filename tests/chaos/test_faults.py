@@ -1,10 +1,7 @@
 """Faults as they are carried out: on sleeping parts, and on a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,11 +12,10 @@ from redis.backoff import NoBackoff
 from chaos.faults import FaultInjector
 from chaos.plan import Fault, FaultKind
 from chaos.rig import Rig
-from dyno.settings import Durability
 from tests.chaos.parts import looked_up, part, process_of, socket_of, with_parts
 
 
-async def replies(rig: Rig, within_s: float) -> bool:
+async def replies(rig, within_s):
     once = Retry(NoBackoff(), 0)
     async with redis.asyncio.Redis.from_url(rig.proxy.url, socket_timeout=within_s, retry=once) as client:
         try:
@@ -28,7 +24,7 @@ async def replies(rig: Rig, within_s: float) -> bool:
             return False
 
 
-async def is_well(rig: Rig, within_s: float = 0.3) -> bool:
+async def is_well(rig, within_s=0.3):
     awake = process_of(rig, "api").poll() is None and looked_up(rig, "api").status() != psutil.STATUS_STOPPED
     clock = (rig.folder / "clock").read_bytes() == bytes(8)
     full = (rig.disk.folder / "ballast").exists()
@@ -50,14 +46,14 @@ async def is_well(rig: Rig, within_s: float = 0.3) -> bool:
         (FaultKind.JUMP, "+10800"),
     ],
 )
-def test_a_fault_lasts_for_its_time_and_is_undone(kind: FaultKind, target: str, tmp_path: Path) -> None:
+def test_a_fault_lasts_for_its_time_and_is_undone(kind, target, tmp_path):
     rig, fault = Rig(tmp_path, "everysec"), Fault(0.1, kind, target, 1.0)
     rig.parts["api"] = part(rig)
     rig.disk.mount()
     rig.server.start()
     began_s, faults = time.time(), FaultInjector(rig)
 
-    async def run(rig: Rig) -> None:
+    async def run(rig):
         await rig.proxy.open(socket_of(rig))
         assert await is_well(rig, 20)
         url = rig.proxy.url
@@ -81,12 +77,12 @@ def test_a_fault_lasts_for_its_time_and_is_undone(kind: FaultKind, target: str, 
 
 @pytest.mark.parametrize("durability", ["everysec", "always"])
 @pytest.mark.parametrize("how", ["by TERM", "by KILL"])
-def test_a_restart_of_redis_keeps_acknowledged_writes(how: str, durability: Durability, tmp_path: Path) -> None:
+def test_a_restart_of_redis_keeps_acknowledged_writes(how, durability, tmp_path):
     rig = Rig(tmp_path, durability)
     rig.server.start()
     first = rig.server.pid
 
-    async def run(rig: Rig) -> int:
+    async def run(rig):
         await rig.proxy.open(socket_of(rig))
         async with redis.asyncio.Redis.from_url(rig.proxy.url) as client:
             for number in range(100):

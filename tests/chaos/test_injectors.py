@@ -1,15 +1,12 @@
 """The proxy before a real server, a small disk and a jumping clock: each without a fault, and with each fault."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -25,15 +22,15 @@ Asking = Callable[[Proxy, Any], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
+def server():
     with EmbeddedServer() as server:
         yield server
 
 
-def through(server: EmbeddedServer, asking: Asking, *, patience_s: float = 10) -> None:
+def through(server, asking, *, patience_s=10):
     """Call `asking` with a proxy and a client that connects through it and never retries."""
 
-    async def run() -> None:
+    async def run():
         proxy = Proxy()
         await proxy.open(server.url.removeprefix("unix://"))
         options = {"retry": Retry(NoBackoff(), 0), "socket_timeout": patience_s, "decode_responses": True}
@@ -46,8 +43,8 @@ def through(server: EmbeddedServer, asking: Asking, *, patience_s: float = 10) -
     asyncio.run(run())
 
 
-def test_long_values_pass_and_a_reset_breaks_existing_connections_alone(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
+def test_long_values_pass_and_a_reset_breaks_existing_connections_alone(server):
+    async def asking(proxy, client):
         long = "x" * 500_000
         await client.set("key", long)
         assert await client.get("key") == long
@@ -58,8 +55,8 @@ def test_long_values_pass_and_a_reset_breaks_existing_connections_alone(server: 
     through(server, asking)
 
 
-def test_a_silent_proxy_forwards_a_held_request_later_though_its_client_has_gone(server: EmbeddedServer) -> None:
-    async def asking(proxy: Proxy, client: Any) -> None:
+def test_a_silent_proxy_forwards_a_held_request_later_though_its_client_has_gone(server):
+    async def asking(proxy, client):
         await client.set("late", "before")
         proxy.hold()
         with pytest.raises(redis.TimeoutError):
@@ -75,7 +72,7 @@ def test_a_silent_proxy_forwards_a_held_request_later_though_its_client_has_gone
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(tmp_path):
     disk = SmallDisk(tmp_path / "disk")
     disk.mount()
     if disk.left_out is not None:
@@ -84,7 +81,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     disk.unmount()
 
 
-def test_nothing_can_be_written_to_a_full_disk_and_unmounting_works_with_an_open_file(disk: SmallDisk) -> None:
+def test_nothing_can_be_written_to_a_full_disk_and_unmounting_works_with_an_open_file(disk):
     (disk.folder / "before").write_text("kept")
     disk.fill()
     with pytest.raises(OSError, match="No space") as full:
@@ -99,9 +96,7 @@ def test_nothing_can_be_written_to_a_full_disk_and_unmounting_works_with_an_open
     assert list(disk.folder.iterdir()) == []
 
 
-def test_without_mount_and_compiler_both_say_why_and_do_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_mount_and_compiler_both_say_why_and_do_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     disk, clock = SmallDisk(tmp_path / "disk"), JumpingClock(tmp_path)
     disk.mount()
@@ -120,7 +115,7 @@ for _ in sys.stdin:
 
 
 @pytest.mark.parametrize("offset_s", [10800, -10800])
-def test_it_jumps_under_a_process_that_runs_and_back_again(offset_s: int, tmp_path: Path) -> None:
+def test_it_jumps_under_a_process_that_runs_and_back_again(offset_s, tmp_path):
     clock = JumpingClock(tmp_path)
     if clock.left_out is not None:
         pytest.skip(clock.left_out)

@@ -1,21 +1,15 @@
 """A rig's processes and locks are found: by descent, by mark, at rest and in the end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
 import sys
-from pathlib import Path
-
-import psutil
-import pytest
 
 from chaos import leaks
 from chaos.checks import Violation, ViolationKind
 from chaos.faults import FaultInjector
 from chaos.plan import Fault, FaultKind
-from chaos.rig import MARK, Rig
+from chaos.rig import MARK
 from dyno.bench.devices.locks import hold_locks
 from tests.chaos.parts import SLEEPS, looked_up, part, rig_of, until, with_parts
 from tests.waiting import eventually
@@ -33,14 +27,12 @@ LEAVES_A_CHILD = (
 )
 
 
-def test_a_process_left_behind_by_a_killed_part_is_found_though_its_parent_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_left_behind_by_a_killed_part_is_found_though_its_parent_is_gone(tmp_path, monkeypatch):
     monkeypatch.setattr("chaos.leaks.GONE_S", 0.5)
     rig = rig_of(tmp_path)
     rig.parts["api"] = part(rig, LEAVES_A_CHILD)
 
-    async def run(rig: Rig) -> tuple[FaultInjector, list[psutil.Process]]:
+    async def run(rig):
         faults = FaultInjector(rig)
         await until(lambda: looked_up(rig, "api").children())
         children = looked_up(rig, "api").children()
@@ -56,7 +48,7 @@ def test_a_process_left_behind_by_a_killed_part_is_found_though_its_parent_is_go
     eventually(lambda: not leaks.marked(rig.name) and not leaks.alive(children))
 
 
-def test_a_lock_that_a_process_holds_is_found(tmp_path: Path) -> None:
+def test_a_lock_that_a_process_holds_is_found(tmp_path):
     paths = [str(tmp_path / name) for name in ("cpu-00000.lock", "cpu-00001.lock")]
     hold_locks(paths, 1).release()
     with hold_locks(paths[1:], 1):
@@ -65,14 +57,14 @@ def test_a_lock_that_a_process_holds_is_found(tmp_path: Path) -> None:
 
 
 def test_at_rest_a_locked_device_a_runner_and_workers_that_are_not_idle_are_found_while_the_parts_are_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("chaos.leaks.GONE_S", 0.2)
     rig = rig_of(tmp_path, "api")
     rig.server.start()
     rig.parts["worker-0"] = part(rig, f"exec({WORKER!r})")
 
-    async def run(rig: Rig) -> list[Violation]:
+    async def run(rig):
         await until(lambda: len(leaks.marked(rig.name)) == 5)
         with hold_locks([str(rig.run_dir / "cpu-00000.lock")], 1):
             return await leaks.at_rest(rig, 0.0)

@@ -1,10 +1,5 @@
 """The summary that is kept of a run, and the page of all runs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from chaos import report
 from chaos.checks import Violation, ViolationKind
 from chaos.clients import Responses
@@ -25,7 +20,7 @@ GENERAL = [
 LOST = [Violation(ViolationKind.LOST, f"job {number} was lost") for number in range(1000)]
 
 
-def summary(folder: Path, *violations: Violation) -> dict[str, Any]:
+def summary(folder, *violations):
     """Of a made-up run of two jobs."""
     faults = FaultInjector(Rig(folder, "everysec"))
     faults.spans += [(Fault(1.0, FaultKind.KILL, "worker-0", 2.0), Span(13.0, 18.0))] * 2
@@ -36,7 +31,7 @@ def summary(folder: Path, *violations: Violation) -> dict[str, Any]:
     return report.summary(RunRecord(config, responses, faults, Streams(GENERAL, {}), violations, 611.0))
 
 
-def test_a_run_is_kept_in_a_few_kilobytes_and_replaced_unless_it_was_broken(tmp_path: Path) -> None:
+def test_a_run_is_kept_in_a_few_kilobytes_and_replaced_unless_it_was_broken(tmp_path):
     whole, broken, kept = summary(tmp_path), summary(tmp_path, *LOST), tmp_path / "kept"
     for run in (whole, whole, whole | {"durability": "always"}, broken, whole):
         report.keep(7, run, kept)
@@ -45,7 +40,7 @@ def test_a_run_is_kept_in_a_few_kilobytes_and_replaced_unless_it_was_broken(tmp_
     assert all(path.stat().st_size < 4000 for path in kept.iterdir())
 
 
-def test_the_page_has_a_row_for_each_run_and_names_its_faults_and_violations(tmp_path: Path) -> None:
+def test_the_page_has_a_row_for_each_run_and_names_its_faults_and_violations(tmp_path):
     lines = report.page([(7, summary(tmp_path)), (8, summary(tmp_path, *LOST))])
     good, bad = (line for line in lines if line.startswith(("| 7 |", "| 8 |")))
     assert good.endswith(" | 10 | everysec | 2 | 1 | 1 | 0 | 1 | 2 | 0 |")

@@ -1,21 +1,16 @@
 """The rig's parts: started again when they die, left alone when they are meant to be down, and all ended."""
 
-from __future__ import annotations
-
 import signal
-from pathlib import Path
 
 import psutil
-import pytest
 
-from chaos.rig import Rig
 from tests.chaos.parts import SLEEPS, looked_up, part, process_of, rig_of, until, with_parts
 
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEPS}"
 
 
-def test_a_part_that_dies_by_itself_is_started_again_and_reported(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+def test_a_part_that_dies_by_itself_is_started_again_and_reported(tmp_path):
+    async def run(rig):
         first = process_of(rig, "one")
         first.send_signal(signal.SIGSEGV)
         await until(lambda: process_of(rig, "one") != first)
@@ -25,8 +20,8 @@ def test_a_part_that_dies_by_itself_is_started_again_and_reported(tmp_path: Path
     assert (rig.died, rig.stuck) == ([f"one ended by itself with exit code {-signal.SIGSEGV}"], [])
 
 
-def test_a_part_that_faults_end_stays_down_until_it_is_started_and_is_started_once(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+def test_a_part_that_faults_end_stays_down_until_it_is_started_and_is_started_once(tmp_path):
+    async def run(rig):
         first = process_of(rig, "one")
         rig.end("one", signal.SIGKILL)
         rig.end("one", signal.SIGTERM)
@@ -44,8 +39,8 @@ def test_a_part_that_faults_end_stays_down_until_it_is_started_and_is_started_on
     assert rig.stuck == []
 
 
-def test_a_part_that_a_fault_starts_while_it_is_about_to_be_restarted_runs_once(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+def test_a_part_that_a_fault_starts_while_it_is_about_to_be_restarted_runs_once(tmp_path):
+    async def run(rig):
         rig.send("one", signal.SIGKILL)
         await until(lambda: rig.died)
         rig.end("one", signal.SIGKILL)
@@ -60,13 +55,11 @@ def test_a_part_that_a_fault_starts_while_it_is_about_to_be_restarted_runs_once(
     assert [each.split()[0] for each in rig.died] == ["one", "other"]
 
 
-def test_a_stopped_part_is_ended_and_one_that_ignores_term_is_killed_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_part_is_ended_and_one_that_ignores_term_is_killed_and_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("chaos.rig._STOP_S", 1.0)
     output, rig = tmp_path / "output", rig_of(tmp_path, "stopped")
 
-    async def run(rig: Rig) -> None:
+    async def run(rig):
         rig.send("stopped", signal.SIGSTOP)
         await until(lambda: looked_up(rig, "stopped").status() == psutil.STATUS_STOPPED)
         await until(lambda: "deaf" in output.read_text())

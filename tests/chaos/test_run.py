@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ PARTS = ("-m service", "-m workers --device", "-m dyno.bench.runner.zygote", "(r
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def running(tmp_path):
     command = [sys.executable, "-m", "chaos", "--seed", "882", "--minutes", "1", "--jobs", "150"]
     env = os.environ | ON_NUMPY | {"TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
@@ -41,9 +40,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.timeout(300)
-def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(
-    running: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(running, tmp_path):
     assert running.stderr is not None
     said: list[str] = []
     for line in running.stderr:
@@ -64,16 +61,16 @@ def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
+def planted(monkeypatch):
     """Something left over at rest, with all parts up, and an answer that isn't true; both checks are real otherwise."""
     made = [Violation(ViolationKind.ORPHAN, "planted")]
     at_rest, read_jobs = leaks.at_rest, clients.read_jobs
 
-    async def with_an_orphan(rig: Rig, idle_within_s: float) -> list[Violation]:
+    async def with_an_orphan(rig, idle_within_s):
         assert all(part.process is not None and part.process.poll() is None for part in rig.parts.values())
         return [*await at_rest(rig, idle_within_s), made[0]]
 
-    async def with_a_lie(url: str, ids: Collection[str], within_s: float) -> dict[str, clients.JobView]:
+    async def with_a_lie(url, ids, within_s):
         found = await read_jobs(url, ids, within_s)
         assert found.keys() == set(ids)
         assert len({view.job["owner"] for view in found.values()}) == 3
@@ -87,9 +84,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
 
 
 @pytest.mark.timeout(300)
-def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
-    planted: list[Violation], tmp_path: Path
-) -> None:
+def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(planted, tmp_path):
     kinds = {FaultKind.KILL, FaultKind.RESET}
     config = RunConfig(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
     record = asyncio.run(run(config, tmp_path))
@@ -100,9 +95,7 @@ def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_w
     assert found["ends"]["succeeded"] > 15
 
 
-def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("sys.argv", ["chaos", "--seed", "1", "--minutes", "0.1", "--jobs", "1"])
@@ -114,7 +107,7 @@ def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
 
 
 @pytest.fixture
-def resting(tmp_path: Path) -> Iterator[tuple[Rig, redis.Redis]]:
+def resting(tmp_path):
     """A rig with Redis alone, and a client of it."""
     rig = Rig(tmp_path, "everysec")
     rig.server.start()
@@ -125,13 +118,13 @@ def resting(tmp_path: Path) -> Iterator[tuple[Rig, redis.Redis]]:
         rig.close()
 
 
-def test_a_slow_machine_has_time_while_jobs_end(resting: tuple[Rig, redis.Redis]) -> None:
+def test_a_slow_machine_has_time_while_jobs_end(resting):
     rig, client = resting
     client.zadd(KEYS.jobs_with_status(QUEUED), {f"job_{number}": number for number in range(4)})
     client.zadd(KEYS.leases, {"cpu:0-0@here": 1})
     patience_s, readings = 1.0, count(1)
 
-    def clock() -> float:
+    def clock():
         """Each reading is 0.4 s later. A job ends at every second one."""
         reading = next(readings)
         if reading % 2 == 0:
@@ -143,9 +136,7 @@ def test_a_slow_machine_has_time_while_jobs_end(resting: tuple[Rig, redis.Redis]
     assert clock() > 2 * patience_s
 
 
-def test_jobs_without_an_end_are_reported_and_no_part_is_called_hung(
-    resting: tuple[Rig, redis.Redis], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_without_an_end_are_reported_and_no_part_is_called_hung(resting, capsys):
     rig, client = resting
     client.zadd(KEYS.jobs_with_status(RUNNING), {"job_1": 1, "job_2": 2})
     assert asyncio.run(_settle(rig, 0.3, time.monotonic())) == []

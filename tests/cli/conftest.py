@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,16 +19,16 @@ DYNO = Path(sys.executable).parent / "dyno"
 
 
 @pytest.fixture
-def home(short_folder: Path) -> Path:
+def home(short_folder):
     """Where a command puts its temporary files, such as sockets."""
     return short_folder
 
 
 @pytest.fixture
-def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
+def command(home, tmp_path):
     started: list[Command] = []
 
-    def start(*arguments: str, **env: str) -> Command:
+    def start(*arguments, **env):
         mark = f"mark-{uuid.uuid4().hex}"
         output = tmp_path / f"output-{len(started)}"
         marks = {"COMMAND_MARK": mark, "DYNO_RUNNER_ENV": "COMMAND_MARK"}
@@ -56,7 +55,7 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
         one.process.wait()
 
 
-def _begin(parent: int) -> None:
+def _begin(parent):
     """Reset SIGINT, which shells ignore for background jobs and children inherit. Die with the test process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent(parent)

@@ -24,11 +24,11 @@ class Command:
     output: Path
     errors: Path
 
-    def text(self) -> str:
+    def text(self):
         """What it has written to stdout, then what to stderr."""
         return "".join(each.read_text(errors="replace") for each in (self.output, self.errors))
 
-    def pids(self) -> dict[int, str]:
+    def pids(self):
         """pid -> command line of the command's live processes."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
@@ -39,25 +39,25 @@ class Command:
                 continue
         return found
 
-    def _is_ours(self, folder: Path) -> bool:
+    def _is_ours(self, folder):
         return self.mark.encode() in (folder / "environ").read_bytes() or (folder / "cwd").readlink().is_relative_to(
             self.home
         )
 
-    def pid_of(self, words: str) -> int:
+    def pid_of(self, words):
         return next(pid for pid, line in self.pids().items() if words in line)
 
-    def says(self, words: str, timeout_s: float = 120) -> None:
-        def printed_or_ended() -> bool:
+    def says(self, words, timeout_s=120):
+        def printed_or_ended():
             return words in self.text() or self.process.poll() is not None
 
         eventually(printed_or_ended, timeout_s, f"{words!r} in {self.text()[-2000:]}")
         assert words in self.text()
 
-    def interrupt(self) -> int:
+    def interrupt(self):
         """Send SIGINT to the whole foreground group, as a terminal does on Ctrl-C. Returns the exit status."""
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(GONE_S)
 
-    def assert_nothing_left(self) -> None:
+    def assert_nothing_left(self):
         eventually(lambda: not self.pids(), 30, f"still alive: {self.pids()}")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from dyno.client import AsyncClient, Client
-from tests.asking import Through, all_asked, asked
+from tests.asking import all_asked, asked
 from tests.client.stub_server import Handler
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url():
     Handler.answers, Handler.seen = [], []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -25,23 +24,23 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(params=[Client, AsyncClient])
-def through(request: pytest.FixtureRequest, url: str) -> Through:
+def through(request, url):
     """Makes a call with Client or AsyncClient, and returns its result."""
     return lambda ask, key=None, url=url: asked(request.param, ask, url, key)
 
 
 @pytest.fixture(params=[Client, AsyncClient])
-def through_all(request: pytest.FixtureRequest, url: str) -> Through:
+def through_all(request, url):
     """Makes several calls with Client or AsyncClient; see `all_asked`."""
     return lambda asks: all_asked(request.param, asks, url)
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch):
     """Records the clients' pauses and skips them."""
     kept: list[float] = []
 
-    async def awaited(client: AsyncClient, time_s: float) -> None:
+    async def awaited(client, time_s):
         kept.append(time_s)
 
     monkeypatch.setattr(Client, "_pause", lambda client, time_s: kept.append(time_s))

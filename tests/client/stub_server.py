@@ -20,19 +20,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
     answers: ClassVar[list[tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]]] = []
     seen: ClassVar[list[dict[str, Any]]] = []
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         sent = {"path": self.path, "key": self.headers["Idempotency-Key"], "body": json.loads(body or b"null")}
         type(self).seen.append(sent)
         self._answer()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         type(self).seen.append({"path": self.path, "authorization": self.headers["Authorization"]})
         self._answer()
 
     do_DELETE = do_GET
 
-    def _answer(self) -> None:
+    def _answer(self):
         status, payload, *more = type(self).answers.pop(0) if type(self).answers else (CUT, b"")
         if status == CUT:
             self.connection.close()
@@ -44,15 +44,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(payload)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def problem(status: object, **more: Any) -> bytes:
+def problem(status, **more):
     return json.dumps({"status": status, "title": "wrong", "detail": "something is wrong", **more}).encode()
 
 
-def canceled(version: int = 3) -> bytes:
+def canceled(version=3):
     """A canceled job as JSON."""
     job = Job(
         id="job_1",

@@ -1,23 +1,19 @@
 """Both clients against a real HTTP server that answers as a test says."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
-from pathlib import Path
 
 import pytest
 
 from dyno.client import DEFAULT_URL, AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.streams import SseMessage, SseParser
 from dyno.models.result import Artifact
-from tests.asking import Through
 from tests.client.stub_server import Handler, canceled
 
 
-def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
-    def calls(kind: type) -> dict[str, list[str]]:
+def test_both_clients_have_the_same_calls_with_the_same_arguments():
+    def calls(kind):
         own = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
         return {name: list(inspect.signature(each).parameters) for name, each in own.items()}
 
@@ -27,7 +23,7 @@ def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
         assert all(inspect.getdoc(getattr(kind, name)) for name in calls(kind) if name != "close")
 
 
-def test_a_refusal_names_every_wrong_field(through: Through) -> None:
+def test_a_refusal_names_every_wrong_field(through):
     errors = [{"pointer": "/params/n", "code": "too_small", "detail": "at least 1"}, {"pointer": "/x", "detail": "no"}]
     Handler.answers = [(422, json.dumps({"status": 422, "detail": "2 wrong", "errors": errors}).encode())]
     with pytest.raises(Refused) as raised:
@@ -37,15 +33,13 @@ def test_a_refusal_names_every_wrong_field(through: Through) -> None:
     assert "/x: no" in raised.value.detail
 
 
-def test_a_refused_connection_is_unreachable_not_a_traceback(through: Through) -> None:
+def test_a_refused_connection_is_unreachable_not_a_traceback(through):
     with pytest.raises(ServerUnreachable):
         through(lambda client: client.job("job_x"), url="http://127.0.0.1:9")
     assert through(lambda client: client.alive(), url="http://127.0.0.1:9") is False
 
 
-def test_every_request_sends_the_key_and_an_argument_overrides_the_environment(
-    through: Through, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_request_sends_the_key_and_an_argument_overrides_the_environment(through, monkeypatch):
     Handler.answers = [(200, b'{"data": [], "cordoned_away": []}')] * 3
     monkeypatch.delenv("DYNO_API_KEY", raising=False)
     through(lambda client: client.devices())
@@ -56,9 +50,7 @@ def test_every_request_sends_the_key_and_an_argument_overrides_the_environment(
     assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
 
 
-def test_the_url_comes_from_the_argument_the_environment_or_the_default(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_url_comes_from_the_argument_the_environment_or_the_default(url, monkeypatch):
     """So the environment's key is sent to the environment's URL."""
     monkeypatch.setenv("DYNO_API_KEY", "dyno_environment")
     monkeypatch.setenv("DYNO_URL", url)
@@ -71,20 +63,20 @@ def test_the_url_comes_from_the_argument_the_environment_or_the_default(
     assert (AsyncClient().url, Client().url) == (DEFAULT_URL, DEFAULT_URL)
 
 
-def test_alive_does_not_send_the_key(through: Through) -> None:
+def test_alive_does_not_send_the_key(through):
     Handler.answers = [(200, b'{"status": "ok"}')]
     assert through(lambda client: client.alive(), "dyno_given")
     assert [request["authorization"] for request in Handler.seen] == [None]
 
 
-def test_wait_ends_at_once_for_an_unknown_job(through: Through) -> None:
+def test_wait_ends_at_once_for_an_unknown_job(through):
     Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
     with pytest.raises(Refused):
         through(lambda client: client.wait("job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_a_download_is_kept_only_if_its_digest_is_the_listed_one(through: Through, tmp_path: Path) -> None:
+def test_a_download_is_kept_only_if_its_digest_is_the_listed_one(through, tmp_path):
     content, to = b"0123456789" * 1000, tmp_path / "kept"
     listed = Artifact(name="a.bin", bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
     Handler.answers = [(200, b"damaged"), (200, content)]
@@ -101,7 +93,7 @@ EVENTS = (
 )
 
 
-def test_events_are_parsed_alike_however_they_are_split_and_partial_ones_are_dropped() -> None:
+def test_events_are_parsed_alike_however_they_are_split_and_partial_ones_are_dropped():
     whole = [SseMessage("1-0", "", ""), SseMessage("2-0", "log", "one\nt\u2028o")]
     for at in range(len(EVENTS)):
         connection = SseParser()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dyno.client import Refused, ServerUnreachable
-from tests.asking import Through
 from tests.client.stub_server import Handler, canceled, problem
 
 CALLS: list[Callable[[Any], Any]] = [
@@ -37,7 +36,7 @@ CALLS: list[Callable[[Any], Any]] = [
     [b"<html>", b'{"ok": true}', b"[1]", b"null", b'"\xff"', b"", b"[" * 100_000],
     ids=["a page", "another object", "a list", "null", "no UTF-8", "nothing", "deep"],
 )
-def test_a_response_that_dyno_cannot_have_sent_is_server_unreachable(through_all: Through, payload: bytes) -> None:
+def test_a_response_that_dyno_cannot_have_sent_is_server_unreachable(through_all, payload):
     Handler.answers = [(200, payload)] * len(CALLS)
     for ended in through_all(CALLS):
         assert isinstance(ended, ServerUnreachable)
@@ -45,7 +44,7 @@ def test_a_response_that_dyno_cannot_have_sent_is_server_unreachable(through_all
 
 
 @pytest.mark.parametrize("payload", [b'{"status": "error", "message": "x"}', b"[]", b"oops", b"\xff"])
-def test_an_error_without_a_problem_is_server_unreachable(through_all: Through, payload: bytes) -> None:
+def test_an_error_without_a_problem_is_server_unreachable(through_all, payload):
     asks = [*CALLS, lambda client: client.delete("job_1"), lambda client: client.logs("job_1")]
     Handler.answers = [(500, payload)] * len(asks)
     for ended in through_all(asks):
@@ -53,7 +52,7 @@ def test_an_error_without_a_problem_is_server_unreachable(through_all: Through, 
         assert ("not Dyno" in ended.detail, ended.status) == (True, 500)
 
 
-def test_a_redirect_is_server_unreachable(through: Through) -> None:
+def test_a_redirect_is_server_unreachable(through):
     for ask in (lambda client: client.delete("job_1"), lambda client: client.logs("job_1")):
         Handler.answers = [(302, b"<html>", {"Location": "/login"})]
         with pytest.raises(ServerUnreachable, match="not Dyno"):
@@ -61,7 +60,7 @@ def test_a_redirect_is_server_unreachable(through: Through) -> None:
 
 
 @pytest.mark.parametrize("said", ["error", None, 200, [500]])
-def test_a_refusal_has_the_status_of_its_response(through: Through, said: object) -> None:
+def test_a_refusal_has_the_status_of_its_response(through, said):
     Handler.answers = [(422, problem(said, errors=said))]
     with pytest.raises(Refused, match="something is wrong") as raised:
         through(lambda client: client.submit({"workload": "matmul"}))
@@ -69,12 +68,12 @@ def test_a_refusal_has_the_status_of_its_response(through: Through, said: object
 
 
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:port", "127.0.0.1"])
-def test_an_invalid_url_is_unreachable(through: Through, url: str) -> None:
+def test_an_invalid_url_is_unreachable(through, url):
     with pytest.raises(ServerUnreachable):
         through(lambda client: client.job("job_1"), url=url)
 
 
-def newer(**spec: Any) -> bytes:
+def newer(**spec):
     """A job with fields of a newer version."""
     job = json.loads(canceled())
     job["spec"]["measure"]["later"] = job["spec"]["later"] = job["later"] = 1
@@ -83,7 +82,7 @@ def newer(**spec: Any) -> bytes:
     return json.dumps(job).encode()
 
 
-def test_unknown_fields_of_a_spec_are_ignored(through: Through) -> None:
+def test_unknown_fields_of_a_spec_are_ignored(through):
     page = b'{"data": [' + newer() + b'], "next_cursor": null, "later": 1}'
     Handler.answers = [(202, newer()), (200, newer()), (200, page)]
     jobs = [through(lambda client: client.submit({"workload": "matmul"})), through(lambda client: client.wait("job_1"))]
@@ -92,7 +91,7 @@ def test_unknown_fields_of_a_spec_are_ignored(through: Through) -> None:
     assert {job.spec.webhook.url for job in jobs} == {"https://hooks.example.org/"}
 
 
-def test_unknown_fields_of_two_specs_and_of_a_key_are_ignored(through: Through) -> None:
+def test_unknown_fields_of_two_specs_and_of_a_key_are_ignored(through):
     two = {"against": {"workload": "matmul", "later": 1}, "pairs": 4, "control": True, "metric": "throughput"}
     key = {"id": "key_1", "prefix": "dyno_", "name": "ci", "scope": "read", "created_at": "2026-11-22T04:05:06Z"}
     me = {"key": key | {"limits": {"queued_jobs": 3, "later": 1}}, "scopes": ["read"], "later": 1}

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from email.utils import formatdate
 from time import time
-from typing import Any
 
 import pytest
 
-from dyno.client import AsyncClient, Client, JobNotSucceeded, Refused, ServerUnreachable, http_transport, streams
-from dyno.models.event import AnyEvent
+from dyno.client import AsyncClient, JobNotSucceeded, Refused, ServerUnreachable, http_transport, streams
 from dyno.models.job import Job, Status
-from tests.asking import Ask, Through
 from tests.client.stub_server import CUT, Handler, canceled, problem
 from tests.results import a_result
 
@@ -21,11 +18,11 @@ AWAY = [(CUT, b""), (502, HTML), (503, problem(503)), (504, b'{"message": "upstr
 SPEC = {"workload": "matmul"}
 
 
-def keys() -> set[str]:
+def keys():
     return {request["key"] for request in Handler.seen}
 
 
-def test_wait_survives_transient_errors(through: Through, pauses: list[float]) -> None:
+def test_wait_survives_transient_errors(through, pauses):
     Handler.answers = [*AWAY, (429, problem(429)), (200, canceled())]
     seen: list[Job] = []
     assert through(lambda client: client.wait("job_1", seen.append)).status is Status.CANCELED
@@ -33,16 +30,14 @@ def test_wait_survives_transient_errors(through: Through, pauses: list[float]) -
     assert (len(Handler.seen), pauses) == (6, [0.5, 1.0, 2.0, 4.0, 5.0])
 
 
-def test_wait_goes_on_behind_a_proxy_that_cuts_every_long_poll(through: Through, pauses: list[float]) -> None:
+def test_wait_goes_on_behind_a_proxy_that_cuts_every_long_poll(through, pauses):
     running = json.dumps(json.loads(canceled()) | {"status": "running", "done": False}).encode()
     Handler.answers = [(200, running), *[(504, HTML), (200, running)] * 3, (504, HTML), (200, canceled())]
     assert through(lambda client: client.wait("job_1")).status is Status.CANCELED
     assert (["wait=" in request["path"] for request in Handler.seen], pauses) == ([False, *[True, False] * 4], [])
 
 
-def test_wait_ends_after_a_minute_without_a_response(
-    through: Through, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wait_ends_after_a_minute_without_a_response(through, pauses, monkeypatch):
     monkeypatch.setattr(http_transport, "PATIENCE_S", 1.9)
     Handler.answers = [(502, HTML)] * 9
     with pytest.raises(ServerUnreachable, match="502"):
@@ -50,21 +45,21 @@ def test_wait_ends_after_a_minute_without_a_response(
     assert pauses == [0.5, 1.0]  # the next pause would exceed the deadline
 
 
-def test_wait_ends_at_once_after_a_permanent_error(through: Through) -> None:
+def test_wait_ends_at_once_after_a_permanent_error(through):
     Handler.answers = [(404, problem(404))]
     with pytest.raises(Refused):
         through(lambda client: client.wait("job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_a_submit_is_sent_again_under_one_key_until_the_service_is_back(through: Through, pauses: list[float]) -> None:
+def test_a_submit_is_sent_again_under_one_key_until_the_service_is_back(through, pauses):
     Handler.answers = [*AWAY, (202, canceled())]
     assert through(lambda client: client.submit(SPEC)).id == "job_1"
     assert (len(Handler.seen), len(keys()), pauses) == (5, 1, [0.5, 1.0, 2.0, 4.0])
 
 
 @pytest.mark.parametrize("answer", [(CUT, b""), (502, HTML), (503, problem(503))], ids=["cut", "proxy", "away"])
-def test_a_submit_gives_up_after_five_tries(through: Through, pauses: list[float], answer: tuple[int, bytes]) -> None:
+def test_a_submit_gives_up_after_five_tries(through, pauses, answer):
     Handler.answers = [answer] * 9
     with pytest.raises((Refused, ServerUnreachable)):
         through(lambda client: client.submit(SPEC))
@@ -72,16 +67,14 @@ def test_a_submit_gives_up_after_five_tries(through: Through, pauses: list[float
 
 
 @pytest.mark.parametrize("after_s", [1, 3600])
-def test_a_submit_over_a_limit_is_refused_at_once_and_says_when_to_retry(
-    through: Through, pauses: list[float], after_s: int
-) -> None:
+def test_a_submit_over_a_limit_is_refused_at_once_and_says_when_to_retry(through, pauses, after_s):
     Handler.answers = [(429, problem(429, code="limit-reached"), {"Retry-After": str(after_s)})] * 2
     with pytest.raises(Refused) as raised:
         through(lambda client: client.submit(SPEC))
     assert (raised.value.status, raised.value.retry_after_s, pauses) == (429, after_s, [])
 
 
-def test_the_key_of_a_caller_is_sent_as_it_is(through: Through, pauses: list[float]) -> None:
+def test_the_key_of_a_caller_is_sent_as_it_is(through, pauses):
     Handler.answers = [(503, problem(503)), (202, canceled()), (202, canceled())]
     through(lambda client: client.submit(SPEC, idempotency_key="nightly-7"))
     through(lambda client: client.rerun("job_1", idempotency_key="nightly-8"))
@@ -89,7 +82,7 @@ def test_the_key_of_a_caller_is_sent_as_it_is(through: Through, pauses: list[flo
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
-def test_retries_respect_retry_after(through: Through, pauses: list[float], status: int) -> None:
+def test_retries_respect_retry_after(through, pauses, status):
     later = formatdate(time() + 30, usegmt=True)
     afters = ["7", later, "soon", "0"]
     Handler.answers = [*((status, problem(status), {"Retry-After": after}) for after in afters), (200, canceled())]
@@ -99,7 +92,7 @@ def test_retries_respect_retry_after(through: Through, pauses: list[float], stat
     assert 1.0 < date <= 30.0
 
 
-def test_a_retry_after_of_more_than_a_minute_ends_a_call_at_once(through: Through, pauses: list[float]) -> None:
+def test_a_retry_after_of_more_than_a_minute_ends_a_call_at_once(through, pauses):
     Handler.answers = [(503, problem(503), {"Retry-After": "61"})] * 2
     for ask in (lambda client: client.submit(SPEC), lambda client: client.wait("job_1")):
         with pytest.raises(Refused):
@@ -108,24 +101,24 @@ def test_a_retry_after_of_more_than_a_minute_ends_a_call_at_once(through: Throug
 
 
 @pytest.mark.parametrize("ask", [lambda client: client.run(SPEC), lambda client: client.outcome("job_1")])
-def test_an_error_from_a_proxy_does_not_lose_the_result(through: Through, pauses: list[float], ask: Ask) -> None:
+def test_an_error_from_a_proxy_does_not_lose_the_result(through, pauses, ask):
     done = json.loads(canceled()) | {"status": "succeeded"}
     result = a_result("job_1").model_dump_json(by_alias=True).encode()
     Handler.answers = [(202, json.dumps(done).encode()), (502, HTML), (200, result)]
     assert through(ask).job == "job_1"
 
 
-def test_the_outcome_of_a_job_without_a_result_is_an_error(through: Through) -> None:
+def test_the_outcome_of_a_job_without_a_result_is_an_error(through):
     Handler.answers = [(200, canceled())]
     with pytest.raises(JobNotSucceeded) as raised:
         through(lambda client: client.outcome("job_1"))
     assert raised.value.job.status is Status.CANCELED
 
 
-def collected(client: Client | AsyncClient, job_id: str) -> Any:
+def collected(client, job_id):
     """A client's events as a list, or a coroutine that returns it."""
 
-    async def awaited() -> list[AnyEvent]:
+    async def awaited():
         return [event async for event in client.events(job_id)]
 
     return awaited() if isinstance(client, AsyncClient) else list(client.events(job_id))
@@ -136,13 +129,13 @@ EVENT = f"id: 1-0\nevent: status\ndata: {json.dumps(STATUS | {'done': True})}\n\
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
-def test_events_survive_transient_errors(through: Through, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_survive_transient_errors(through, monkeypatch):
     monkeypatch.setattr(streams, "RETRY_S", 0.0)
     Handler.answers = [*AWAY, (429, problem(429)), (200, EVENT, STREAM)]
     assert [each.kind for each in through(lambda client: collected(client, "job_1"))] == ["status"]
 
 
-def test_a_retry_after_of_more_than_a_minute_ends_events_at_once(through: Through) -> None:
+def test_a_retry_after_of_more_than_a_minute_ends_events_at_once(through):
     Handler.answers = [(503, problem(503), {"Retry-After": "61"})]
     with pytest.raises(Refused):
         through(lambda client: collected(client, "job_1"))
@@ -153,14 +146,14 @@ def test_a_retry_after_of_more_than_a_minute_ends_events_at_once(through: Throug
     [(HTML, {"Content-Type": "text/html"}), (b"id: 1-0\nevent: status\ndata: {\n\n", STREAM)],
     ids=["a page", "no event"],
 )
-def test_a_response_without_events_is_not_followed(through: Through, payload: bytes, headers: dict[str, str]) -> None:
+def test_a_response_without_events_is_not_followed(through, payload, headers):
     Handler.answers = [(200, payload, headers)]
     with pytest.raises(ServerUnreachable, match="not Dyno"):
         through(lambda client: collected(client, "job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after(through: Through, pauses: list[float]) -> None:
+def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after(through, pauses):
     """Otherwise it would poll without a pause for as long as the service has too many waiting requests."""
     running = canceled().replace(b'"done":true', b'"done":false')
     Handler.answers = [(200, running), (304, b"", {"Retry-After": "2"}), (200, canceled())]

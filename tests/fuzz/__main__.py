@@ -4,8 +4,6 @@
 with each operation. If it found nothing, it writes docs/results/fuzz.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import sys
@@ -14,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.fuzz.asking import Told, ask
+from tests.fuzz.asking import ask
 from tests.fuzz.house import house
 
 PAGE = Path("docs") / "results" / "fuzz.md"
@@ -22,7 +20,7 @@ FULL_MINUTES = 10.0
 EXAMPLES = "30"  # of each operation, before sequences begin; both are repeated until the time is up
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, help="drawn, and printed, without it")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES)
@@ -40,18 +38,18 @@ def main() -> int:
     return 0 if held and not (is_full and unreached(runs)) else 1
 
 
-def _run(seed: int, seconds: int, *, keys: bool) -> Told:
+def _run(seed, seconds, *, keys):
     with tempfile.TemporaryDirectory(prefix="dyno-fuzz-") as folder, house(Path(folder), keys=keys) as here:
         arguments = ("--seed", str(seed), "--max-time", str(seconds), "--max-examples", EXAMPLES)
         return ask(here, Path(folder), *arguments, within_s=seconds)
 
 
-def unreached(runs: dict[bool, Told]) -> list[str]:
+def unreached(runs):
     """The operations that succeeded in neither run."""
     return sorted(set.intersection(*(told.operations - told.reached for told in runs.values())))
 
 
-def summary(seed: int, runs: dict[bool, Told]) -> str:
+def summary(seed, runs):
     """A page: what was asked how often, and how it was answered."""
     lines = [
         "# Asked at random",

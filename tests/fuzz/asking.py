@@ -11,8 +11,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.fuzz.house import House
-
 HERE = Path(__file__).parent
 OVERTIME_S = 60  # beyond what it was told to take
 
@@ -28,16 +26,16 @@ class Told:
     operations: set[str]
 
     @property
-    def cases(self) -> int:
+    def cases(self):
         return self.answers.total()
 
     @property
-    def reached(self) -> set[str]:
+    def reached(self):
         """The operations that succeeded at least once."""
         return {operation for operation, status in self.answers if status.startswith("2")}
 
 
-def ask(house: House, folder: Path, *arguments: str, within_s: float) -> Told:
+def ask(house, folder, *arguments, within_s):
     """`arguments` are those of `schemathesis run`."""
     counted = folder / "counted.json"
     counted.unlink(missing_ok=True)

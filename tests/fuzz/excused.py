@@ -1,10 +1,7 @@
 """What a schema can't say, so that an answer which isn't as it says is none the less right: with the reasons."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic_core.core_schema import ErrorType
 
@@ -29,7 +26,7 @@ _REFUSED_WITH = {
 _KEY_REUSED = "idempotency-key-reused"  # nor which keys were used before, and with which body
 
 
-def is_excused(failure: str, operation_id: str, status: int, problem: Mapping[str, Any]) -> bool:
+def is_excused(failure, operation_id, status, problem):
     """`failure` is the name of Schemathesis' class, `problem` what was answered, empty for what is none."""
     if failure == "RejectedPositiveData" and status == 422:
         told = [error for error in problem.get("errors", ()) if not _SIZES.search(error["pointer"])]

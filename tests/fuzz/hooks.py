@@ -10,7 +10,6 @@ import zlib
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
@@ -31,7 +30,7 @@ counted: Counter[str] = Counter()
 
 
 @schemathesis.hook
-def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
+def before_load_schema(context, raw_schema):
     """Before the first key is made everything but /v1/keys is open, as the document says in words."""
     if OWN_KEY:
         return
@@ -42,12 +41,12 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
 
 
 @schemathesis.serializer("application/x-ndjson")
-def lines(context: Any, value: Any) -> bytes:
+def lines(context, value):
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
 @schemathesis.hook
-def map_case(context: Any, case: Any) -> Any:
+def map_case(context, case):
     """Of what is asked for by an id that the schema allows, most is there; where one thing follows from another, all.
 
     Bodies that the schema allows are mostly jobs that nothing fits: who asks in turn sends some that get further.
@@ -72,7 +71,7 @@ def map_case(context: Any, case: Any) -> Any:
 
 
 @schemathesis.hook
-def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+def before_call(context, case, kwargs):
     """A run that revokes the key which it sends sees nothing but 401 from then on, one that deletes what it knows no
     more of that; and nothing comes before the time is up from a job that doesn't end, nor behind an event that is yet
     to happen."""
@@ -90,7 +89,7 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
 
 
 @schemathesis.hook
-def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+def filter_failure(context, failure, case, response):
     """False for what tests/fuzz/excused.py has the reason for, and for what isn't there as the run has deleted it, or
     was kept from it."""
     ids = set((case.path_parameters or {}).values())
@@ -101,7 +100,7 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
 
 @schemathesis.hook
-def after_call(context: Any, case: Any, response: Any) -> None:
+def after_call(context, case, response):
     counted[f"{case.operation.label} {response.status_code}"] += 1
     if response.status_code == 204 and _id_of(case) == "deleteJob":
         gone.add(str(case.path_parameters["job_id"]).partition("_")[2])
@@ -109,10 +108,10 @@ def after_call(context: Any, case: Any, response: Any) -> None:
         told.update(ID.findall(response.text))
 
 
-def _id_of(case: Any) -> str:
+def _id_of(case):
     return str(case.operation.definition.raw["operationId"])
 
 
 @atexit.register
-def _tell() -> None:
+def _tell():
     Path(os.environ["DYNO_FUZZ_COUNTED"]).write_text(json.dumps(counted))

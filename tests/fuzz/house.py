@@ -6,9 +6,7 @@ import asyncio
 import base64
 import contextlib
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +15,6 @@ from dyno.models.api_key import NewKey
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.leases import Claim
 from dyno.store.redis import async_client, sync_client
 from tests.fuzz.stand_in import FILES, Devices, at_work
 from tests.inbox import Inbox
@@ -53,13 +50,13 @@ class House:
     known: Known
 
     @property
-    def operations(self) -> set[str]:
+    def operations(self):
         """Method and path of each."""
         return {f"{method.upper()} {path}" for path, methods in self.document["paths"].items() for method in methods}
 
 
 @contextlib.contextmanager
-def house(folder: Path, *, keys: bool) -> Iterator[House]:
+def house(folder, *, keys):
     with EmbeddedServer() as server, Inbox() as inbox:
         values = {
             "redis_url": server.url,
@@ -89,7 +86,7 @@ def house(folder: Path, *, keys: bool) -> Iterator[House]:
 
 
 @contextlib.contextmanager
-def _served(log: Path, **values: str) -> Iterator[str]:
+def _served(log, **values):
     """Where `python -m service` serves; what it says of what it does is in `log`."""
     argv, env = command(port="0", **values)
     with log.open("w") as said, subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=said, text=True) as run:
@@ -104,13 +101,13 @@ SCHEDULE = {"cron": "0 3 * * *", "spec": JOB}
 SWEEP = {"spec": JOB, "grid": {"params.repeats": [1, 2]}}
 
 
-async def _an_admin(settings: Settings) -> tuple[str, str]:
+async def _an_admin(settings):
     async with async_client(settings) as client:
         key, secret = await ApiKeys(client, settings).create(NewKey(name="fuzz", scope="admin"))
         return key.id, secret
 
 
-def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Claim, *, keys: bool) -> Known:
+def _furnished(http, document, hook, held, *, keys):
     jobs = [_succeeded(http, JOB | {"webhook": hook}) for _ in range(2)]
     comparison = http.post("/v1/comparisons", json={"jobs": jobs}).raise_for_status().json()["id"]
     http.put("/v1/baselines/main", json={"job": jobs[0]}).raise_for_status()
@@ -144,7 +141,7 @@ def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Cl
     return Known(ids, only, bodies, [*jobs, *only.values()], held.token)
 
 
-def _succeeded(http: httpx.Client, spec: dict[str, Any]) -> str:
+def _succeeded(http, spec):
     """The stand-in lets some fail."""
     for _ in range(TRIES):
         job = http.post("/v1/jobs", json=spec, headers={"Prefer": "wait=10"}).raise_for_status().json()
@@ -153,7 +150,7 @@ def _succeeded(http: httpx.Client, spec: dict[str, Any]) -> str:
     raise AssertionError("no job has succeeded")
 
 
-def _examples(document: dict[str, Any]) -> dict[str, list[Any]]:
+def _examples(document):
     """The bodies that the document shows."""
     found = [operation for methods in document["paths"].values() for operation in methods.values()]
     shown = {each["operationId"]: each.get("requestBody", {}).get("content", {}) for each in found}

@@ -6,22 +6,17 @@ import base64
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-import httpx
-import redis
-
 from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
-from dyno.models.result import Artifact, Result, RunSamples
+from dyno.models.result import Artifact, RunSamples
 from dyno.models.spec import InterleavedSpec
-from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from tests.comparisons import a_metric, of_metrics
 
@@ -37,23 +32,23 @@ FILES = {"model.weights.h5": b"weights", "wrong.png": base64.b64decode(DOT)}
 class Devices:
     """Two, as their workers publish them: one takes jobs, the other holds one for ever."""
 
-    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+    def __init__(self, client, settings):
         self._leases = Leases(client, settings)
         self._taking, self._holding = (_device(cores) for cores in ([0, 1], [2, 3]))
         for device in (self._taking, self._holding):
             fleet.publish(client, settings, device, _worker(device))
 
-    def claim(self) -> Claim | None:
+    def claim(self):
         return self._claim(self._taking)
 
-    def held(self, http: httpx.Client, spec: dict[str, Any]) -> Claim:
+    def held(self, http, spec):
         """A job that runs from now on, and doesn't end."""
         http.post("/v1/jobs", json=spec).raise_for_status()
         claim = self._claim(self._holding)
         assert claim is not None
         return claim
 
-    def finish(self, claim: Claim, *, files: list[Artifact] | None) -> None:
+    def finish(self, claim, *, files):
         """With a result that has these files, or without one."""
         if files is None:
             failure = Failure(failure_class=FailureClass.BENCHMARK, reason="why", message="why")
@@ -63,15 +58,15 @@ class Devices:
         self._leases.finish(claim, "succeed", result=_result(claim, artifacts=files, arms=arms), samples=[SAMPLES])
 
     @property
-    def names(self) -> list[str]:
+    def names(self):
         return [self._taking.full_id, self._holding.full_id]
 
-    def _claim(self, device: Device) -> Claim | None:
+    def _claim(self, device):
         ref = WorkerRef(id=f"w-{device.id}", device=device.id, host=device.host)
         return self._leases.claim(device.full_id, queues_served(device), ref)
 
 
-def _device(cores: list[int]) -> Device:
+def _device(cores):
     return Device(
         id=f"cpu:{cores[0]}-{cores[-1]}",
         kind="cpu",
@@ -84,17 +79,17 @@ def _device(cores: list[int]) -> Device:
     )
 
 
-def _worker(device: Device) -> WorkerRecord:
+def _worker(device):
     told: dict[str, Any] = {"host": device.host, "pid": 1, "device": device.full_id, "state": "idle", "version": "0"}
     return WorkerRecord(id=f"w-{device.id}", started_at=datetime.now(UTC), **told)
 
 
-def _result(claim: Claim, **more: Any) -> Result:
+def _result(claim, **more):
     return of_metrics([a_metric()], workload=claim.spec.workload, **more).model_copy(update={"job": claim.job_id})
 
 
 @contextlib.contextmanager
-def at_work(devices: Devices, http: httpx.Client, spec: dict[str, Any]) -> Iterator[None]:
+def at_work(devices, http, spec):
     """Ends what it claims, most with a result, cancels what waits for a device that isn't there, and submits
     `spec` from time to time, so that whoever follows all jobs is told of something."""
     ended = threading.Event()
@@ -107,7 +102,7 @@ def at_work(devices: Devices, http: httpx.Client, spec: dict[str, Any]) -> Itera
         thread.join()
 
 
-def _work(ended: threading.Event, devices: Devices, http: httpx.Client, spec: dict[str, Any]) -> None:
+def _work(ended, devices, http, spec):
     for number in count():
         if ended.wait(LOOK_EVERY_S):
             return
@@ -121,14 +116,14 @@ def _work(ended: threading.Event, devices: Devices, http: httpx.Client, spec: di
             http.post("/v1/jobs", json=spec)
 
 
-def _left(http: httpx.Client, claim: Claim) -> list[Artifact]:
+def _left(http, claim):
     holds = {"Authorization": f"Bearer {claim.token}"}
     urls = {name: f"/v1/jobs/{claim.job_id}/artifacts/{name}" for name in FILES}
     sent = [http.put(urls[name], content=content, headers=holds) for name, content in FILES.items()]
     return [Artifact.model_validate(answer.json()) for answer in sent if answer.is_success]
 
 
-def _cancel_what_waits(http: httpx.Client) -> None:
+def _cancel_what_waits(http):
     for job in http.get("/v1/jobs", params={"status": "queued", "limit": 200}).json()["data"]:
         age_s = time.time() - datetime.fromisoformat(job["created_at"]).timestamp()
         if age_s > WAITS_AT_MOST_S:

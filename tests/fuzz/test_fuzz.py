@@ -1,10 +1,5 @@
 """Whatever the document allows, and what it doesn't, is answered as the document says; `make fuzz` asks for longer."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.fuzz.asking import OVERTIME_S, ask
@@ -59,9 +54,7 @@ OF_EACH = (
         pytest.param(True, IN_TURN, _ONCE, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
     ],
 )
-def test_every_answer_is_one_that_the_document_tells_of(
-    tmp_path: Path, keys: bool, arguments: tuple[str, ...], unreached: dict[str, str]
-) -> None:
+def test_every_answer_is_one_that_the_document_tells_of(tmp_path, keys, arguments, unreached):
     reached = set[str]()
     with house(tmp_path, keys=keys) as here:
         asked = here.operations if arguments is not IN_TURN else linked(here.document)
@@ -76,7 +69,7 @@ def test_every_answer_is_one_that_the_document_tells_of(
     assert " ERROR " not in (tmp_path / "log").read_text()
 
 
-def linked(document: dict[str, Any]) -> set[str]:
+def linked(document):
     """The operations that others lead to, and those that lead there: all that is asked in turn."""
     found = [
         (f"{method.upper()} {path}", operation["operationId"], [link["operationId"] for link in links_of(operation)])
@@ -87,5 +80,5 @@ def linked(document: dict[str, Any]) -> set[str]:
     return {name for name, operation_id, leads_to in found if leads_to or operation_id in targets}
 
 
-def links_of(operation: dict[str, Any]) -> list[dict[str, Any]]:
+def links_of(operation):
     return [link for answer in operation["responses"].values() for link in answer.get("links", {}).values()]

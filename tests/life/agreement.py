@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, TRANSITIONS, Event, Status
 from dyno.store.compression import decompress, execute_raw
-from tests.life.ledger import Ledger, Record
-from tests.life.real import CLASS, OWNER, PACES, QUEUE, Real, device_id, is_owned
+from tests.life.real import CLASS, OWNER, PACES, QUEUE, device_id, is_owned
 
 
 class OfJob(NamedTuple):
@@ -44,7 +43,7 @@ class Seen(NamedTuple):
     events: list[tuple[str, Mapping[str, str]]]
 
 
-def look(real: Real, devices: int) -> Seen:
+def look(real, devices):
     keys = real.keys
     with real.client.pipeline() as pipeline:
         pipeline.time()
@@ -76,11 +75,11 @@ def look(real: Real, devices: int) -> Seen:
 class Agreement:
     """After each step, compares the snapshot with the model and with the snapshot before."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._tokens: dict[int, str] = {}  # the model's -> the one in Redis
         self._versions: list[int] = []
 
-    def check(self, ledger: Ledger, seen: Seen, ids: list[str]) -> None:
+    def check(self, ledger, seen, ids):
         for job, found in enumerate(seen.jobs):
             self._record(ledger.jobs[job], found)
             _events(ledger.jobs[job], found)
@@ -90,7 +89,7 @@ class Agreement:
         self._leases(ledger, seen, ids)
         _indexes(ledger, seen, ids)
 
-    def _record(self, expected: Record, found: OfJob) -> None:
+    def _record(self, expected, found):
         record = found.record
         assert record, "a job is lost"
         said = (record["status"], int(record["attempt"]), "cancel_requested_at" in record)
@@ -107,13 +106,13 @@ class Agreement:
         else:
             assert found.samples is None, "samples of an attempt that didn't succeed"
 
-    def _token(self, expected: int | None, found: str | None) -> None:
+    def _token(self, expected, found):
         assert (expected is None) == (found is None)
         if expected is not None and found is not None:
             assert self._tokens.setdefault(expected, found) == found
             assert len(set(self._tokens.values())) == len(self._tokens), "two attempts have one token"
 
-    def _leases(self, ledger: Ledger, seen: Seen, ids: list[str]) -> None:
+    def _leases(self, ledger, seen, ids):
         for device, (expected, found) in enumerate(zip(ledger.leases, seen.leases, strict=True)):
             assert (expected is None) == (not found)
             if expected is not None:
@@ -126,7 +125,7 @@ class Agreement:
         assert dict(seen.due) == held, "the index of leases is out of step"
 
 
-def _events(expected: Record, found: OfJob) -> None:
+def _events(expected, found):
     """From the stream alone: each transition is in the table, none is missing, and a job ends at most once."""
     events = [fields for _, fields in found.events]
     assert [int(event["version"]) for event in events] == [*range(1, int(found.record["version"]) + 1)]
@@ -140,7 +139,7 @@ def _events(expected: Record, found: OfJob) -> None:
     assert all(earlier <= later for earlier, later in pairwise(float(event["at"]) for event in events))
 
 
-def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
+def _indexes(ledger, seen, ids):
     records = ledger.jobs[: len(ids)]
     for status, members in seen.by_status.items():
         assert set(members) == {ids[job] for job, record in enumerate(records) if record.status is status}, status

@@ -14,7 +14,6 @@ Time is one bit of a lease: it has run out or it hasn't.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
@@ -84,14 +83,14 @@ class Scripts:
     this. `is_owned`: whether a job is of the second key.
     """
 
-    def __init__(self, unchecked: Collection[str] = (), is_owned: Callable[[int], bool] = lambda job: False) -> None:
+    def __init__(self, unchecked=(), is_owned=lambda job: False):
         self._unchecked, self._is_owned = frozenset(unchecked), is_owned
 
-    def submit(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
+    def submit(self, ledger, job):
         ledger = self._with_turn(ledger, job)
         return _enqueued(_changed(ledger, job, Event.SUBMIT), job), ("submitted",)
 
-    def claim(self, ledger: Ledger, device: int, token: int) -> tuple[Ledger, Answer]:
+    def claim(self, ledger, device, token):
         lease = ledger.leases[device]
         if lease is not None and "claim" not in self._unchecked:
             return ledger, ("claimed" if lease.token == token else "leased", lease.job)
@@ -103,26 +102,26 @@ class Scripts:
         attempt = ledger.jobs[job].attempt + 1
         return _changed(ledger, job, Event.CLAIM, token=token, attempt=attempt), ("claimed", job)
 
-    def heartbeat(self, ledger: Ledger, device: int, job: int, token: int) -> tuple[Ledger, Answer]:
+    def heartbeat(self, ledger, device, job, token):
         if not self._owns("heartbeat", ledger.jobs[job], token, Event.HEARTBEAT):
             return ledger, ("superseded",)
         beating = _changed(ledger, job, Event.HEARTBEAT).with_lease(device, Lease(job, token))
         return beating, ("beating", ledger.jobs[job].canceling)
 
-    def finish(self, ledger: Ledger, device: int, job: int, token: int, event: Event) -> tuple[Ledger, Answer]:
+    def finish(self, ledger, device, job, token, event):
         record = ledger.jobs[job]
         if not self._owns("finish", record, token, event):
             return ledger, ("already" if record.last == (token, event) else "superseded",)
         ended = _changed(ledger, job, event, token=None, last=(token, event))
         return _released(ended, device, token), ("finished",)
 
-    def requeue(self, ledger: Ledger, device: int, job: int, token: int, counts: bool) -> tuple[Ledger, Answer]:
+    def requeue(self, ledger, device, job, token, counts):
         record = ledger.jobs[job]
         if not self._owns("requeue", record, token, Event.REQUEUE):
             return ledger, ("already" if record.last == (token, Event.REQUEUE) else "superseded",)
         return self._attempt_ended(_released(ledger, device, token), job, token, Event.REQUEUE, counts)
 
-    def cancel(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
+    def cancel(self, ledger, job):
         record = ledger.jobs[job]
         if record.status is None:
             return ledger, ("unknown",)
@@ -135,7 +134,7 @@ class Scripts:
             "canceled" if waiting else "requested",
         )
 
-    def expire(self, ledger: Ledger, device: int) -> tuple[Ledger, Answer]:
+    def expire(self, ledger, device):
         lease = ledger.leases[device]
         if lease is None or not lease.late:
             return ledger, ("live",)
@@ -145,19 +144,17 @@ class Scripts:
         ledger, (now,) = self._attempt_ended(ledger, job, lease.token, Event.EXPIRE, counts=True)
         return ledger, (now, job)
 
-    def _with_turn(self, ledger: Ledger, job: int) -> Ledger:
+    def _with_turn(self, ledger, job):
         """The job is a round after the last waiting one of its key, or after the round that was reached."""
         head = ledger.jobs[ledger.queue[0]].round if ledger.queue else 0
         own = [ledger.jobs[each].round for each in ledger.queue if self._is_owned(each) == self._is_owned(job)]
         return ledger.with_job(job, round=1 + max(ledger.reached, head - 1, *own))
 
-    def _owns(self, script: str, record: Record, token: int, event: Event) -> bool:
+    def _owns(self, script, record, token, event):
         """Whether the holder of the token may apply the event to the job."""
         return (record.status, event) in TRANSITIONS and (record.token == token or script in self._unchecked)
 
-    def _attempt_ended(
-        self, ledger: Ledger, job: int, token: int, event: Event, counts: bool
-    ) -> tuple[Ledger, tuple[str]]:
+    def _attempt_ended(self, ledger, job, token, event, counts):
         record = ledger.jobs[job]
         over: dict[str, Any] = {"token": None, "last": (token, event)}
         if record.canceling:
@@ -168,28 +165,28 @@ class Scripts:
         return _enqueued(_changed(ledger, job, event, **over, attempt=attempt), job), ("queued",)
 
 
-def run_out(ledger: Ledger, device: int) -> Ledger:
+def run_out(ledger, device):
     """Let the device's lease run out."""
     lease = ledger.leases[device]
     return ledger if lease is None else ledger.with_lease(device, lease._replace(late=True))
 
 
-def _changed(ledger: Ledger, job: int, event: Event, **fields: Any) -> Ledger:
+def _changed(ledger, job, event, **fields):
     before = ledger.jobs[job]
     after = TRANSITIONS[before.status, event]
     ended = after in DONE and before.status is not after
     return ledger.with_job(job, status=after, ends=before.ends + ended, **fields)
 
 
-def _enqueued(ledger: Ledger, job: int) -> Ledger:
+def _enqueued(ledger, job):
     queue = sorted((*ledger.queue, job), key=lambda each: (ledger.jobs[each].round, each))
     return ledger._replace(queue=tuple(queue))
 
 
-def _dequeued(ledger: Ledger, job: int) -> Ledger:
+def _dequeued(ledger, job):
     return ledger._replace(queue=tuple(each for each in ledger.queue if each != job))
 
 
-def _released(ledger: Ledger, device: int, token: int) -> Ledger:
+def _released(ledger, device, token):
     lease = ledger.leases[device]
     return ledger if lease is None or lease.token != token else ledger.with_lease(device, None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dyno.models.job import DONE, Event, Status
-from dyno.store.embedded import EmbeddedServer
 from tests.life.agreement import Agreement, look
-from tests.life.ledger import REQUEUES, Answer, Scripts
+from tests.life.ledger import REQUEUES, Scripts
 from tests.life.real import Real, agrees, is_owned
 from tests.life.world import Move, World, make, moves
 from tests.servers import kill_once_written
@@ -43,7 +41,7 @@ class Life(RuleBasedStateMachine):
     rule first draws a kind of move, by WEIGHTS. With equal weights, most jobs would be canceled early.
     """
 
-    def __init__(self, server: EmbeddedServer) -> None:
+    def __init__(self, server):
         super().__init__()
         self._server, self._real = server, Real(server.url, WORKERS)
         self._scripts, self._tokens, self._agreement = Scripts(is_owned=is_owned), count(), Agreement()
@@ -52,27 +50,27 @@ class Life(RuleBasedStateMachine):
         self._sound = False  # both have agreed, and no move has begun since
 
     @rule(data=st.data())
-    def goes_on(self, data: st.DataObject) -> None:
+    def goes_on(self, data):
         self._sound = False
         kinds = {kind: possible for kind, possible in self._kinds() if possible}
         weighted = [kind for kind in kinds for _ in range(WEIGHTS[kind])]
         self._move(data.draw(st.sampled_from(kinds[data.draw(st.sampled_from(weighted))])))
 
     @invariant()
-    def both_say_the_same(self) -> None:
+    def both_say_the_same(self):
         self._sound = False
         self._agreement.check(self._world.ledger, look(self._real, DEVICES), self._real.ids)
         assert self._real.audit() == []
         self._sound = True
 
-    def teardown(self) -> None:
+    def teardown(self):
         try:
             if self._sound:
                 self._all_end()
         finally:
             self._real.close()
 
-    def _kinds(self) -> Iterator[tuple[str, list[Move]]]:
+    def _kinds(self):
         """The moves that are possible now, by kind."""
         calls = [move for move in moves(self._world) if move.what in ("claim", "beat", "end")]
         zombies = [move.who for move in calls if self._is_zombie(move.who)]
@@ -91,17 +89,17 @@ class Life(RuleBasedStateMachine):
         yield "call again", [move._replace(heard=heard) for move in self._unheard.values() for heard in (True, False)]
         yield "redis is killed", [Move("redis is killed", 0)] if len(self._real.ids) > JOBS / 2 else []
 
-    def _jobs(self, *statuses: Status) -> list[int]:
+    def _jobs(self, *statuses):
         return [job for job, record in enumerate(self._world.ledger.jobs) if record.status in statuses]
 
-    def _is_zombie(self, worker: int) -> bool:
+    def _is_zombie(self, worker):
         """Whether another attempt owns the worker's job by now."""
         belief = self._world.workers[worker]
         if belief is None or belief.job is None:
             return False
         return self._world.ledger.jobs[belief.job].token not in (None, belief.token)
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move):
         match move.what:
             case "submit again":
                 submitted = self._real.submit(move.who)
@@ -114,7 +112,7 @@ class Life(RuleBasedStateMachine):
             case _:
                 self._make(move)
 
-    def _make(self, move: Move) -> None:
+    def _make(self, move):
         """Apply the move to both sides. The replies to submits, cancels and calls must be the same."""
         queue_was_empty = not self._world.ledger.queue
         answer = self._modelled(move)
@@ -133,22 +131,22 @@ class Life(RuleBasedStateMachine):
             case _:
                 self._call(move, answer)
 
-    def _modelled(self, move: Move) -> Answer:
+    def _modelled(self, move):
         self._world, answer = make(self._scripts, self._world, move, next(self._tokens))
         return answer
 
-    def _call(self, move: Move, answer: Answer) -> None:
+    def _call(self, move, answer):
         self._unheard.pop(move.who, None)
         if not move.heard:
             self._unheard[move.who] = move
         told = self._real.workers[move.who].call(move)
         assert not move.heard or agrees(self._real.ids, told, move, answer), f"{move}: {told} for {answer}"
 
-    def _reap(self) -> None:
+    def _reap(self):
         answers = [self._modelled(Move("expire", device)) for device in range(DEVICES)]
         assert self._real.reap() == {answer[1] for answer in answers if answer != ("live",)}
 
-    def _all_end(self) -> None:
+    def _all_end(self):
         for worker in range(WORKERS):
             self._make(Move("die", worker))
         for device, lease in enumerate(self._world.ledger.leases):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 import redis
@@ -14,13 +13,12 @@ from dyno.models.job import SCHEMA, Event, WorkerRef
 from dyno.models.spec import Spec, Webhook
 from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration
-from dyno.store.jobs import Jobs, Submitted
+from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
-from dyno.store.maintenance import Repair, audit_indexes, expire_leases
+from dyno.store.maintenance import audit_indexes, expire_leases
 from dyno.store.placement import needs
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, async_client, sync_client
-from tests.life.ledger import REQUEUES, Answer
-from tests.life.world import Move
+from tests.life.ledger import REQUEUES
 
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
 CLASS = f"{SCHEMA}.{needs(SPEC)}"
@@ -30,12 +28,12 @@ PACES = "matmul:tensorflow:cpu/alpha/1"
 OWNER = "key_0123456789abcdef"
 
 
-def is_owned(job: int) -> bool:
+def is_owned(job):
     """Whether the job is OWNER's; the others have no key. Each submits two jobs before the other one does."""
     return job % 4 >= 2
 
 
-def device_id(device: int) -> str:
+def device_id(device):
     return f"cpu:{device}@alpha"
 
 
@@ -44,7 +42,7 @@ class Lossy(redis.Redis):
 
     loses = False
 
-    def evalsha(self, *args: Any, **options: Any) -> Any:
+    def evalsha(self, *args, **options):
         answer = super().evalsha(*args, **options)
         if self.loses:
             self.loses = False
@@ -55,21 +53,21 @@ class Lossy(redis.Redis):
 class Worker:
     """The calls of a worker, and its attempt, if any."""
 
-    def __init__(self, settings: Settings, number: int) -> None:
+    def __init__(self, settings, number):
         assert settings.redis_url is not None
         self._settings, self._ref = settings, WorkerRef(id=f"worker-{number}", device="cpu", host="alpha")
         self._client = Lossy.from_url(settings.redis_url, decode_responses=True)
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self):
         """Replace the worker by a new process without its state."""
         self._leases = Leases(self._client, self._settings)
         self._claim: Claim | None = None
 
-    def close(self) -> None:
+    def close(self):
         self._client.close()
 
-    def call(self, move: Move) -> Any:
+    def call(self, move):
         """The return value of the call; None if the reply was lost."""
         self._client.loses = not move.heard
         if move.heard:
@@ -78,7 +76,7 @@ class Worker:
             self._called(move)
         return None
 
-    def _called(self, move: Move) -> Any:
+    def _called(self, move):
         if move.what == "claim":
             self._claim = self._leases.claim(device_id(move.how), [QUEUE], self._ref)
             return self._claim
@@ -94,7 +92,7 @@ class Worker:
 class Real:
     """Everything on one server: jobs by number (the order they were submitted in), devices and workers by number."""
 
-    def __init__(self, redis_url: str, workers: int) -> None:
+    def __init__(self, redis_url, workers):
         # Leases run out only through `run_out`.
         self.settings = Settings(redis_url=redis_url, namespace="life", lease_s=24 * 3600.0)
         self.keys, self.client = Keys(self.settings.namespace), sync_client(self.settings)
@@ -105,7 +103,7 @@ class Real:
         self._jobs = Jobs(self._callers, self.settings)
         self._owned = self._jobs.seen_by(Viewer(OWNER))
 
-    def close(self) -> None:
+    def close(self):
         self.client.flushall()
         self.client.close()
         for worker in self.workers:
@@ -113,7 +111,7 @@ class Real:
         self._loop.run(self._callers.aclose())
         self._loop.close()
 
-    def submit(self, job: int) -> Submitted:
+    def submit(self, job):
         """Submit or resubmit a job. Each has its own key, every third a webhook."""
         key, jobs = f"key-{job}", self._owned if is_owned(job) else self._jobs
         submitted = self._loop.run(jobs.submit(SPEC if job % 3 else TOLD, idempotency_key=key, body_sha256=key))
@@ -121,30 +119,30 @@ class Real:
             self.ids.append(submitted.job.id)
         return submitted
 
-    def cancel(self, job: int) -> bool | None:
+    def cancel(self, job):
         """Cancel a job. Returns whether that changed anything; None if the job has ended in another way."""
         try:
             return self._loop.run(self._jobs.cancel(self.ids[job])).changed
         except JobFinished:
             return None
 
-    def run_out(self, device: int) -> None:
+    def run_out(self, device):
         """Expire a lease by a write to Redis: a lease short enough to wait for would also run out at other times."""
         self.client.hset(self.keys.lease(device_id(device)), "expires_at_ms", 1)
         self.client.zadd(self.keys.leases, {device_id(device): 1})
 
-    def reap(self) -> set[int]:
+    def reap(self):
         """End the expired leases and return their jobs, even if the server has just started."""
         return {
             self.ids.index(job_id)
             for job_id in expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
         }
 
-    def audit(self) -> list[Repair]:
+    def audit(self):
         """The audit's repairs: none, whatever the scripts did."""
         return audit_indexes(self.client, self.settings.model_copy(update={"reap_every_s": 0.0}))
 
-    def retain(self) -> list[str]:
+    def retain(self):
         """Call the script by which retention deletes a job for all done jobs. Returns those that it has left."""
         delete = self.client.register_script(SCRIPT_SOURCES[Script.DELETE])
         for job_id in self.ids:
@@ -152,7 +150,7 @@ class Real:
         return [job_id for job_id in self.ids if self.client.exists(self.keys.job(job_id))]
 
 
-def agrees(ids: list[str], told: Any, move: Move, answer: Answer) -> bool:
+def agrees(ids, told, move, answer):
     """Whether the worker's reply agrees with the model's."""
     match move.what, answer:
         case "claim", ("claimed", job):

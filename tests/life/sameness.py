@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from dyno.models.job import Status
@@ -21,7 +20,7 @@ class _Names(NamedTuple):
     tokens: dict[int, int]
 
 
-def fresh(world: World) -> int:
+def fresh(world):
     """A token that no worker holds."""
     tokens = [lease.token for lease in world.ledger.leases if lease is not None]
     tokens += [record.token for record in world.ledger.jobs if record.token is not None]
@@ -29,7 +28,7 @@ def fresh(world: World) -> int:
     return max(tokens, default=-1) + 1
 
 
-def renamed(world: World) -> World:
+def renamed(world):
     """The canonical form of worlds that differ only in the names of tokens, devices, workers and done jobs.
 
     It drops how a job ended, and whether a late call got "already" or "superseded", because neither affects later
@@ -45,7 +44,7 @@ def renamed(world: World) -> World:
     return World(Ledger(tuple(records), queue, tuple(leases)), tuple(beliefs))
 
 
-def _names(ledger: Ledger) -> _Names:
+def _names(ledger):
     """Done jobs come first; the others keep their order, which is the queue's. Devices follow their jobs."""
     by_end = sorted(range(len(ledger.jobs)), key=lambda job: not ledger.jobs[job].done)
     jobs = {job: number for number, job in enumerate(by_end)}
@@ -61,17 +60,17 @@ def _names(ledger: Ledger) -> _Names:
     return _Names(jobs, devices, tokens)
 
 
-def _record(record: Record, names: _Names) -> Record:
+def _record(record, names):
     if record.done:
         return _DONE
     return record._replace(token=None if record.token is None else names.tokens[record.token], last=None, round=0)
 
 
-def _lease(lease: Lease | None, names: _Names) -> Lease | None:
+def _lease(lease, names):
     return lease and Lease(names.jobs[lease.job], names.tokens[lease.token], lease.late)
 
 
-def _beliefs(world: World, names: _Names) -> Iterator[Belief]:
+def _beliefs(world, names):
     """Number the tokens in a fixed order; those that only a worker still knows come last."""
     believed = sorted(
         (

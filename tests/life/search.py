@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dyno.models.job import DONE, MAX_ATTEMPTS, Status
-from tests.life.ledger import Answer, Ledger, Scripts
 from tests.life.sameness import fresh, renamed
 from tests.life.world import Move, World, make, moves
 
@@ -26,7 +24,7 @@ class Found:
     stuck: int = 0
 
 
-def search(scripts: Scripts, beginning: World) -> Found:
+def search(scripts, beginning):
     """Check all reachable worlds and all moves between them, until an invariant is violated."""
     found = Found()
     came: dict[World, World | None] = {beginning: None}
@@ -53,7 +51,7 @@ def search(scripts: Scripts, beginning: World) -> Found:
     return found
 
 
-def broken(before: World, move: Move, after: World, answer: Answer) -> Iterator[str]:
+def broken(before, move, after, answer):
     """The violated invariant after a move, as text."""
     for job, (was, now) in enumerate(zip(before.ledger.jobs, after.ledger.jobs, strict=True)):
         if was.status in DONE and now.status is not was.status:
@@ -66,7 +64,7 @@ def broken(before: World, move: Move, after: World, answer: Answer) -> Iterator[
     yield from _state(after.ledger)
 
 
-def _state(ledger: Ledger) -> Iterator[str]:
+def _state(ledger):
     leased = [(lease.job, lease.token) for lease in ledger.leases if lease is not None]
     for job, record in enumerate(ledger.jobs):
         tokens = [token for other, token in leased if other == job]
@@ -82,11 +80,11 @@ def _state(ledger: Ledger) -> Iterator[str]:
             yield f"job {job} was canceled, and nobody asked for it"
 
 
-def _healthy(move: Move) -> bool:
+def _healthy(move):
     return move.heard and (move.what in _HEALTHY or move.how == "succeed")
 
 
-def _ends_from(came: Collection[World], ways_back: dict[World, list[World]]) -> int:
+def _ends_from(came, ways_back):
     """The number of worlds from which all jobs can end by healthy moves alone."""
     ahead = [world for world in came if all(record.done for record in world.ledger.jobs)]
     ending = set(ahead)
@@ -98,7 +96,7 @@ def _ends_from(came: Collection[World], ways_back: dict[World, list[World]]) -> 
     return len(ending)
 
 
-def _path(came: Mapping[World, World | None], last: World) -> list[World]:
+def _path(came, last):
     path: list[World] = []
     step: World | None = last
     while step is not None:
@@ -107,7 +105,7 @@ def _path(came: Mapping[World, World | None], last: World) -> list[World]:
     return path[::-1]
 
 
-def _trace(scripts: Scripts, path: list[World]) -> tuple[list[Move], str]:
+def _trace(scripts, path):
     """The moves of a path to a violation, replayed without renaming, so that workers keep their numbers."""
     world, trace = path[0], []
     for goal in path[1:]:

@@ -3,15 +3,12 @@
 The variable LIFE_EXAMPLES sets the number of examples of up to 40 moves; 30 of them take 3 s. `make verify` has 100.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import SCRIPT_SOURCES
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
@@ -34,14 +31,14 @@ one = pytest.mark.parametrize("server", KINDS, indirect=True, scope="module")
 
 @one
 @pytest.mark.timeout(24 * 3600 if "LIFE_EXAMPLES" in os.environ else 900)  # includes shrinking a failing example
-def test_whatever_happens_the_scripts_do_what_the_model_does(server: EmbeddedServer) -> None:
+def test_whatever_happens_the_scripts_do_what_the_model_does(server):
     run_state_machine_as_test(lambda: Life(server), settings=MANY)
 
 
 @pytest.mark.verify  # what is tested here is the test above
 @one
 @pytest.mark.parametrize("fault", FAULTS)
-def test_they_find_the_bug_where(fault: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_find_the_bug_where(fault, server, monkeypatch):
     script, text, instead = FAULTS[fault]
     assert SCRIPT_SOURCES[script].count(text) == 1
     monkeypatch.setitem(SCRIPT_SOURCES, script, SCRIPT_SOURCES[script].replace(text, instead))

@@ -9,11 +9,10 @@ whose cancel was requested).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, Event
-from tests.life.ledger import HAND_BACK, REQUEUES, Answer, Ledger, Scripts, run_out
+from tests.life.ledger import HAND_BACK, REQUEUES, Ledger, run_out
 
 ENDINGS = (Event.SUCCEED, Event.FAIL, Event.STOP, Event.REQUEUE, HAND_BACK)
 
@@ -66,7 +65,7 @@ WORDS = {
 }
 
 
-def moves(world: World) -> Iterator[Move]:
+def moves(world):
     """All possible next moves."""
     records, leases = world.ledger.jobs, world.ledger.leases
     new = next((job for job, record in enumerate(records) if record.status is None), None)
@@ -86,7 +85,7 @@ def moves(world: World) -> Iterator[Move]:
             yield Move(what, worker, how, heard=False)
 
 
-def _calls(world: World, belief: Belief | None) -> Iterator[tuple[str, Any]]:
+def _calls(world, belief):
     if belief is None:
         yield from (("claim", device) for device in range(len(world.ledger.leases)))
     elif belief.job is None:
@@ -97,7 +96,7 @@ def _calls(world: World, belief: Belief | None) -> Iterator[tuple[str, Any]]:
         yield from (("end", ending) for ending in ENDINGS if stops or ending is not Event.STOP)
 
 
-def make(scripts: Scripts, world: World, move: Move, token: int) -> tuple[World, Answer]:
+def make(scripts, world, move, token):
     """The world after a move, and the reply. `token`: for a claim that isn't a retry."""
     ledger, who = world.ledger, move.who
     match move.what:
@@ -113,7 +112,7 @@ def make(scripts: Scripts, world: World, move: Move, token: int) -> tuple[World,
     return world._replace(ledger=ledger).with_belief(who, believes), answer
 
 
-def _called(scripts: Scripts, world: World, move: Move, token: int) -> tuple[Belief, tuple[Ledger, Answer]]:
+def _called(scripts, world, move, token):
     """The worker's belief until its call is answered, and the effect of the call."""
     ledger, belief = world.ledger, world.workers[move.who]
     if belief is None:
@@ -128,7 +127,7 @@ def _called(scripts: Scripts, world: World, move: Move, token: int) -> tuple[Bel
     return belief, scripts.finish(ledger, *held, Event(move.how))
 
 
-def _heard(belief: Belief, move: Move, answer: Answer) -> Belief | None:
+def _heard(belief, move, answer):
     """Workers without a job, with an ended attempt or superseded have no attempt any more."""
     match move.what, answer:
         case "claim", ("claimed", job):

@@ -4,11 +4,7 @@ It runs `matmul` in float32, which is what tests of workers ask for. Zygote, run
 ones.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 from dyno.errors import DeviceUnavailable
 
@@ -17,10 +13,10 @@ class TensorFlow:
     name = "tensorflow"
     keras = None
 
-    def load(self) -> None:
+    def load(self):
         import numpy  # noqa: F401
 
-    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
+    def start(self, kind, cores, replicas=1):
         import numpy as np
 
         if kind != "cpu":
@@ -28,59 +24,59 @@ class TensorFlow:
         one = np.ones((2, 2), np.float32)
         assert (one @ one).sum() == 8
 
-    def scope(self) -> AbstractContextManager[object]:
+    def scope(self):
         return nullcontext()
 
-    def versions(self) -> dict[str, str]:
+    def versions(self):
         import numpy as np
 
         return {"numpy": np.__version__}
 
-    def visible_devices(self) -> list[dict[str, Any]]:
+    def visible_devices(self):
         return []
 
-    def seed(self, seed: int) -> None:
+    def seed(self, seed):
         """Nothing here draws."""
 
-    def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
+    def compile(self, function, *examples):
         return function
 
-    def counted_flops(self, compiled: Callable[..., Any]) -> None:
+    def counted_flops(self, compiled):
         return None
 
-    def traced(self) -> None:
+    def traced(self):
         return None
 
-    def drain(self) -> None:
+    def drain(self):
         """A call returns when it is done."""
 
-    def array(self, value: Any, dtype: str) -> Any:
+    def array(self, value, dtype):
         import numpy as np
 
         return np.asarray(value, dtype)
 
-    def numpy(self, value: Any) -> Any:
+    def numpy(self, value):
         return value
 
-    def scalar(self, value: Any) -> float:
+    def scalar(self, value):
         return float(value)
 
-    def matmul(self, a: Any, b: Any) -> Any:
+    def matmul(self, a, b):
         return a @ b
 
-    def allow_tf32(self, allowed: bool) -> None:
+    def allow_tf32(self, allowed):
         """There is none."""
 
-    def total(self, value: Any) -> Any:
+    def total(self, value):
         return value.sum()
 
-    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+    def repeat(self, count, body, start):
         for _ in range(count):
             start = body(start)
         return start
 
-    def out_of_memory(self, error: BaseException) -> bool:
+    def out_of_memory(self, error):
         return False
 
-    def device_peak_bytes(self, kind: str) -> None:
+    def device_peak_bytes(self, kind):
         return None

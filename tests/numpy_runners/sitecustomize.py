@@ -1,16 +1,13 @@
 """Every Python process with this folder on its PYTHONPATH has `numpy_framework.py` in place of TensorFlow."""
 
-from __future__ import annotations
-
 import sys
-from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
 
 class OnNumPy:
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(name, path=None, target=None):
         if name != "dyno.bench.frameworks.tensorflow":
             return None
         return spec_from_file_location(name, Path(__file__).with_name("numpy_framework.py"))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 
-from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
@@ -26,12 +23,12 @@ NOISE = (0.995, 1.0, 1.005)
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600, alarms_every_s=0.02)
 
 
 @pytest.fixture(scope="module")
-def http(settings: Settings, serve: Callable[..., Any]) -> Iterator[httpx.Client]:
+def http(settings, serve):
     """One of three APIs on one store."""
     with ExitStack() as stack:
         clients = [stack.enter_context(serve(create_app(settings))) for _ in range(3)]
@@ -39,31 +36,31 @@ def http(settings: Settings, serve: Callable[..., Any]) -> Iterator[httpx.Client
 
 
 @pytest.fixture
-def results(finished: Callable[..., str]) -> Callable[..., list[str]]:
+def results(finished):
     """Results of a spec of its own for each test, since a watch knows no labels."""
 
-    def make(test: str, levels: list[float]) -> list[str]:
+    def make(test, levels):
         asked = {"labels": {"test": test}, "params": {"n": 64 + zlib.crc32(test.encode()) % 4000}}
         return [finished([level * NOISE[at % 3]] * 2, asked) for at, level in enumerate(levels)]
 
     return make
 
 
-def reruns(http: httpx.Client, test: str) -> list[dict[str, Any]]:
+def reruns(http, test):
     listed = http.get("/v1/jobs", params={"label": f"test={test}", "limit": 200}).json()["data"]
     return [job for job in listed if job["rerun_of"]]
 
 
-def alarms(http: httpx.Client, test: str) -> list[dict[str, Any]]:
+def alarms(http, test):
     found: list[dict[str, Any]] = http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
     return found
 
 
 @pytest.fixture
-def looked(http: httpx.Client, results: Callable[..., list[str]]) -> Callable[[], None]:
+def looked(http, results):
     """Wait for a look that has seen everything so far: it also reruns a job of a new series with a step."""
 
-    def wait() -> None:
+    def wait():
         marker = uuid.uuid4().hex
         results(marker, [100.0] * 6 + [50.0] * 4)
         (rerun,) = eventually(lambda: reruns(http, marker), WITHIN_S)
@@ -72,7 +69,7 @@ def looked(http: httpx.Client, results: Callable[..., list[str]]) -> Callable[[]
     return wait
 
 
-def finish_rerun(settings: Settings, device: Device, value: float) -> str:
+def finish_rerun(settings, device, value):
     with sync_client(settings) as client:
         leases = Leases(client, settings)
         claim = leases.claim(device.full_id, queues_served(device), WorkerRef(id="w", device=device.id, host="here"))
@@ -83,15 +80,7 @@ def finish_rerun(settings: Settings, device: Device, value: float) -> str:
 
 
 @pytest.mark.parametrize(("value", "state"), [(80.3, "confirmed"), (99.5, "not_confirmed")])
-def test_an_alarm_is_confirmed_by_one_rerun(
-    http: httpx.Client,
-    settings: Settings,
-    offered: Device,
-    results: Callable[..., list[str]],
-    looked: Callable[[], None],
-    value: float,
-    state: str,
-) -> None:
+def test_an_alarm_is_confirmed_by_one_rerun(http, settings, offered, results, looked, value, state):
     results(state, [100.0] * 10)
     looked()
     assert reruns(http, state) == []

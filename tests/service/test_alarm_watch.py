@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-import httpx
 import pytest
 
 from dyno.artifact_store import service_store
 from dyno.bench.registry import registry
 from dyno.models.api_key import Limits, NewKey, Scope
-from dyno.models.device import Device
-from dyno.models.job import Job, WorkerRef
-from dyno.settings import Settings
+from dyno.models.job import WorkerRef
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
@@ -31,16 +27,16 @@ STEP = [100.0] * 10 + [80.0] * 4
 
 
 @pytest.fixture
-async def watch(settings: Settings, http: httpx.Client) -> AsyncIterator[AlarmWatch]:
+async def watch(settings, http):
     async with opened(settings, registry(), service_store(settings), asyncio.Event(), Tracer()) as state:
         yield AlarmWatch(state)
 
 
 @pytest.fixture
-def results(finished: Callable[..., str]) -> Callable[..., list[str]]:
+def results(finished):
     """Results of a spec of its own for each `n`. Each of `metrics` has the levels; a steady one comes first."""
 
-    def make(n: int, levels: list[float], metrics: tuple[str, ...] = ()) -> list[str]:
+    def make(n, levels, metrics=()):
         jobs = []
         for at, level in enumerate(levels):
             by_run = [level * NOISE[at % 3]] * 2
@@ -52,7 +48,7 @@ def results(finished: Callable[..., str]) -> Callable[..., list[str]]:
     return make
 
 
-def reruns(http: httpx.Client, n: int) -> list[str]:
+def reruns(http, n):
     """Those of the jobs of this spec. They are canceled, so that no test claims them."""
     jobs: list[dict[str, Any]] = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
     found = [job for job in jobs if job["rerun_of"] and job["spec"]["params"]["n"] == n]
@@ -61,14 +57,7 @@ def reruns(http: httpx.Client, n: int) -> list[str]:
     return [job["id"] for job in found]
 
 
-async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(
-    http: httpx.Client,
-    watch: AlarmWatch,
-    settings: Settings,
-    offered: Device,
-    results: Callable[..., list[str]],
-    submitted: Callable[..., str],
-) -> None:
+async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(http, watch, settings, offered, results, submitted):
     results(110, STEP[:12])
     job = submitted(params={"n": 110})
     with sync_client(settings) as client:
@@ -84,9 +73,7 @@ async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(
     assert len(reruns(http, 110)) == 1
 
 
-async def test_after_the_clock_of_redis_stepped_back_results_raise_their_alarm(
-    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]]
-) -> None:
+async def test_after_the_clock_of_redis_stepped_back_results_raise_their_alarm(http, watch, settings, results):
     results(160, STEP[:12])
     await watch.look("matmul")
     with sync_client(settings) as client:
@@ -99,9 +86,7 @@ async def test_after_the_clock_of_redis_stepped_back_results_raise_their_alarm(
 
 
 @pytest.mark.parametrize(("n", "field"), [(170, "expires_at"), (171, "revoked_at")])
-async def test_the_alarm_of_a_key_that_is_no_longer_valid_submits_nothing(
-    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]], n: int, field: str
-) -> None:
+async def test_the_alarm_of_a_key_that_is_no_longer_valid_submits_nothing(http, watch, settings, results, n, field):
     keys, ids = Keys(settings.namespace), results(n, STEP)
     owner, _ = await watch._state.keys.create(NewKey(name="ci", scope=Scope.SUBMIT))
     with sync_client(settings) as client:
@@ -113,9 +98,7 @@ async def test_the_alarm_of_a_key_that_is_no_longer_valid_submits_nothing(
     assert reruns(http, n) == []
 
 
-async def test_a_change_of_another_metric_is_shown_and_not_rerun(
-    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]]
-) -> None:
+async def test_a_change_of_another_metric_is_shown_and_not_rerun(http, watch, results):
     results(120, STEP, ("cold_throughput", "memory_rate"))
     await watch.look("matmul")
     assert reruns(http, 120) == []
@@ -123,9 +106,7 @@ async def test_a_change_of_another_metric_is_shown_and_not_rerun(
     assert (found["alarms"], len(found["series"][0]["changes"])) == ([], 1)
 
 
-async def test_the_rerun_counts_against_no_limit_of_the_key(
-    http: httpx.Client, watch: AlarmWatch, settings: Settings, results: Callable[..., list[str]]
-) -> None:
+async def test_the_rerun_counts_against_no_limit_of_the_key(http, watch, settings, results):
     keys, ids = Keys(settings.namespace), results(121, STEP)
     new = NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(device_s_per_day=1))
     owner, _ = await watch._state.keys.create(new)
@@ -140,9 +121,7 @@ async def test_the_rerun_counts_against_no_limit_of_the_key(
     assert len(reruns(http, 121)) == 1
 
 
-async def test_results_of_other_specs_push_no_series_out_of_sight(
-    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_results_of_other_specs_push_no_series_out_of_sight(http, watch, results, monkeypatch):
     monkeypatch.setattr(result_history, "MOST_RESULTS", len(STEP))
     for level in STEP:
         results(130, [level])
@@ -151,12 +130,10 @@ async def test_results_of_other_specs_push_no_series_out_of_sight(
     assert (len(reruns(http, 130)), reruns(http, 131)) == (1, [])
 
 
-async def test_a_look_reads_only_the_series_with_new_results(
-    watch: AlarmWatch, results: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_look_reads_only_the_series_with_new_results(watch, results, monkeypatch):
     looked, look_at = list[int](), watch._look_at
 
-    async def counting(jobs: Sequence[Job]) -> bool:
+    async def counting(jobs):
         looked.append(len(jobs))
         return await look_at(jobs)
 
@@ -169,9 +146,7 @@ async def test_a_look_reads_only_the_series_with_new_results(
     assert looked == [3]
 
 
-async def test_jobs_of_another_dyno_are_not_rerun(
-    http: httpx.Client, watch: AlarmWatch, results: Callable[..., list[str]]
-) -> None:
+async def test_jobs_of_another_dyno_are_not_rerun(http, watch, results):
     jobs = results(150, STEP)
     exported = {"limit": len(jobs), "format": "jsonl"}
     lines = http.get("/v1/results", params=exported).raise_for_status().content

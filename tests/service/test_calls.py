@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
-import redis
 
 from dyno.client import AsyncClient, Client, Refused, endpoints
-from dyno.models.device import Device
 from dyno.models.inventory import AwayDevice, Cordon, WorkerRecord
 from dyno.models.result import Artifact
-from dyno.settings import Settings
-from tests.asking import Ask, Through, all_asked, asked
+from tests.asking import Ask, all_asked, asked
 
 SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
 
 @pytest.fixture(params=[Client, AsyncClient])
-def through(request: pytest.FixtureRequest, http: httpx.Client) -> Through:
+def through(request, http):
     return lambda ask: asked(request.param, ask, str(http.base_url))
 
 
 @pytest.fixture
-def label() -> str:
+def label():
     """A label for the jobs of one test."""
     return uuid4().hex[:12]
 
 
-def test_workloads_and_devices_are_listed(
-    through: Through, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_workloads_and_devices_are_listed(through, offered, client, settings):
     [device] = through(lambda client: client.devices())
     assert (device.full_id, device.state, device.peak["float32"].value) == (offered.full_id, "idle", 1e11)
     [worker] = through(lambda client: client.workers())
@@ -56,7 +48,7 @@ def test_workloads_and_devices_are_listed(
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize("name", ["../keys/key_0", "..", "job/files", "job?wait=1", "job#", "%2e%2e", "a b"])
-def test_foreign_ids_never_reach_other_paths(http: httpx.Client, kind: Any, name: str) -> None:
+def test_foreign_ids_never_reach_other_paths(http, kind, name):
     file = Artifact(name=name, bytes=0, sha256="", url="")
     calls: list[Ask] = [
         *(lambda client: client.job(name), lambda client: client.result(name), lambda client: client.wait(name)),
@@ -70,20 +62,18 @@ def test_foreign_ids_never_reach_other_paths(http: httpx.Client, kind: Any, name
     assert [code for code in told if not code.endswith("not-found")] == []
 
 
-def test_events_of_a_job_never_include_those_of_others(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_events_of_a_job_never_include_those_of_others(http, submitted):
     submitted()  # so that events exist
     with Client(str(http.base_url)) as client, pytest.raises(Refused) as raised:
         next(client.events("..", after="0-0"))
     assert raised.value.status == 404
 
 
-def test_jobs_are_listed_over_the_requested_pages(
-    through: Through, submitted: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_are_listed_over_the_requested_pages(through, submitted, label, monkeypatch):
     monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 2)
     ids = [submitted(labels={"test": label}) for _ in range(5)][::-1]
 
-    def found(**filters: Any) -> list[str]:
+    def found(**filters):
         return [job.id for job in through(lambda client: client.jobs(label=f"test={label}", **filters))]
 
     assert (found(), found(limit=None), found(limit=3), found(limit=2)) == (ids, ids, ids[:3], ids[:2])
@@ -96,13 +86,11 @@ def test_jobs_are_listed_over_the_requested_pages(
         found(limit=0)
 
 
-def test_result_rows_are_listed_over_the_requested_pages(
-    through: Through, finished: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_rows_are_listed_over_the_requested_pages(through, finished, label, monkeypatch):
     monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 1)
     ids = [finished(spec={"labels": {"test": label}}) for _ in range(3)][::-1]
 
-    def found(**filters: Any) -> list[Any]:
+    def found(**filters):
         return list(through(lambda client: client.results(label=f"test={label}", **filters)))
 
     rows = found(limit=None)
@@ -114,7 +102,7 @@ def test_result_rows_are_listed_over_the_requested_pages(
     assert found(metric="none") == found(created_after=datetime.now(UTC) + timedelta(hours=1)) == []
 
 
-def test_a_spec_is_checked_without_being_queued(through: Through, offered: Device) -> None:
+def test_a_spec_is_checked_without_being_queued(through, offered):
     before = through(lambda client: client.jobs(limit=1))
     found = through(lambda client: client.validate(SPEC))
     assert (found.spec.params["n"], found.spec.measure.budget_s) == (64, 15)
@@ -124,7 +112,7 @@ def test_a_spec_is_checked_without_being_queued(through: Through, offered: Devic
         through(lambda client: client.validate(SPEC | {"params": {"n": 0}}))
 
 
-def test_a_repeated_submit_with_its_own_key_makes_one_job(through: Through, offered: Device, label: str) -> None:
+def test_a_repeated_submit_with_its_own_key_makes_one_job(through, offered, label):
     one, other = (through(lambda client: client.submit(SPEC, idempotency_key=label)) for _ in range(2))
     assert one.id == other.id
     again = {through(lambda client: client.rerun(one.id, idempotency_key=f"{label}-2")).id for _ in range(2)}
@@ -133,14 +121,12 @@ def test_a_repeated_submit_with_its_own_key_makes_one_job(through: Through, offe
         through(lambda client, job_id=job_id: client.cancel(job_id))
 
 
-def test_no_key_is_needed_before_the_first_exists(through: Through) -> None:
+def test_no_key_is_needed_before_the_first_exists(through):
     me = through(lambda client: client.me())
     assert (me.key, me.scopes) == (None, ["read", "submit", "admin"])
 
 
-def test_the_history_is_read_and_its_alarm_acknowledged(
-    through: Through, finished: Callable[..., str], label: str
-) -> None:
+def test_the_history_is_read_and_its_alarm_acknowledged(through, finished, label):
     values = [100.0, 100.1, 99.9, 100.0, 100.2, 80.0, 80.1, 79.9, 80.0]
     ids = [finished([value, value], {"labels": {"test": label}}) for value in values]
     found = through(lambda client: client.history(workload="matmul", label=f"test={label}", metric="throughput"))

@@ -5,13 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
-import redis
-
-from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
-from dyno.settings import Settings
 from dyno.store import fleet
 from tests.pages import posts_of, text_of
 from tests.waiting import eventually
@@ -20,9 +15,7 @@ CORDON = "/fleet/cpu%3A0-1%40here"
 AGAIN = {"Accept": "text/html", "X-Dyno-Refresh": "1"}
 
 
-def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(
-    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
-) -> None:
+def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(http, client, settings, offered):
     known: dict[str, Any] = {"id": "worker-1", "host": offered.host, "pid": 1, "device": offered.full_id}
     idle = WorkerRecord(**known, state="idle", version="0", started_at=datetime.now(UTC))
     hung = Holder(device=offered.full_id, pid=77, command="python -m workers", job="job_1", hung=True)
@@ -42,7 +35,7 @@ def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(
     http.post(f"{CORDON}/uncordon")
 
 
-def test_open_start_pages_share_nothing_that_a_query_asked_for(http: httpx.Client, offered: Device) -> None:
+def test_open_start_pages_share_nothing_that_a_query_asked_for(http, offered):
     """`offered` is in a table, which the start page offers as a file."""
     table = http.get("/?table=1.csv", headers=AGAIN)
     assert table.headers["Content-Type"].startswith("text/csv")

@@ -1,19 +1,12 @@
 """What the dashboard's forms send: jobs, sweeps and schedules. A wrong form is shown again, and nothing is done."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-import httpx
 import pytest
-import redis
 
-from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.redis import Keys
 from service.dashboard.forms import as_values
@@ -29,31 +22,31 @@ SCHEDULE = {
 
 
 @pytest.fixture
-def queue(http: httpx.Client, offered: Device) -> Iterator[None]:
+def queue(http, offered):
     """A device for the jobs of the forms, which are canceled at the end."""
     yield
     for job in http.get("/v1/jobs", params={"status": "queued", "limit": 200}).json()["data"]:
         http.post(job["urls"]["cancel"])
 
 
-def all_jobs(http: httpx.Client) -> list[str]:
+def all_jobs(http):
     return [job["id"] for job in http.get("/v1/jobs", params={"limit": 200}).json()["data"]]
 
 
-def test_no_page_creates_the_first_key(http: httpx.Client) -> None:
+def test_no_page_creates_the_first_key(http):
     for answer in (http.post("/keys", data={"name": "first", "scope": "admin"}), http.get("/keys")):
         assert (answer.status_code, answer.headers["location"][:12]) == (303, "/login?next=")
     assert http.get("/v1/jobs").status_code == 200, "still no key is needed"
 
 
-def test_the_log_in_says_that_no_key_is_needed_before_the_first_one(http: httpx.Client) -> None:
+def test_the_log_in_says_that_no_key_is_needed_before_the_first_one(http):
     page = http.get("/login?next=/keys")
     assert "serves its own host without one" in text_of(page)
     assert "This Dyno needs a key" not in text_of(page)
     assert posts_of(page) == [], "no key could be entered"
 
 
-def test_lists_without_filters_say_how_to_make_the_first_result(http: httpx.Client) -> None:
+def test_lists_without_filters_say_how_to_make_the_first_result(http):
     for path in ("/", "/jobs", "/history"):
         page = http.get(path)
         assert "There is no result yet. On a command line: dyno run matmul" in text_of(page), path
@@ -62,17 +55,17 @@ def test_lists_without_filters_say_how_to_make_the_first_result(http: httpx.Clie
         assert "matches. Show all" in text_of(http.get(path)), path
 
 
-def test_a_wrong_parameter_is_said_once(http: httpx.Client) -> None:
+def test_a_wrong_parameter_is_said_once(http):
     assert text_of(http.get(f"/jobs?device={'x' * 300}")).count("/device") == 1
 
 
-def test_the_filters_of_jobs_may_be_empty(http: httpx.Client) -> None:
+def test_the_filters_of_jobs_may_be_empty(http):
     assert http.get("/jobs?workload=&status=&device=&label=").status_code == 200
     assert http.get("/history?workload=&device=&label=&metric=").status_code == 200
 
 
 @pytest.mark.parametrize("query", [f"device={'x' * 300}", f"label={'x' * 300}", "cursor=odd", "status=odd"])
-def test_a_filter_that_no_job_can_have_is_refused(http: httpx.Client, query: str) -> None:
+def test_a_filter_that_no_job_can_have_is_refused(http, query):
     assert http.get(f"/jobs?{query}").status_code == 422
 
 
@@ -92,24 +85,24 @@ def test_a_filter_that_no_job_can_have_is_refused(http: httpx.Client, query: str
         ("/workloads/matmul", {"params.n": "[" * 15_000}),
     ],
 )
-def test_an_odd_form_is_refused(http: httpx.Client, path: str, fields: dict[str, str]) -> None:
+def test_an_odd_form_is_refused(http, path, fields):
     before = all_jobs(http)
     answer = http.post(path, data=fields or {"odd": "1"})
     assert answer.status_code == 422, answer.text
     assert all_jobs(http) == before
 
 
-def test_an_unknown_alarm_is_a_page(http: httpx.Client) -> None:
+def test_an_unknown_alarm_is_a_page(http):
     answer = http.post("/history/alarms/alm_0_0/acknowledge?foo=1")
     assert (answer.status_code, "No such alarm" in answer.text) == (404, True)
 
 
-def test_pages_are_not_stored_by_browsers(http: httpx.Client) -> None:
+def test_pages_are_not_stored_by_browsers(http):
     assert http.get("/jobs").headers["cache-control"] == "no-store"
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_form_that_is_sent_twice_makes_one_job(http: httpx.Client) -> None:
+def test_a_form_that_is_sent_twice_makes_one_job(http):
     first, again = (http.post("/workloads/matmul", data=JOB) for _ in range(2))
     assert first.status_code == 303, text_of(first)
     assert first.headers["location"] == again.headers["location"]
@@ -120,7 +113,7 @@ def test_a_form_that_is_sent_twice_makes_one_job(http: httpx.Client) -> None:
     assert rerun.headers["location"] == rerun_again.headers["location"] != path
 
 
-def test_each_page_has_another_form_key(http: httpx.Client) -> None:
+def test_each_page_has_another_form_key(http):
     for path in ("/workloads/matmul", "/workloads/matmul/sweep", "/sweeps"):
         pages = [http.get(path).text for _ in range(2)]
         first, second = (re.findall(r'name="form_key" value="([0-9a-f]{32})"', page)[0] for page in pages)
@@ -128,7 +121,7 @@ def test_each_page_has_another_form_key(http: httpx.Client) -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_fields_with_several_values_vary_in_a_sweep(http: httpx.Client) -> None:
+def test_fields_with_several_values_vary_in_a_sweep(http):
     form = SWEEP | {"params.dtype": "float32", "rounds": "2", "labels": "why=form"}
     sent, again = (http.post("/workloads/matmul/sweep", data=form) for _ in range(2))
     assert sent.status_code == 303, text_of(sent)
@@ -150,9 +143,7 @@ def test_fields_with_several_values_vary_in_a_sweep(http: httpx.Client) -> None:
         ("rounds", "two"),
     ],
 )
-def test_what_is_wrong_with_a_sweep_stands_beside_its_field(
-    http: httpx.Client, offered: Device, field: str, typed: str
-) -> None:
+def test_what_is_wrong_with_a_sweep_stands_beside_its_field(http, offered, field, typed):
     page = http.post("/workloads/matmul/sweep", data=SWEEP | {field: typed})
     assert page.status_code == 422
     assert "The sweep was not submitted" in text_of(page)
@@ -163,12 +154,12 @@ def test_what_is_wrong_with_a_sweep_stands_beside_its_field(
     assert beside(page, other) == (SWEEP[other], "")
 
 
-def test_a_sweep_in_which_nothing_varies_is_refused(http: httpx.Client) -> None:
+def test_a_sweep_in_which_nothing_varies_is_refused(http):
     page = http.post("/workloads/matmul/sweep", data={"params.n": "64"})
     assert (page.status_code, "nothing varies" in text_of(page)) == (422, True)
 
 
-def test_values_may_be_texts_and_lists() -> None:
+def test_values_may_be_texts_and_lists():
     assert as_values("64, 65,") == [64, 65]
     assert as_values("float32, bfloat16") == ["float32", "bfloat16"]
     assert as_values("[1, 2], [3]") == [[1, 2], [3]]
@@ -177,9 +168,7 @@ def test_values_may_be_texts_and_lists() -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_preset_runs_with_one_click_on_a_device_that_fits(
-    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
-) -> None:
+def test_a_preset_runs_with_one_click_on_a_device_that_fits(http, client, settings, device):
     form = {"form_key": "1", "preset": "matmul-devices", "device": "cpu"}
     refused = http.post("/sweeps", data=form)
     assert refused.status_code == 422, "its framework isn't installed"
@@ -200,7 +189,7 @@ def test_a_preset_runs_with_one_click_on_a_device_that_fits(
     assert http.get(f"/v1{sent.headers['location']}").json()["preset"] == "matmul-devices"
 
 
-def test_a_schedule_is_saved_paused_resumed_and_deleted_by_forms(http: httpx.Client, offered: Device) -> None:
+def test_a_schedule_is_saved_paused_resumed_and_deleted_by_forms(http, offered):
     sent = http.post("/workloads/matmul/schedule", data=SCHEDULE)
     assert (sent.status_code, sent.headers.get("location")) == (303, "/schedules"), text_of(sent)
     saved = http.get("/v1/schedules/nightly").json()
@@ -222,9 +211,7 @@ def test_a_schedule_is_saved_paused_resumed_and_deleted_by_forms(http: httpx.Cli
         assert http.post(f"/schedules/nightly/{change}").status_code == 404
 
 
-def test_the_page_of_schedules_has_what_they_fired_refused_and_missed(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_the_page_of_schedules_has_what_they_fired_refused_and_missed(http, offered, client, settings):
     http.post("/workloads/matmul/schedule", data=SCHEDULE | {"schedule.name": "past"})
     key, at = Keys(settings.namespace).schedules(None), "2026-11-20T03:00:00Z"
     stored = json.loads(str(client.hget(key, "past")))
@@ -246,9 +233,7 @@ def test_the_page_of_schedules_has_what_they_fired_refused_and_missed(
         ("params.n", "0"),
     ],
 )
-def test_what_is_wrong_with_a_schedule_stands_beside_its_field(
-    http: httpx.Client, offered: Device, field: str, typed: str
-) -> None:
+def test_what_is_wrong_with_a_schedule_stands_beside_its_field(http, offered, field, typed):
     page = http.post("/workloads/matmul/schedule", data=SCHEDULE | {"schedule.name": "wrong", field: typed})
     assert page.status_code == 422
     kept, wrong = beside(page, field)

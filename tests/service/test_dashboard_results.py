@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from html import unescape
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import httpx
 import pytest
-import redis
 
 from dyno.bench.devices.environment import hardware_id
-from dyno.models.device import Device
 from dyno.models.job import WorkerRef
-from dyno.models.result import Epoch, PartialMetrics, Phases, Result, RunSamples, RunSummary, Sensors
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
+from dyno.models.result import Epoch, PartialMetrics, Phases, RunSamples, RunSummary, Sensors
+from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from service.dashboard import page_tables, pictures
@@ -36,18 +31,18 @@ OUTSIDE = re.compile(r"<script|<link|<form|<img(?! src=\"data:)|url\(|@import")
 
 
 @pytest.fixture
-def in_turns(http: httpx.Client, settings: Settings, offered: Device) -> Iterator[InTurns]:
+def in_turns(http, settings, offered):
     """Make the done job of two specs, from the figures of the second one's runs."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
-        def one(second: list[float]) -> str:
+        def one(second):
             specs = [{"workload": "matmul", "params": {"n": 64, "repeats": each}, "device": "cpu"} for each in (10, 20)]
             made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 4}).raise_for_status().json()
             claim = leases.claim(offered.full_id, queues_served(offered), WorkerRef(id="w", device="d", host="here"))
             assert claim is not None
 
-            def arm(by_run: list[float]) -> Result:
+            def arm(by_run):
                 return of_metrics([a_metric(by_run=by_run)]).model_copy(update={"job": claim.job_id})
 
             found = arm(FIRST).model_copy(update={"arms": [arm(second), arm(AGAIN)]})
@@ -57,7 +52,7 @@ def in_turns(http: httpx.Client, settings: Settings, offered: Device) -> Iterato
         yield one
 
 
-def test_the_start_page_draws_the_series_of_each_result(http: httpx.Client, finished: Finished) -> None:
+def test_the_start_page_draws_the_series_of_each_result(http, finished):
     alone = finished(spec={"params": {"n": 70}})
     jobs = [finished(times(factor), spec={"params": {"n": 71}}) for factor in (1, 1.01, 0.99)]
     rows = http.get("/").text.split("<tr>")
@@ -68,7 +63,7 @@ def test_the_start_page_draws_the_series_of_each_result(http: httpx.Client, fini
         assert row_of[job].count("<circle") == 1, "a dot for the row's own result"
 
 
-def test_results_are_chosen_on_the_start_page_and_compared(http: httpx.Client, finished: Finished) -> None:
+def test_results_are_chosen_on_the_start_page_and_compared(http, finished):
     jobs = [finished(times(factor), spec={"params": {"n": 72}}) for factor in (1, 2)]
     page = http.get("/").text
     assert 'action="/compare"' in page
@@ -81,7 +76,7 @@ def test_results_are_chosen_on_the_start_page_and_compared(http: httpx.Client, f
     assert compared.text.count('class="dot small"') == 2 * len(RATES), "a dot for each run"
 
 
-def test_fewer_than_two_results_lead_to_the_list_to_choose_from(http: httpx.Client, finished: Finished) -> None:
+def test_fewer_than_two_results_lead_to_the_list_to_choose_from(http, finished):
     job = finished(spec={"params": {"n": 173}})
     for chosen, rest in (([], ""), ([job], f"&compare={job}")):
         answer = http.get("/compare", params={"job": chosen})
@@ -89,7 +84,7 @@ def test_fewer_than_two_results_lead_to_the_list_to_choose_from(http: httpx.Clie
         assert "Choose" in text_of(http.get(answer.headers["location"]))
 
 
-def test_the_page_of_two_specs_has_their_comparison(http: httpx.Client, in_turns: InTurns) -> None:
+def test_the_page_of_two_specs_has_their_comparison(http, in_turns):
     job = in_turns(times(1.5, AGAIN))
     page = http.get(f"/jobs/{job}")
     made = http.get(f"/v1/comparisons/cmp_{job.removeprefix('job_')}").json()
@@ -104,7 +99,7 @@ def test_the_page_of_two_specs_has_their_comparison(http: httpx.Client, in_turns
     assert text_of(http.get(f"/comparisons/{made['id']}")).count("FASTER") == 1
 
 
-def test_an_inconclusive_comparison_says_how_many_more_runs_would_tell(http: httpx.Client, in_turns: InTurns) -> None:
+def test_an_inconclusive_comparison_says_how_many_more_runs_would_tell(http, in_turns):
     job = in_turns([90.0, 113.0, 94.0, 109.0])
     made = http.get(f"/v1/comparisons/cmp_{job.removeprefix('job_')}").json()
     ratio = made["results"][1]["ratio"]
@@ -114,7 +109,7 @@ def test_an_inconclusive_comparison_says_how_many_more_runs_would_tell(http: htt
     assert f"a difference of {100 * ratio['smallest_effect']:.2g} %" in shown
 
 
-def test_a_comparison_that_still_runs_leads_to_its_job(http: httpx.Client, offered: Device) -> None:
+def test_a_comparison_that_still_runs_leads_to_its_job(http, offered):
     specs = [{"workload": "matmul", "params": {"n": 64, "repeats": each}, "device": "cpu"} for each in (10, 20)]
     made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 4}).json()
     page = http.get(f"/comparisons/{made['id']}")
@@ -124,9 +119,7 @@ def test_a_comparison_that_still_runs_leads_to_its_job(http: httpx.Client, offer
     assert http.get("/comparisons/cmp_nothing").status_code == 404
 
 
-def test_pages_are_saved_as_one_file_that_loads_nothing(
-    http: httpx.Client, finished: Finished, in_turns: InTurns, settings: Settings, offered: Device
-) -> None:
+def test_pages_are_saved_as_one_file_that_loads_nothing(http, finished, in_turns, settings, offered):
     jobs = [finished(times(factor), spec={"params": {"n": 74}}) for factor in (1, 2)]
     stored = http.post("/v1/comparisons", json={"jobs": jobs}).json()["id"]
     sweep = a_sweep(http, settings, offered)
@@ -145,9 +138,7 @@ def test_pages_are_saved_as_one_file_that_loads_nothing(
         assert f"Saved from {origin}{path} by Dyno" in text_of(file)
 
 
-def a_sweep(
-    http: httpx.Client, settings: Settings, offered: Device, by_run: Sequence[list[float]] = (RATES, RATES), **more: Any
-) -> str:
+def a_sweep(http, settings, offered, by_run=(RATES, RATES), **more):
     """A done sweep of two points, n 66 and n 67, with the figures of their runs."""
     spec = {"workload": "matmul", "params": {"repeats": 10}, "device": "cpu"}
     made = (
@@ -164,7 +155,7 @@ def a_sweep(
     return str(made["id"])
 
 
-def test_a_sweeps_page_says_what_it_concludes(http: httpx.Client, settings: Settings, offered: Device) -> None:
+def test_a_sweeps_page_says_what_it_concludes(http, settings, offered):
     sweep = a_sweep(http, settings, offered, ([90.0, 113.0, 94.0, 109.0], RATES), base={"params.n": 67})
     [ratio] = [each["ratio"] for each in http.get(f"/v1/sweeps/{sweep}").json()["points"] if each["ratio"]]
     assert ratio["verdict"] == "INCONCLUSIVE"
@@ -172,7 +163,7 @@ def test_a_sweeps_page_says_what_it_concludes(http: httpx.Client, settings: Sett
     assert re.findall(r"<strong>(.*?)</strong> highest", http.get(f"/sweeps/{sweep}").text) == ["101.5 FLOP/s"]
 
 
-def test_each_picture_is_a_file_of_its_own(http: httpx.Client, finished: Finished) -> None:
+def test_each_picture_is_a_file_of_its_own(http, finished):
     job = finished(spec={"params": {"n": 75}})
     links = re.findall(r'href="([^"]*picture=[^"]*)"', http.get(f"/jobs/{job}").text)
     assert [each.partition("picture=")[2] for each in links] == ["runs", "phases"]
@@ -187,9 +178,7 @@ def test_each_picture_is_a_file_of_its_own(http: httpx.Client, finished: Finishe
     assert http.get(f"/jobs/{job}?picture=nothing").headers["content-type"].startswith("text/html")
 
 
-def test_each_table_of_each_page_is_a_file_too(
-    http: httpx.Client, finished: Finished, in_turns: InTurns, settings: Settings, offered: Device
-) -> None:
+def test_each_table_of_each_page_is_a_file_too(http, finished, in_turns, settings, offered):
     runs = [a_run(median) for median in (0.5, None)]
     jobs = [finished(times(factor), spec={"params": {"n": 77}}, runs=runs) for factor in (1, 2)]
     a_sweep(http, settings, offered)
@@ -213,7 +202,7 @@ def test_each_table_of_each_page_is_a_file_too(
     http.delete("/v1/baselines/tables")
 
 
-def test_a_table_of_a_page_has_its_words_and_no_buttons(http: httpx.Client, finished: Finished) -> None:
+def test_a_table_of_a_page_has_its_words_and_no_buttons(http, finished):
     jobs = [finished(times(factor), spec={"params": {"n": 78, "repeats": 10 * factor}}) for factor in (1, 2)]
     compared = f"/compare?job={jobs[0]}&job={jobs[1]}"
     rows = list(csv.reader(http.get(f"{compared}&table=1.csv").text.splitlines()))
@@ -231,7 +220,7 @@ def test_a_table_of_a_page_has_its_words_and_no_buttons(http: httpx.Client, fini
         assert http.get(f"{compared}&table={wrong}").headers["content-type"].startswith("text/html"), wrong
 
 
-def test_cells_of_tables_do_not_run_in_spreadsheets_and_keep_their_columns() -> None:
+def test_cells_of_tables_do_not_run_in_spreadsheets_and_keep_their_columns():
     text = "<table><thead><tr><th>Name<th>State<th></thead><tbody><tr><td>=1+1<td>a|b <select><option>x</select><td>no"
     csv_file, markdown = (page_tables.table_file(text, f"1.{form}", "page") for form in ("csv", "md"))
     assert csv_file is not None
@@ -240,7 +229,7 @@ def test_cells_of_tables_do_not_run_in_spreadsheets_and_keep_their_columns() -> 
     assert "| =1+1 | a\\|b |" in bytes(markdown.body).decode()
 
 
-def a_run(median: float | None) -> RunSummary:
+def a_run(median):
     known: dict[str, Any] = {"process_start": "spawned", "pid": 1, "executions_per_sample": 1, "warmup_samples": 1}
     sensors = Sensors(looks=3, temperature_c=61.2) if median else None
     return RunSummary(
@@ -256,7 +245,7 @@ def a_run(median: float | None) -> RunSummary:
     )
 
 
-def test_a_jobs_page_has_each_run_with_its_clock_and_temperature(http: httpx.Client, finished: Finished) -> None:
+def test_a_jobs_page_has_each_run_with_its_clock_and_temperature(http, finished):
     job = finished([100.0, 200.0], runs=[a_run(0.5), a_run(None)])
     shown = text_of(http.get(f"/jobs/{job}"))
     assert "1 100 FLOP/s 500 ms 20 3.55 GHz 61 °C enough samples" in shown
@@ -266,7 +255,7 @@ def test_a_jobs_page_has_each_run_with_its_clock_and_temperature(http: httpx.Cli
     assert "°C" not in text_of(http.get("/")), "its last result has none"
 
 
-def test_a_jobs_page_shows_where_earlier_results_of_its_series_lie(http: httpx.Client, finished: Finished) -> None:
+def test_a_jobs_page_shows_where_earlier_results_of_its_series_lie(http, finished):
     jobs = [finished(times(factor), spec={"params": {"n": 174}}) for factor in (1, 1.1, 0.9)]
     finished(spec={"params": {"n": 175}})
     for earlier, job in enumerate(jobs):
@@ -275,15 +264,13 @@ def test_a_jobs_page_shows_where_earlier_results_of_its_series_lie(http: httpx.C
         assert (f"{earlier} earlier result" in text_of(page)) == (earlier > 0)
 
 
-def test_the_samples_of_each_run_have_its_clock_and_temperature() -> None:
+def test_the_samples_of_each_run_have_its_clock_and_temperature():
     drawn = pictures.samples(samples_of(2), [a_run(0.5), a_run(None)])
     assert re.findall(r">([^<]*GHz[^<]*)<", drawn or "") == ["3.55 GHz, 61 °C"]
     assert "GHz" not in (pictures.samples(samples_of(2)) or "")
 
 
-def test_a_jobs_page_says_why_its_result_is_not_trusted_without_a_warning(
-    http: httpx.Client, finished: Finished
-) -> None:
+def test_a_jobs_page_says_why_its_result_is_not_trusted_without_a_warning(http, finished):
     few = finished([100.0, 101.0], runs=[a_run(0.5)] * 2, verdict="indicative", warnings=[], unchecked=[])
     assert "It rests on 2 runs; a trusted result has 5 or more." in text_of(http.get(f"/jobs/{few}"))
     why = {"unchecked_reasons": {"THROTTLED": "no clock"}}
@@ -293,30 +280,30 @@ def test_a_jobs_page_says_why_its_result_is_not_trusted_without_a_warning(
     assert "It rests on" not in shown
 
 
-def test_a_jobs_commands_have_the_params_that_differ_from_the_defaults(http: httpx.Client, finished: Finished) -> None:
+def test_a_jobs_commands_have_the_params_that_differ_from_the_defaults(http, finished):
     shown = text_of(http.get(f"/jobs/{finished(spec={'params': {'n': 176}})}"))
     assert '"params": {"n": 176}' in shown
     assert "'params': {'n': 176}" in shown
 
 
-def test_small_shares_of_the_peak_are_not_zero() -> None:
+def test_small_shares_of_the_peak_are_not_zero():
     assert [percent(share) for share in (0.814, 0.0994, 0.0012, 1.0)] == ["81 %", "9.9 %", "0.12 %", "100 %"]
 
 
-def test_epochs_are_whole_numbers_on_their_axis() -> None:
+def test_epochs_are_whole_numbers_on_their_axis():
     epochs = [Epoch(index=index, time_s=1.0, loss=1.0 / (index + 1)) for index in range(2)]
     labels = re.findall(r">([0-9.]+)<", (pictures.training(epochs, "loss") or "").partition('"axis"')[2])
     assert labels == ["1", "2"]
 
 
-def test_a_jobs_page_has_the_text_that_the_model_wrote(http: httpx.Client, finished: Finished) -> None:
+def test_a_jobs_page_has_the_text_that_the_model_wrote(http, finished):
     page = http.get(f"/jobs/{finished(details={'generated': 'ROMEO: <b>what</b>', 'rnn_kernel': 'fused'})}")
     assert "Text that it wrote ROMEO: <b>what</b>" in text_of(page)
     assert '"rnn_kernel": "fused"' in text_of(page)
     assert "<b>what" not in page.text
 
 
-def test_a_result_is_compared_with_others_that_its_page_leads_to(http: httpx.Client, finished: Finished) -> None:
+def test_a_result_is_compared_with_others_that_its_page_leads_to(http, finished):
     job, other = (finished(spec={"params": {"n": 79}, "labels": {"with": "yes"}}) for _ in range(2))
     [link] = re.findall(r'href="([^"]*)">Compare with', http.get(f"/jobs/{job}").text)
     page = http.get(unescape(link))
@@ -329,7 +316,7 @@ def test_a_result_is_compared_with_others_that_its_page_leads_to(http: httpx.Cli
     assert "compare=" not in page.text.partition("Jobs as JSON")[0].rpartition("<a href=")[2]
 
 
-def test_a_result_is_saved_as_a_baseline_that_the_history_shows(http: httpx.Client, finished: Finished) -> None:
+def test_a_result_is_saved_as_a_baseline_that_the_history_shows(http, finished):
     jobs = [finished(times(factor), spec={"params": {"n": 80}, "labels": {"base": "yes"}}) for factor in (1, 1.01)]
     assert f"/jobs/{jobs[0]}/baseline" in posts_of(http.get(f"/jobs/{jobs[0]}"))
     saved = http.post(f"/jobs/{jobs[0]}/baseline", data={"name": "main"})
@@ -350,9 +337,7 @@ def test_a_result_is_saved_as_a_baseline_that_the_history_shows(http: httpx.Clie
     assert "Baselines" not in text_of(http.get("/history?label=base"))
 
 
-def test_the_page_of_a_running_job_has_the_runs_so_far(
-    http: httpx.Client, claimed: Callable[[], tuple[Leases, Claim]], client: redis.Redis, settings: Settings
-) -> None:
+def test_the_page_of_a_running_job_has_the_runs_so_far(http, claimed, client, settings):
     leases, claim = claimed()
     path = f"/jobs/{claim.job_id}"
     assert "So far" not in text_of(http.get(path))
@@ -367,14 +352,14 @@ def test_the_page_of_a_running_job_has_the_runs_so_far(
     assert "data-figures" in page.text
 
 
-def samples_of(runs: int) -> list[RunSamples]:
+def samples_of(runs):
     return [
         RunSamples(run=run, warmup=[9.0], samples=[0.1, 0.2, 0.2, 0.3], sample_cpu_s=[], executions_per_sample=1)
         for run in range(runs)
     ]
 
 
-def test_a_histogram_has_a_row_for_each_run() -> None:
+def test_a_histogram_has_a_row_for_each_run():
     drawn = ElementTree.fromstring(str(pictures.histogram(samples_of(3))))
     titles = [each.text for each in drawn.iter("title")]
     assert titles.count("run 2: 2 of 4") == 1
@@ -388,7 +373,7 @@ def test_a_histogram_has_a_row_for_each_run() -> None:
     assert pictures.histogram(samples_of(2)) is None, "eight samples are too few"
 
 
-def test_a_field_with_an_error_is_not_folded_away(http: httpx.Client, offered: Device) -> None:
+def test_a_field_with_an_error_is_not_folded_away(http, offered):
     folded = http.get("/workloads/mnist_cnn").text
     assert "<details><summary>" in folded.partition("<form method")[2]
     hidden = re.findall(r'name="(params\.[a-z_]+)"', folded.partition("<details>")[2])[-1]
@@ -397,9 +382,7 @@ def test_a_field_with_an_error_is_not_folded_away(http: httpx.Client, offered: D
     assert "<details open><summary>" in wrong.text
 
 
-def test_advice_names_the_best_device_and_the_result_it_rests_on(
-    http: httpx.Client, finished: Finished, offered: Device
-) -> None:
+def test_advice_names_the_best_device_and_the_result_it_rests_on(http, finished, offered):
     known = {"hardware_id": hardware_id(offered), "device": offered.model_dump(mode="json")}
     job = finished(spec={"params": {"n": 73}}, **known)
     page = http.get("/advice", params={"workload": "matmul", "params.n": "73"})
@@ -412,13 +395,13 @@ def test_advice_names_the_best_device_and_the_result_it_rests_on(
     assert beside(page, "params.n") == ("73", "")
 
 
-def test_advice_says_where_a_result_is_missing(http: httpx.Client, offered: Device) -> None:
+def test_advice_says_where_a_result_is_missing(http, offered):
     shown = text_of(http.get("/advice", params={"workload": "matmul", "params.n": "7"}))
     assert "No live device has a result" in shown
     assert "dyno run matmul --device cpu:0-1@here --param n=7" in shown
 
 
-def test_a_wrong_question_for_advice_is_shown_again(http: httpx.Client) -> None:
+def test_a_wrong_question_for_advice_is_shown_again(http):
     page = http.get("/advice", params={"workload": "matmul", "params.n": "0"})
     assert page.status_code == 422
     kept, wrong = beside(page, "params.n")
@@ -429,14 +412,14 @@ def test_a_wrong_question_for_advice_is_shown_again(http: httpx.Client) -> None:
     assert http.get("/advice", params={"workload": "nothing"}).status_code == 404
 
 
-def test_the_guide_is_linked_where_it_is(http: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_guide_is_linked_where_it_is(http, monkeypatch, tmp_path):
     monkeypatch.setattr("service.docs.guide.FOLDER", tmp_path)
     assert "/docs/guide/" not in http.get("/jobs").text
     (tmp_path / "index.html").write_text("<h1>Guide</h1>")
     assert 'href="/docs/guide/"' in http.get("/jobs").text
 
 
-def test_a_jobs_page_leads_to_the_form_with_its_spec(http: httpx.Client, finished: Finished) -> None:
+def test_a_jobs_page_leads_to_the_form_with_its_spec(http, finished):
     job = finished(spec={"params": {"n": 76, "dtype": "bfloat16"}, "device": "cpu"})
     [link] = re.findall(r'href="([^"]*)">Change and run', http.get(f"/jobs/{job}").text)
     form = http.get(link.replace("&amp;", "&"))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
-from dyno.models.device import Device
 from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.eta import FORECAST_FRESH_S, MIN_DURATIONS, duration_series
 from dyno.store.redis import Keys
 from tests.waiting import eventually
@@ -22,17 +17,17 @@ TOOK = 2.0  # planted jobs took this many times their estimates
 
 
 @pytest.fixture
-def learned(client: redis.Redis, settings: Settings, offered: Device) -> None:
+def learned(client, settings, offered):
     series = Keys(settings.namespace).paces(duration_series(Spec(workload="matmul"), offered))
     client.lpush(series, *[f"1.0 {TOOK}"] * MIN_DURATIONS)
 
 
-def estimate_s(http: httpx.Client) -> float:
+def estimate_s(http):
     answer = http.post("/v1/jobs", params={"validate_only": "true"}, json=TINY).raise_for_status()
     return float(answer.json()["estimate"]["time_s"])
 
 
-def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, Any]:
+def once_fresh(http, job_id, expected):
     """The job once its ETA accounts for all queued jobs."""
     found: dict[str, Any] = eventually(
         lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
@@ -42,9 +37,7 @@ def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, A
     return found
 
 
-def test_a_queued_job_has_an_eta_without_a_new_version(
-    http: httpx.Client, learned: None, submitted: Callable[..., str], offered: Device
-) -> None:
+def test_a_queued_job_has_an_eta_without_a_new_version(http, learned, submitted, offered):
     first, second = submitted(), submitted()
     seen = once_fresh(http, second, pytest.approx(TOOK * estimate_s(http)))
     assert once_fresh(http, first, 0.0)["queue"]["position"] == 0
@@ -58,9 +51,7 @@ def test_a_queued_job_has_an_eta_without_a_new_version(
     once_fresh(http, second, pytest.approx(TOOK * estimate_s(http)))
 
 
-def test_an_interleaved_job_takes_the_time_of_all_its_runs(
-    http: httpx.Client, learned: None, submitted: Callable[..., str]
-) -> None:
+def test_an_interleaved_job_takes_the_time_of_all_its_runs(http, learned, submitted):
     begun = http.post("/v1/comparisons", json=IN_TURNS).raise_for_status().json()
     behind = submitted()
     # Both specs and the control have the default budget each, as the other job has.
@@ -68,9 +59,7 @@ def test_an_interleaved_job_takes_the_time_of_all_its_runs(
     http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
 
 
-def test_a_submit_while_another_client_polls_has_an_eta_at_once(
-    http: httpx.Client, learned: None, submitted: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submit_while_another_client_polls_has_an_eta_at_once(http, learned, submitted, monkeypatch):
     monkeypatch.setattr("dyno.store.eta.FORECAST_TIMEOUT_S", 30.0)  # however busy the machine is
     first = submitted()
     once_fresh(http, first, 0.0)
@@ -80,9 +69,7 @@ def test_a_submit_while_another_client_polls_has_an_eta_at_once(
     assert [job["queue"]["eta_s"] for job in answers if job["queue"]["eta_s"] is None] == []
 
 
-def test_a_job_that_fits_no_live_device_has_no_eta(
-    http: httpx.Client, learned: None, submitted: Callable[..., str]
-) -> None:
+def test_a_job_that_fits_no_live_device_has_no_eta(http, learned, submitted):
     absent = submitted(device="gpu", queue_if_absent=True)
     too_big = submitted(params={"n": 65536}, queue_if_absent=True)
     fits = submitted()
@@ -91,6 +78,6 @@ def test_a_job_that_fits_no_live_device_has_no_eta(
     http.post(f"/v1/jobs/{absent}/cancel")
 
 
-def test_the_schema_describes_the_eta(http: httpx.Client) -> None:
+def test_the_schema_describes_the_eta(http):
     field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
     assert "seconds until" in field["description"]

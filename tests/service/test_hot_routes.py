@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from dyno.models.api_key import Scope
-from dyno.models.device import Device
-from dyno.settings import Settings
 from service.app import create_app
 from tests.service.keys.conftest import make_key
 
@@ -19,18 +15,18 @@ BY_ROUTE = {"Prefer": "handling=lenient"}  # an option, without effect
 CHANGES = {"x-request-id", "date", "content-length", "etag", "location"}
 
 
-def _facts(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
+def _facts(answer):
     return answer.status_code, {k: v for k, v in answer.headers.items() if k not in CHANGES}, answer.json()
 
 
-def _both(http: httpx.Client, method: str, path: str, **options: Any) -> tuple[Any, Any]:
+def _both(http, method, path, **options):
     headers = options.pop("headers", {})
     fast = http.request(method, path, headers=headers, **options)
     slow = http.request(method, path, headers=headers | BY_ROUTE, **options)
     return _facts(fast), _facts(slow)
 
 
-def test_a_job_and_a_list_are_the_same(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_a_job_and_a_list_are_the_same(http, submitted):
     job_id = submitted(labels={"ü": "ö"})
     for path in (f"/v1/jobs/{job_id}", "/v1/jobs", "/v1/jobs?limit=1"):
         (status, headers, fast), (_, as_headers, slow) = _both(http, "GET", path)
@@ -40,7 +36,7 @@ def test_a_job_and_a_list_are_the_same(http: httpx.Client, submitted: Callable[.
     assert http.get(f"/v1/jobs/{job_id}").headers["etag"] == 'W/"1"'
 
 
-def test_the_pages_of_a_list_are_linked(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_the_pages_of_a_list_are_linked(http, submitted):
     made = [submitted() for _ in range(3)]
     found, path = list[str](), "/v1/jobs?limit=2"
     while path:
@@ -68,9 +64,7 @@ def test_the_pages_of_a_list_are_linked(http: httpx.Client, submitted: Callable[
         ("POST", "/v1/jobs", {"json": BODY, "headers": {"Idempotency-Key": "x" * 256}}),
     ],
 )
-def test_an_error_is_the_same(
-    http: httpx.Client, offered: Device, method: str, path: str, options: dict[str, Any]
-) -> None:
+def test_an_error_is_the_same(http, offered, method, path, options):
     fast, slow = _both(http, method, path, **options)
     fast[2].pop("request_id", None)
     slow[2].pop("request_id", None)
@@ -78,7 +72,7 @@ def test_an_error_is_the_same(
     assert fast[0] in (202, 400, 401, 403, 404, 409, 415, 421, 422)
 
 
-def test_a_submit_is_the_same_and_an_idempotency_key_counts_on_both(http: httpx.Client, offered: Device) -> None:
+def test_a_submit_is_the_same_and_an_idempotency_key_counts_on_both(http, offered):
     (status, headers, fast), (_, as_headers, slow) = _both(
         http, "POST", "/v1/jobs", json=BODY, headers={"Idempotency-Key": "two ways"}
     )
@@ -89,9 +83,7 @@ def test_a_submit_is_the_same_and_an_idempotency_key_counts_on_both(http: httpx.
     http.post(fast["urls"]["cancel"])
 
 
-def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
-    serve: Callable[..., Any], settings: Settings, offered: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(serve, settings, offered, monkeypatch):
     """Beside what all requests of a second share: devices, the forecast, and whether a key is needed."""
     for constant in ("anonymous_access.FRESH_S", "anonymous_access.BELIEVED_S"):
         monkeypatch.setattr(f"service.{constant}", 3600.0)
@@ -103,7 +95,7 @@ def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
         shared = app.state.opened.client.shared
         monkeypatch.setattr(app.state.opened.devices, "_clock", lambda: 0.0)
 
-        def trips(method: str, path: str, **options: Any) -> int:
+        def trips(method, path, **options):
             before = shared.round_trips
             assert http.request(method, path, **options).is_success
             return int(shared.round_trips - before)
@@ -118,9 +110,7 @@ def test_a_frequent_request_takes_one_round_trip_to_the_store_or_two_with_a_key(
         assert trips("POST", "/v1/jobs", json=BODY) == 2
 
 
-def test_a_list_shows_nothing_that_was_read_before_its_key_was_refused(
-    serve: Callable[..., Any], settings: Settings, offered: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_shows_nothing_that_was_read_before_its_key_was_refused(serve, settings, offered, monkeypatch):
     app = create_app(settings)
     admin, secret = make_key(settings, Scope.ADMIN)
     with serve(app) as http:

@@ -1,10 +1,5 @@
 """The OpenAPI document avoids what client generators can't handle."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from dyno.settings import Settings
@@ -12,11 +7,11 @@ from service.app import create_app
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
+def document():
     return create_app(Settings()).openapi()
 
 
-def parts(value: Any) -> Iterator[dict[str, Any]]:
+def parts(value):
     """Every object in the document."""
     if isinstance(value, dict):
         yield value
@@ -27,18 +22,18 @@ def parts(value: Any) -> Iterator[dict[str, Any]]:
             yield from parts(each)
 
 
-def test_model_titles_are_unique(document: dict[str, Any]) -> None:
+def test_model_titles_are_unique(document):
     titles = [schema.get("title", name) for name, schema in document["components"]["schemas"].items()]
     assert sorted(titles) == sorted(set(titles))
 
 
-def test_no_enum_has_values_of_several_types(document: dict[str, Any]) -> None:
+def test_no_enum_has_values_of_several_types(document):
     enums = [part["enum"] for part in parts(document) if isinstance(part.get("enum"), list)]
     assert enums
     assert [enum for enum in enums if len({type(value) for value in enum}) > 1] == []
 
 
-def test_headers_are_not_lists(document: dict[str, Any]) -> None:
+def test_headers_are_not_lists(document):
     headers = [part for part in parts(document) if part.get("in") == "header"]
     assert {"prefer", "idempotency-key"} <= {header["name"].lower() for header in headers}
     kinds = [kind.get("type") for header in headers for kind in parts(header["schema"])]

@@ -1,7 +1,5 @@
 """`python -P -m service` as a process: start, refusal to start, and shutdown."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,17 +26,17 @@ ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 60
 
 
-def command(**settings: str) -> tuple[list[str], dict[str, str]]:
+def command(**settings):
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
     return [sys.executable, "-P", "-m", "service"], env
 
 
-def refused(extra_env: Mapping[str, str] = {}, **settings: str) -> tuple[int, str]:
+def refused(extra_env=None, **settings):
     """Exit code and standard error of a service that doesn't start."""
     argv, env = command(**{"port": "0"} | settings)
     done = subprocess.run(
-        argv, env=env | extra_env, cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False
+        argv, env=env | (extra_env or {}), cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False
     )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -47,7 +44,7 @@ def refused(extra_env: Mapping[str, str] = {}, **settings: str) -> tuple[int, st
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(**settings):
     argv, env = command(port="0", **settings)
     process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -63,7 +60,7 @@ def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", *(pytest.param(host, marks=pytest.mark.verify) for host in ("::", "192.0.2.1"))]
 )
-def test_a_public_address_is_refused_without_keys(redis_url: str, namespace: str, host: str) -> None:
+def test_a_public_address_is_refused_without_keys(redis_url, namespace, host):
     code, said = refused(redis_url=redis_url, namespace=namespace, host=host)
     assert code == 2
     assert host in said
@@ -73,7 +70,7 @@ def test_a_public_address_is_refused_without_keys(redis_url: str, namespace: str
 
 
 @pytest.mark.verify
-def test_a_public_address_is_served_once_a_key_exists(redis_url: str, namespace: str) -> None:
+def test_a_public_address_is_served_once_a_key_exists(redis_url, namespace):
     own = {"redis_url": redis_url, "namespace": f"{namespace}-keys"}
     _, secret = make_key(Settings(**own))
     with running(**own, host="0.0.0.0") as (_, url):
@@ -83,14 +80,14 @@ def test_a_public_address_is_served_once_a_key_exists(redis_url: str, namespace:
 
 
 @pytest.mark.verify
-def test_a_public_address_is_served_with_allow_unauthenticated(redis_url: str, namespace: str) -> None:
+def test_a_public_address_is_served_with_allow_unauthenticated(redis_url, namespace):
     open_to_all = {"host": "0.0.0.0", "allow_unauthenticated": "true"}
     with running(redis_url=redis_url, namespace=namespace, **open_to_all) as (_, url):
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/livez").status_code == 200
 
 
 @pytest.mark.verify
-def test_with_required_keys_it_starts_without_one_and_refuses_requests(redis_url: str, namespace: str) -> None:
+def test_with_required_keys_it_starts_without_one_and_refuses_requests(redis_url, namespace):
     required = {"host": "0.0.0.0", "require_keys": "true", "namespace": f"{namespace}-required"}
     with running(redis_url=redis_url, **required) as (_, url):
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/v1/workloads").status_code == 401
@@ -100,19 +97,19 @@ def test_with_required_keys_it_starts_without_one_and_refuses_requests(redis_url
     ("host", "expected"),
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
 )
-def test_loopback_hosts_are_recognized(host: str, expected: bool) -> None:
+def test_loopback_hosts_are_recognized(host, expected):
     assert is_loopback(host) is expected
 
 
 @pytest.mark.verify
-def test_without_a_store_the_error_names_the_setting() -> None:
+def test_without_a_store_the_error_names_the_setting():
     code, said = refused()
     assert code == 1
     assert "DYNO_REDIS_URL" in said
 
 
 @pytest.mark.verify
-def test_a_store_that_evicts_is_refused() -> None:
+def test_a_store_that_evicts_is_refused():
     with EmbeddedServer() as server:
         redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
         code, said = refused(redis_url=server.url)
@@ -121,7 +118,7 @@ def test_a_store_that_evicts_is_refused() -> None:
 
 
 @pytest.mark.verify
-def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
+def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url, tmp_path):
     for package in ("dyno", "service"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "dyno/bench/workloads/broken_import.py").write_text("import nonesuch\n")
@@ -133,7 +130,7 @@ def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tm
 
 
 @pytest.mark.verify
-def test_a_port_in_use_prevents_the_start(redis_url: str, namespace: str) -> None:
+def test_a_port_in_use_prevents_the_start(redis_url, namespace):
     with running(redis_url=redis_url, namespace=namespace) as (_, url):
         port = url.rpartition(":")[2]
         code, said = refused(redis_url=redis_url, port=port)
@@ -141,7 +138,7 @@ def test_a_port_in_use_prevents_the_start(redis_url: str, namespace: str) -> Non
     assert re.fullmatch(rf"dyno: port {port} is taken; try --port \d+\n", said)
 
 
-def test_it_starts_without_the_store_and_serves_once_it_is_reachable(tmp_path: Path) -> None:
+def test_it_starts_without_the_store_and_serves_once_it_is_reachable(tmp_path):
     with EmbeddedServer(tmp_path) as server:
         server.kill()
         with running(redis_url=server.url) as (_, url):
@@ -152,7 +149,7 @@ def test_it_starts_without_the_store_and_serves_once_it_is_reachable(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
-def test_open_long_polls_are_answered_at_shutdown(redis_url: str, namespace: str, number: signal.Signals) -> None:
+def test_open_long_polls_are_answered_at_shutdown(redis_url, namespace, number):
     with running(redis_url=redis_url, namespace=namespace) as (process, url), ThreadPoolExecutor() as pool:
         body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
         job = httpx.post(f"{url}/v1/jobs", json=body).json()
@@ -160,11 +157,11 @@ def test_open_long_polls_are_answered_at_shutdown(redis_url: str, namespace: str
         known = {"If-None-Match": f'"{job["version"]}"'}
         sent = threading.Semaphore(0)
 
-        def told(event: str, _: object) -> None:
+        def told(event, _):
             if event == "http11.send_request_body.complete":
                 sent.release()
 
-        def poll(headers: dict[str, str]) -> httpx.Response:
+        def poll(headers):
             with httpx.Client(timeout=70) as http:
                 asks = url + job["urls"]["self"]
                 return http.get(asks, params=asked, headers=headers, extensions={"trace": told})

@@ -10,7 +10,6 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -35,23 +34,23 @@ NAME = re.compile(r"\b(?:dyno_[a-z_]+|up)\b(?=[{\[) ]|$)")
 WINDOWS = {"$__rate_interval": "1m", "$job": "dyno"}
 
 
-def tool(name: str) -> str:
+def tool(name):
     """The path of a program of Debian's package prometheus. Skips the test if it is absent."""
     if (found := shutil.which(name)) is None:
         pytest.skip(f"{name} is not on this machine: Debian has it in the package prometheus")
     return found
 
 
-def promtool(*words: str | Path) -> None:
+def promtool(*words):
     done = subprocess.run([tool("promtool"), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+def panels(dashboard):
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def queries() -> list[tuple[str, str]]:
+def queries():
     """Title and PromQL of each query of the dashboard, with its variables replaced."""
     found = [(panel["title"], target["expr"]) for panel in panels(DASHBOARD) for target in panel["targets"]]
     for variable, value in WINDOWS.items():
@@ -59,28 +58,28 @@ def queries() -> list[tuple[str, str]]:
     return found
 
 
-def names_in(expr: str) -> set[str]:
+def names_in(expr):
     return set(NAME.findall(expr))
 
 
-def test_the_alerts_pass_their_unit_tests() -> None:
+def test_the_alerts_pass_their_unit_tests():
     promtool("check", "rules", RULES)
     promtool("test", "rules", RULE_TESTS)
 
 
-def test_every_alert_has_a_unit_test() -> None:
+def test_every_alert_has_a_unit_test():
     fired = set(re.findall(r'alertname="(\w+)"', RULE_TESTS.read_text()))
     assert fired == {rule["alert"] for rule in ALERTS}
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_says_what_is_wrong_and_what_to_do(rule):
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert rule["annotations"].keys() == {"summary", "description", "runbook"}
     assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
 
 
-def test_every_alert_has_a_runbook_and_no_other_has_one() -> None:
+def test_every_alert_has_a_runbook_and_no_other_has_one():
     page = (ROOT / "docs" / "runbooks.md").read_text()
     sections = dict(
         zip(
@@ -94,14 +93,14 @@ def test_every_alert_has_a_runbook_and_no_other_has_one() -> None:
         assert re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) == ["Means", "Look", "Do"], alert
 
 
-def test_every_alert_belongs_to_one_promise() -> None:
+def test_every_alert_belongs_to_one_promise():
     page = (ROOT / "docs" / "operations.md").read_text()
     cells = re.findall(r"^\| [^|]+ \| (`Dyno[^|]+) \|$", page, re.MULTILINE)
     assert sorted(re.findall(r"`(Dyno\w+)`", " ".join(cells))) == sorted(rule["alert"] for rule in ALERTS)
 
 
 @pytest.mark.parametrize("dashboard", [DASHBOARD, RESULTS], ids=lambda each: each["uid"])
-def test_a_dashboard_names_no_data_source_and_its_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
+def test_a_dashboard_names_no_data_source_and_its_panels_do_not_overlap(dashboard):
     variables = {each["name"]: each for each in dashboard["templating"]["list"]}
     sources = {name for name, each in variables.items() if each["type"] == "datasource"}
     assert set(re.findall(r'"uid": "([^"]+)"', json.dumps(dashboard["panels"]))) == {f"${{{name}}}" for name in sources}
@@ -111,13 +110,13 @@ def test_a_dashboard_names_no_data_source_and_its_panels_do_not_overlap(dashboar
         assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"], (one, other)
 
 
-def test_every_query_of_the_dashboard_is_valid(tmp_path: Path) -> None:
+def test_every_query_of_the_dashboard_is_valid(tmp_path):
     rules = [{"record": f"query_{n}", "expr": expr} for n, (_, expr) in enumerate(queries())]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     promtool("check", "rules", tmp_path / "rules.yml")
 
 
-def test_alerts_and_dashboard_use_only_metrics_that_the_operations_page_lists() -> None:
+def test_alerts_and_dashboard_use_only_metrics_that_the_operations_page_lists():
     page = (ROOT / "docs" / "operations.md").read_text()
     listed = set(re.findall(r"^\| `(dyno_\w+)", page, re.MULTILINE)) | {"up"}
     used = set().union(*(names_in(expr) for _, expr in queries()), *(names_in(rule["expr"]) for rule in ALERTS))
@@ -125,7 +124,7 @@ def test_alerts_and_dashboard_use_only_metrics_that_the_operations_page_lists() 
 
 
 @contextmanager
-def prometheus(api: httpx.Client, folder: Path) -> Iterator[httpx.Client]:
+def prometheus(api, folder):
     """A Prometheus with the alerts, which scrapes `api` each second."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -149,7 +148,7 @@ def prometheus(api: httpx.Client, folder: Path) -> Iterator[httpx.Client]:
             process.wait()
 
 
-def is_up(http: httpx.Client) -> bool:
+def is_up(http):
     try:
         ready = http.get("query", params={"query": 'up{job="dyno"} == 1'})
     except httpx.TransportError:
@@ -157,23 +156,21 @@ def is_up(http: httpx.Client) -> bool:
     return ready.status_code == 200 and bool(ready.json()["data"]["result"])
 
 
-def answer(http: httpx.Client, path: str, **params: str) -> Any:
+def answer(http, path, **params):
     found = http.get(path, params=params)
     assert found.status_code == 200, found.text
     return found.json()["data"]
 
 
 @pytest.mark.verify
-def test_a_real_prometheus_loads_the_alerts_and_answers_the_dashboard(
-    http: httpx.Client, submitted: Callable[..., str], finished: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_real_prometheus_loads_the_alerts_and_answers_the_dashboard(http, submitted, finished, tmp_path):
     finished()
     submitted()
     with prometheus(http, tmp_path) as server:
         [target] = answer(server, "targets")["activeTargets"]
         assert (target["health"], target["lastError"]) == ("up", "")
 
-        def evaluated() -> list[dict[str, Any]]:
+        def evaluated():
             rules = [rule for group in answer(server, "rules")["groups"] for rule in group["rules"]]
             return rules if all(rule["health"] != "unknown" for rule in rules) else []
 
@@ -191,7 +188,7 @@ def test_a_real_prometheus_loads_the_alerts_and_answers_the_dashboard(
             answer(server, "query", query=expr)
 
 
-def test_the_dashboard_of_results_reads_what_the_api_returns(http: httpx.Client, finished: Callable[..., str]) -> None:
+def test_the_dashboard_of_results_reads_what_the_api_returns(http, finished):
     finished(spec={"labels": {"purpose": "chart"}})
     variables = {each["name"]: each["query"] for each in RESULTS["templating"]["list"] if each["type"] == "textbox"}
     variables |= {"filter": "label=purpose%3Dchart&device=cpu", "__from": "1600000000000", "__to": "4102444800000"}
@@ -208,7 +205,7 @@ def test_the_dashboard_of_results_reads_what_the_api_returns(http: httpx.Client,
         assert [column["selector"] for column in target["columns"] if column["selector"] not in rows[0]] == []
 
 
-def filled(text: str, variables: dict[str, str]) -> str:
+def filled(text, variables):
     found = re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], text)
     assert "${" not in found
     return found

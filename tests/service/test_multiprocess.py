@@ -1,12 +1,8 @@
 """`DYNO_PROCESSES`: several API processes behind one address, as real processes on a real Redis."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
-import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -23,30 +19,30 @@ CONNECTIONS = re.compile(r"^dyno_connections (\S+)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def service(redis_url: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def service(redis_url):
     with running(redis_url=redis_url, namespace="processes", processes="2") as (process, url):
         eventually(lambda: len(children(process.pid)) == 2, 30, "both processes run")
         yield process, url
 
 
-def children(pid: int) -> list[int]:
+def children(pid):
     return [each.pid for each in psutil.Process(pid).children()]
 
 
-def served(url: str) -> float:
+def served(url):
     """How many answers to /livez all processes have counted."""
     with httpx.Client() as client:
         return sum(float(found) for found in SERVED.findall(client.get(f"{url}/metrics").text))
 
 
-def answer_each(url: str, times: int) -> None:
+def answer_each(url, times):
     """Send requests on new connections, so that they reach both processes."""
     with ExitStack() as stack:
         clients = [stack.enter_context(httpx.Client()) for _ in range(times)]
         assert {client.get(f"{url}/livez").status_code for client in clients} == {200}
 
 
-def test_any_process_shows_the_metrics_of_all(service: tuple[subprocess.Popen[str], str]) -> None:
+def test_any_process_shows_the_metrics_of_all(service):
     _, url = service
     before = served(url)
     answer_each(url, 40)
@@ -58,7 +54,7 @@ def test_any_process_shows_the_metrics_of_all(service: tuple[subprocess.Popen[st
     assert "process_cpu_seconds_total" not in httpx.get(f"{url}/metrics").text  # it would be that of any one
 
 
-def test_a_job_is_seen_by_all_processes(service: tuple[subprocess.Popen[str], str]) -> None:
+def test_a_job_is_seen_by_all_processes(service):
     _, url = service
     spec = {"workload": "device_info", "queue_if_absent": True}
     job = httpx.post(f"{url}/v1/jobs", json=spec).json()["id"]
@@ -67,7 +63,7 @@ def test_a_job_is_seen_by_all_processes(service: tuple[subprocess.Popen[str], st
         assert {client.get(f"{url}/v1/jobs/{job}").json()["id"] for client in clients} == {job}
 
 
-def test_a_process_that_dies_is_replaced_while_the_other_serves(service: tuple[subprocess.Popen[str], str]) -> None:
+def test_a_process_that_dies_is_replaced_while_the_other_serves(service):
     pid, url = service[0].pid, service[1]
     before = children(pid)
     os.kill(before[0], signal.SIGKILL)
@@ -76,7 +72,7 @@ def test_a_process_that_dies_is_replaced_while_the_other_serves(service: tuple[s
     eventually(lambda: served(url) >= 10, 30, "its figures are kept")
 
 
-def test_at_the_end_term_ends_all(service: tuple[subprocess.Popen[str], str]) -> None:
+def test_at_the_end_term_ends_all(service):
     process, _ = service
     each = psutil.Process(process.pid).children()
     process.terminate()
@@ -85,7 +81,7 @@ def test_at_the_end_term_ends_all(service: tuple[subprocess.Popen[str], str]) ->
 
 
 @pytest.mark.verify
-def test_a_process_that_refuses_to_start_ends_all() -> None:
+def test_a_process_that_refuses_to_start_ends_all():
     with EmbeddedServer() as server:
         redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
         code, said = refused(redis_url=server.url, processes="2")
@@ -93,7 +89,7 @@ def test_a_process_that_refuses_to_start_ends_all() -> None:
 
 
 @pytest.mark.verify
-def test_wrong_settings_are_refused_before_any_process_starts(redis_url: str, namespace: str) -> None:
+def test_wrong_settings_are_refused_before_any_process_starts(redis_url, namespace):
     own = {"redis_url": redis_url, "namespace": namespace, "processes": "2"}
     with running(redis_url=redis_url, namespace=namespace) as (_, url):
         code, said = refused(**own | {"port": url.rpartition(":")[2]})

@@ -1,11 +1,8 @@
 """`python -m dyno.probe`, the health check of the API's image, against a real API: ready, not ready, TLS, keys."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,12 +15,12 @@ from tests.waiting import eventually
 ROOT = Path(__file__).parents[2]
 
 
-def environment(**settings: str) -> dict[str, str]:
+def environment(**settings):
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     return outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
 
 
-def probe(**settings: str) -> subprocess.CompletedProcess[str]:
+def probe(**settings):
     command = [sys.executable, "-P", "-m", "dyno.probe"]
     return subprocess.run(
         command, cwd=ROOT, env=environment(**settings), capture_output=True, text=True, timeout=60, check=False
@@ -31,7 +28,7 @@ def probe(**settings: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def serving(**settings: str) -> Iterator[dict[str, str]]:
+def serving(**settings):
     """The settings of an API that listens, with its port."""
     settings |= {"port": str(free_port())}
     command = [sys.executable, "-P", "-m", "service"]
@@ -46,8 +43,8 @@ def serving(**settings: str) -> Iterator[dict[str, str]]:
 
 
 def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_is_not_ready(
-    redis_url: str, namespace: str, tmp_path: Path
-) -> None:
+    redis_url, namespace, tmp_path
+):
     store = tmp_path / "artifacts"
     public = {"host": "0.0.0.0", "require_keys": "true", "artifact_dir": str(store)}
     with serving(redis_url=redis_url, namespace=namespace, **public) as settings:
@@ -62,9 +59,7 @@ def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_
 
 
 @pytest.mark.verify
-def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(
-    redis_url: str, namespace: str, tmp_path: Path
-) -> None:
+def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(redis_url, namespace, tmp_path):
     cert, key = certificate_for("DNS:dyno.example.org", tmp_path)
     tls = {"tls_cert_file": str(cert), "tls_key_file": str(key)}
     with serving(redis_url=redis_url, namespace=namespace, **tls) as settings:
@@ -73,14 +68,14 @@ def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(
         assert probe(**without).returncode == 1
 
 
-def test_without_an_api_the_probe_says_where_it_looked() -> None:
+def test_without_an_api_the_probe_says_where_it_looked():
     done = probe(port=str(free_port()))
     assert done.returncode == 1
     assert done.stdout.startswith("no response from 127.0.0.1, port ")
     assert done.stderr == ""
 
 
-def test_the_probe_imports_the_standard_library_alone() -> None:
+def test_the_probe_imports_the_standard_library_alone():
     program = "import sys; before = set(sys.modules); import dyno.probe; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-P", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names) == {"dyno"}

@@ -1,19 +1,10 @@
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
-from typing import Any
 
-import pytest
-
-from dyno.settings import Settings
 from service.app import create_app
 from tests.waiting import eventually
 
 
-def test_the_api_deletes_the_jobs_beyond_the_limit_and_reports_it(
-    serve: Callable[..., Any], settings: Settings, finished: Callable[..., str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_api_deletes_the_jobs_beyond_the_limit_and_reports_it(serve, settings, finished, caplog):
     ids = [finished() for _ in range(3)]
     limited = settings.model_copy(update={"max_done": 1, "reap_every_s": 0.05})
     with caplog.at_level(logging.INFO, "dyno.audit"), serve(create_app(limited)) as http:

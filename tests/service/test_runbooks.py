@@ -3,14 +3,10 @@
 They run with the user "operator" that docs/operations.md describes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import redis
@@ -38,7 +34,7 @@ PRINTED = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def place(tmp_path_factory):
     """The variables of a Redis with its operator, and of an API on it."""
     folder, port = tmp_path_factory.mktemp("place"), free_port()
     (folder / "artifacts" / "job_1").mkdir(parents=True)
@@ -55,14 +51,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             }
 
 
-def _rights() -> list[str]:
+def _rights():
     page = (ROOT / "docs" / "operations.md").read_text()
     [line] = re.findall(r"^ *user operator on #\S+ (.+)$", page, re.MULTILINE)
     return line.split()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_the_runbooks_work(place: dict[str, str], command: str) -> None:
+def test_the_commands_of_the_runbooks_work(place, command):
     if shutil.which(command.split()[0]) is None:
         pytest.skip(f"{command.split()[0]} is not on this machine")
     line = command.replace("DYNO_ARTIFACT_DIR", place["ARTIFACTS"])
@@ -81,11 +77,11 @@ def test_the_commands_of_the_runbooks_work(place: dict[str, str], command: str) 
     assert not re.match(r"(ERR|NOPERM|NOAUTH|WRONGPASS)\b", done.stdout), done.stdout
 
 
-def test_what_they_print_is_of_commands_on_a_page() -> None:
+def test_what_they_print_is_of_commands_on_a_page():
     assert PRINTED.keys() <= set(COMMANDS)
 
 
-def test_a_damaged_end_of_the_append_only_file_is_cut_off(tmp_path: Path) -> None:
+def test_a_damaged_end_of_the_append_only_file_is_cut_off(tmp_path):
     """`redis-check-aof --fix`, with the file that the runbook names."""
     if (check := shutil.which("redis-check-aof")) is None:
         pytest.skip("redis-check-aof is not on this machine")

@@ -6,17 +6,13 @@ The tests write a schedule as it was some time ago, as if no API had been there 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
 from dyno.models.api_key import Scope
-from dyno.models.device import Device
 from dyno.models.job_schedule import MOST_KEPT
 from dyno.settings import Settings
 from dyno.store.redis import Keys
@@ -31,12 +27,12 @@ EACH_MINUTE = "* * * * *"
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600, schedules_every_s=0.02)
 
 
 @pytest.fixture(scope="module")
-def http(settings: Settings, serve: Callable[..., Any]) -> Iterator[httpx.Client]:
+def http(settings, serve):
     """One of two APIs on one store."""
     with ExitStack() as stack:
         clients = [stack.enter_context(serve(create_app(settings))) for _ in range(2)]
@@ -44,11 +40,11 @@ def http(settings: Settings, serve: Callable[..., Any]) -> Iterator[httpx.Client
 
 
 @pytest.fixture
-def save(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str]]:
+def save(http, offered):
     """Save a schedule under a name of its own. It is deleted afterwards, and its queued jobs are canceled."""
     names: list[str] = []
 
-    def one(name: str, cron: str = EACH_MINUTE, headers: dict[str, str] | None = None, **spec: Any) -> str:
+    def one(name, cron=EACH_MINUTE, headers=None, **spec):
         body = {"cron": cron, "spec": SPEC | spec}
         answer = http.put(f"/v1/schedules/{name}", json=body, headers=headers)
         assert answer.status_code == 201, answer.text
@@ -62,22 +58,22 @@ def save(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str]]:
             http.post(job["urls"]["cancel"])
 
 
-def jobs_of(http: httpx.Client, name: str) -> list[dict[str, Any]]:
+def jobs_of(http, name):
     listed = http.get("/v1/jobs", params={"label": f"schedule={name}", "limit": 200})
     return list(listed.json()["data"]) if listed.is_success else []
 
 
-def read(http: httpx.Client, name: str) -> dict[str, Any]:
+def read(http, name):
     found: dict[str, Any] = http.get(f"/v1/schedules/{name}").raise_for_status().json()
     return found
 
 
 @pytest.fixture
-def no_api_since(client: redis.Redis, settings: Settings) -> Callable[..., None]:
+def no_api_since(client, settings):
     """Set the next firing of a schedule back to `since`."""
     keys = Keys(settings.namespace)
 
-    def write(name: str, since: datetime, owner: str = "", **fields: Any) -> None:
+    def write(name, since, owner="", **fields):
         stored: Any = client.hget(keys.schedules(owner), name)
         document = json.loads(stored) | {"next_firings": [since.isoformat()]} | fields
         client.hset(keys.schedules(owner), name, json.dumps(document))
@@ -86,23 +82,21 @@ def no_api_since(client: redis.Redis, settings: Settings) -> Callable[..., None]
     return write
 
 
-def minutes_ago(number: int) -> datetime:
+def minutes_ago(number):
     return datetime.now(UTC).replace(second=0, microsecond=0) - number * MINUTE
 
 
-def at(text: str) -> datetime:
+def at(text):
     return datetime.fromisoformat(text)
 
 
-def first_of(http: httpx.Client, name: str) -> dict[str, Any]:
+def first_of(http, name):
     """The first firing of the schedule, once there is one."""
     fired: list[dict[str, Any]] = eventually(lambda: read(http, name)["firings"], WITHIN_S, "it fired")
     return fired[-1]
 
 
-def test_the_last_time_is_made_up_for_and_the_others_are_missed(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_the_last_time_is_made_up_for_and_the_others_are_missed(http, save, no_api_since):
     name, since = save("made-up"), minutes_ago(4)
     no_api_since(name, since)
     firing = first_of(http, name)
@@ -118,9 +112,7 @@ def test_the_last_time_is_made_up_for_and_the_others_are_missed(
     assert len(found["next_firings"]) == 5
 
 
-def test_a_time_of_more_than_ten_minutes_ago_is_missed(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_time_of_more_than_ten_minutes_ago_is_missed(http, save, no_api_since):
     since = minutes_ago(11) - timedelta(days=2)
     name = save("too-late", f"{since.minute} {since.hour} * * *")
     no_api_since(name, since)
@@ -130,9 +122,7 @@ def test_a_time_of_more_than_ten_minutes_ago_is_missed(
     assert at(found["next_firings"][0]) == since + timedelta(days=3)
 
 
-def test_a_time_of_nine_minutes_ago_is_made_up_for(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_time_of_nine_minutes_ago_is_made_up_for(http, save, no_api_since):
     since = minutes_ago(8)
     name = save("late", f"{since.minute} {since.hour} * * *")
     no_api_since(name, since)
@@ -140,9 +130,7 @@ def test_a_time_of_nine_minutes_ago_is_made_up_for(
     assert len(jobs_of(http, name)) == 1
 
 
-def test_a_long_outage_is_counted_and_not_listed_in_full(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_long_outage_is_counted_and_not_listed_in_full(http, save, no_api_since):
     name, since = save("long"), minutes_ago(3 * 24 * 60)
     no_api_since(name, since)
     due = at(first_of(http, name)["due_at"])
@@ -151,9 +139,7 @@ def test_a_long_outage_is_counted_and_not_listed_in_full(
     assert [at(each) for each in found["missed"]] == [due - number * MINUTE for number in range(1, MOST_KEPT + 1)]
 
 
-def test_two_apis_make_one_job_for_each_schedule(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_two_apis_make_one_job_for_each_schedule(http, save, no_api_since):
     since = minutes_ago(1)
     names = [save(f"many-{number}", f"{since.minute} {since.hour} * * *") for number in range(30)]
     for name in names:
@@ -166,9 +152,7 @@ def test_two_apis_make_one_job_for_each_schedule(
     assert float(line.split()[-1]) >= len(names)
 
 
-def test_a_refused_submit_is_told_and_does_not_stop_the_schedule(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_refused_submit_is_told_and_does_not_stop_the_schedule(http, save, no_api_since):
     http.put("/v1/baselines/gone", json={"metric": "throughput", "at_least": 1}).raise_for_status()
     since = minutes_ago(1)
     name = save("refused", f"{since.minute} {since.hour} * * *", baseline="gone")
@@ -189,9 +173,7 @@ def test_a_refused_submit_is_told_and_does_not_stop_the_schedule(
     assert fired[0]["job"] == jobs_of(http, name)[0]["id"]
 
 
-def test_a_disabled_schedule_does_not_fire_and_misses_nothing(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_disabled_schedule_does_not_fire_and_misses_nothing(http, save, no_api_since):
     name = save("disabled")
     body = {"cron": EACH_MINUTE, "spec": SPEC}
     off = http.put(f"/v1/schedules/{name}", json=body | {"enabled": False}).json()
@@ -203,9 +185,7 @@ def test_a_disabled_schedule_does_not_fire_and_misses_nothing(
     assert (on["missed_count"], len(on["next_firings"])) == (0, 5)
 
 
-def test_a_schedule_that_this_version_cannot_read_stops_no_other(
-    http: httpx.Client, save: Callable[..., str], no_api_since: Callable[..., None]
-) -> None:
+def test_a_schedule_that_this_version_cannot_read_stops_no_other(http, save, no_api_since):
     broken, ended, whole = (save(name) for name in ("broken", "ended", "whole"))
     no_api_since(broken, minutes_ago(9), spec=None)
     no_api_since(ended, minutes_ago(8), timezone="Mars/Olympus")
@@ -217,13 +197,11 @@ def test_a_schedule_that_this_version_cannot_read_stops_no_other(
 
 
 @pytest.fixture
-def with_keys(redis_url: str, settings: Settings, namespace: str) -> Settings:
+def with_keys(redis_url, settings, namespace):
     return settings.model_copy(update={"namespace": f"{namespace}-keys"})
 
 
-def test_a_schedule_stops_when_its_key_was_revoked_or_a_key_is_needed(
-    with_keys: Settings, serve: Callable[..., Any], client: redis.Redis, device: Callable[..., Device]
-) -> None:
+def test_a_schedule_stops_when_its_key_was_revoked_or_a_key_is_needed(with_keys, serve, client, device):
     since = minutes_ago(1)
     with serve(create_app(with_keys)) as http:
         body = {"cron": f"{since.minute} {since.hour} * * *", "spec": SPEC | {"queue_if_absent": True}}

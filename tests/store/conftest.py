@@ -1,19 +1,12 @@
 """Fixtures: jobs and leases on Redis and Valkey, and ways to let leases and pauses run out without waiting."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator, Callable, Iterator
-
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import Keys, async_client
 from dyno.store.webhooks import Deliveries, DeliveryQueue
 from tests.servers import KINDS, server_binary
@@ -22,75 +15,75 @@ DEVICE = "cpu:0-1@alpha"
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def redis_url(request):
     with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server.url
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.fixture
-def keys(namespace: str) -> Keys:
+def keys(namespace):
     return Keys(namespace)
 
 
 @pytest.fixture
-async def async_redis(settings: Settings) -> AsyncIterator[redis.asyncio.Redis]:
+async def async_redis(settings):
     async with async_client(settings) as client:
         yield client
 
 
 @pytest.fixture
-def jobs(async_redis: redis.asyncio.Redis, settings: Settings) -> Jobs:
+def jobs(async_redis, settings):
     return Jobs(async_redis, settings)
 
 
 @pytest.fixture
-def leases(client: redis.Redis, settings: Settings) -> Leases:
+def leases(client, settings):
     return Leases(client, settings)
 
 
 @pytest.fixture
-def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> DeliveryQueue:
+def outbox(async_redis, settings):
     return DeliveryQueue(async_redis, settings)
 
 
 @pytest.fixture
-def deliveries(async_redis: redis.asyncio.Redis, settings: Settings) -> Deliveries:
+def deliveries(async_redis, settings):
     return Deliveries(async_redis, settings)
 
 
 @pytest.fixture
-def over(client: redis.Redis, keys: Keys) -> Callable[[str], None]:
+def over(client, keys):
     """End the pause before a job's next delivery, or the delivery's lease."""
     return lambda job_id: client.zadd(keys.webhooks_due, {job_id: 1}, xx=True)
 
 
 @pytest.fixture
-def a_spec() -> Callable[..., Spec]:
+def a_spec():
     """A valid spec for a CPU, with any field replaced."""
     return lambda **fields: Spec.model_validate({"workload": "matmul", "device": "cpu"} | fields)
 
 
 @pytest.fixture
-def worker() -> WorkerRef:
+def worker():
     return WorkerRef(id="worker-1", device="cpu:0-1", host="alpha")
 
 
 @pytest.fixture
-def claim(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
+def claim(leases, worker):
     """Claim the next job for a device that serves the queues "cpu" and "any"."""
     return lambda device=DEVICE: leases.claim(device, ["cpu", "any"], worker)
 
 
 @pytest.fixture
-def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
+def run_out(client, keys):
     """Expire the lease of a device now."""
 
-    def ran_out(device: str = DEVICE) -> None:
+    def ran_out(device=DEVICE):
         client.hset(keys.lease(device), "expires_at_ms", 1)
         client.zadd(keys.leases, {device: 1})
 
@@ -98,6 +91,6 @@ def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
 
 
 @pytest.fixture
-def trusting(settings: Settings) -> Settings:
+def trusting(settings):
     """Settings under which expired leases are ended at once, even if the server has just started."""
     return settings.model_copy(update={"lease_s": 0.0})

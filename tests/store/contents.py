@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import redis
-
 from dyno.store.compression import decompress, execute_raw
 
 
-def contents(client: redis.Redis, namespace: str) -> dict[str, str]:
+def contents(client, namespace):
     """All values by key, as text."""
     read: dict[str, Callable[[str], object]] = {
         "zset": lambda name: client.zrange(name, 0, -1),

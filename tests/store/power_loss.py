@@ -1,7 +1,5 @@
 """Simulates a power loss for a server: its files keep the synced data and lose the rest."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -18,7 +16,7 @@ class Power:
     A file's name counts as safe after its first sync, because the server syncs the folder, too.
     """
 
-    def __init__(self, folder: Path, server: Path) -> None:
+    def __init__(self, folder, server):
         compiler = shutil.which("cc")
         if compiler is None:
             pytest.skip("no C compiler is here to listen to the server's syncs with")
@@ -27,7 +25,7 @@ class Power:
         self.binary.write_text(f'#!/bin/sh\nSYNCS="{self._log}" LD_PRELOAD="{library}" exec "{server}" "$@"\n')
         self.binary.chmod(0o700)
 
-    def fail(self, data_dir: Path) -> int:
+    def fail(self, data_dir):
         """Truncate every file to its last sync. Returns the number of lost bytes."""
         synced = dict(tuple(map(int, line.split())) for line in self._log.read_text().splitlines())
         cut = 0

@@ -1,18 +1,11 @@
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
-import redis
 
 from dyno.errors import KeyExpired, LimitReached, UnknownKey
 from dyno.models.api_key import Limits, NewKey, Scope
-from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import Keys
 from tests.store.contents import contents
 
@@ -20,18 +13,16 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def api_keys(async_redis: PipeliningRedis, settings: Settings) -> ApiKeys:
+def api_keys(async_redis, settings):
     return ApiKeys(async_redis, settings)
 
 
 @pytest.fixture
-def asked() -> Callable[..., NewKey]:
+def asked():
     return lambda **limits: NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(**limits))
 
 
-async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(
-    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, settings: Settings
-) -> None:
+async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(api_keys, asked, client, settings):
     key, secret = await api_keys.create(asked(queued_jobs=5))
     found = await api_keys.admit(secret)
     assert found is not None
@@ -47,21 +38,19 @@ async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(
 @pytest.mark.parametrize(
     "secret", ["", "dyno_", "dyno_" + "0" * 64, "Dyno_" + "0" * 64, "key_0123456789abcdef", "\x00"]
 )
-async def test_an_unknown_secret_finds_no_key(api_keys: ApiKeys, asked: Callable[..., NewKey], secret: str) -> None:
+async def test_an_unknown_secret_finds_no_key(api_keys, asked, secret):
     await api_keys.create(asked())
     assert await api_keys.admit(secret) is None
 
 
-async def test_a_partial_hash_match_is_refused(
-    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_partial_hash_match_is_refused(api_keys, asked, client, keys):
     key, secret = await api_keys.create(asked())
     digest = str(client.hget(keys.api_key(key.id), "digest"))
     client.hset(keys.api_key(key.id), "digest", digest[:-1] + ("0" if digest[-1] != "0" else "1"))
     assert await api_keys.admit(secret) is None
 
 
-async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
+async def test_a_revoked_key_is_refused_but_still_listed(api_keys, asked):
     (first, secret), (second, _) = await api_keys.create(asked()), await api_keys.create(asked())
     assert await api_keys.revoke(first.id)
     assert await api_keys.admit(secret) is None
@@ -77,7 +66,7 @@ async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, aske
 PAST = "1700000000.000000"  # 2023-11-14T22:13:20Z
 
 
-async def test_an_expired_key_is_refused_and_still_listed(api_keys: ApiKeys, client: redis.Redis, keys: Keys) -> None:
+async def test_an_expired_key_is_refused_and_still_listed(api_keys, client, keys):
     key, secret = await api_keys.create(NewKey(name="guest", scope="read", expires_in_s=60))
     assert key.expires_at == key.created_at + timedelta(seconds=60)
     found = await api_keys.admit(secret)
@@ -97,16 +86,11 @@ async def test_an_expired_key_is_refused_and_still_listed(api_keys: ApiKeys, cli
     assert await api_keys.revoke(key.id)
 
 
-async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
-    api_keys: ApiKeys,
-    asked: Callable[..., NewKey],
-    async_redis: PipeliningRedis,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(api_keys, asked, async_redis, monkeypatch):
     key, _ = await api_keys.create(asked())
     send, said = async_redis.send, list[str]()
 
-    def heard(*words: Any) -> Any:
+    def heard(*words):
         said.append(str(words[0]))
         return send(*words)
 
@@ -120,7 +104,7 @@ async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
         said.clear()
 
 
-async def test_only_open_again_allows_requests_without_a_key(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
+async def test_only_open_again_allows_requests_without_a_key(api_keys, asked):
     assert not await api_keys.any()
     key, _ = await api_keys.create(asked())
     assert await api_keys.any()
@@ -132,12 +116,10 @@ async def test_only_open_again_allows_requests_without_a_key(api_keys: ApiKeys, 
     assert await api_keys.list() == []
 
 
-async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
-    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(api_keys, asked, client, keys):
     key, secret = await api_keys.create(asked(requests_per_s=3))
 
-    def fill_later() -> None:
+    def fill_later():
         """Nothing comes in for 4 s."""
         client.hset(keys.api_key(key.id), "filled_ms", int((time.time() + 4) * 1000))
 
@@ -156,9 +138,7 @@ async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
     assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
 
 
-async def test_use_is_recorded_to_the_minute_and_a_deleted_key_is_not_recreated(
-    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
-) -> None:
+async def test_use_is_recorded_to_the_minute_and_a_deleted_key_is_not_recreated(api_keys, asked, client, keys):
     key, secret = await api_keys.create(asked())
     assert key.last_used_at is None
     await api_keys.admit(secret)

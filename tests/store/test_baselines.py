@@ -1,25 +1,15 @@
 """Baselines in the store, and the jobs that name one."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import LimitReached, RecordUnreadable, UnknownBaseline
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.baseline import Baseline
 from dyno.models.job import BaselineOutcome
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.baselines import MOST_BASELINES, Baselines
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys
 from tests.comparisons import of_metrics
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +17,7 @@ pytestmark = pytest.mark.anyio
 ONE, OTHER, ADMIN = Viewer("key_1", sees_all=False), Viewer("key_2", sees_all=False), Viewer("key_3")
 
 
-def a_limit(name: str = "main", at_least: float = 1.0, owner: str | None = None) -> Baseline:
+def a_limit(name="main", at_least=1.0, owner=None):
     now = datetime(2026, 11, 23, tzinfo=UTC)
     return Baseline(
         name=name, metric="throughput", margin=0, job=None, at_least=at_least, saved_at=now, owner=owner, schema=1
@@ -35,11 +25,11 @@ def a_limit(name: str = "main", at_least: float = 1.0, owner: str | None = None)
 
 
 @pytest.fixture
-def of(async_redis: redis.asyncio.Redis, settings: Settings) -> Callable[[Viewer], Baselines]:
+def of(async_redis, settings):
     return lambda viewer: Baselines(async_redis, settings, viewer)  # type: ignore[arg-type]
 
 
-async def test_a_baseline_is_saved_replaced_and_deleted(of: Callable[[Viewer], Baselines]) -> None:
+async def test_a_baseline_is_saved_replaced_and_deleted(of):
     store = of(EVERYBODY)
     assert await store.put(a_limit())
     assert not await store.put(a_limit(at_least=2.0))
@@ -52,7 +42,7 @@ async def test_a_baseline_is_saved_replaced_and_deleted(of: Callable[[Viewer], B
             await ask("main")
 
 
-async def test_keys_have_their_own_names_and_an_admin_reads_all(of: Callable[[Viewer], Baselines]) -> None:
+async def test_keys_have_their_own_names_and_an_admin_reads_all(of):
     for viewer, limit in ((ONE, 1.0), (OTHER, 2.0), (EVERYBODY, 3.0)):
         await of(viewer).put(a_limit(at_least=limit, owner=viewer.owner))
     assert (await of(ONE).get("main")).at_least == 1.0
@@ -67,9 +57,7 @@ async def test_keys_have_their_own_names_and_an_admin_reads_all(of: Callable[[Vi
     assert (await of(ADMIN).get("main")).at_least == 1.0
 
 
-async def test_an_admin_without_a_baseline_of_the_name_neither_uses_nor_deletes_that_of_another_key(
-    of: Callable[[Viewer], Baselines],
-) -> None:
+async def test_an_admin_without_a_baseline_of_the_name_neither_uses_nor_deletes_that_of_another_key(of):
     await of(ONE).put(a_limit("theirs"))
     for ask in (of(ADMIN).own, of(ADMIN).delete):
         with pytest.raises(UnknownBaseline):
@@ -77,7 +65,7 @@ async def test_an_admin_without_a_baseline_of_the_name_neither_uses_nor_deletes_
     assert await of(ONE).own("theirs") == await of(ADMIN).get("theirs")
 
 
-async def test_a_key_has_so_many_baselines_at_most(of: Callable[[Viewer], Baselines]) -> None:
+async def test_a_key_has_so_many_baselines_at_most(of):
     for number in range(MOST_BASELINES):
         await of(ONE).put(a_limit(f"b{number}"))
     with pytest.raises(LimitReached) as refused:
@@ -88,18 +76,14 @@ async def test_a_key_has_so_many_baselines_at_most(of: Callable[[Viewer], Baseli
     assert await of(OTHER).put(a_limit())
 
 
-async def test_a_damaged_baseline_is_reported(
-    of: Callable[[Viewer], Baselines], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_damaged_baseline_is_reported(of, client, keys):
     await of(ONE).put(a_limit())
     client.hset(keys.baselines("key_1"), "main", "{")
     with pytest.raises(RecordUnreadable):
         await of(ONE).get("main")
 
 
-async def test_a_job_keeps_a_copy_of_its_baseline_until_it_is_judged(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_job_keeps_a_copy_of_its_baseline_until_it_is_judged(jobs, leases, a_spec, claim, client, keys):
     submitted = await jobs.submit(a_spec(baseline="main"), baseline=a_limit())
     assert (submitted.job.spec.baseline, submitted.job.baseline) == ("main", None)
     taken = claim()
@@ -114,17 +98,13 @@ async def test_a_job_keeps_a_copy_of_its_baseline_until_it_is_judged(
     assert not client.hexists(keys.job(taken.job_id), "baseline")
 
 
-async def test_a_job_that_is_handed_back_keeps_its_baseline(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable
-) -> None:
+async def test_a_job_that_is_handed_back_keeps_its_baseline(jobs, leases, a_spec, claim):
     await jobs.submit(a_spec(baseline="main"), baseline=a_limit())
     assert leases.requeue(claim(), reason="worker_shutdown", counts_attempt=False)
     assert leases.baseline(claim()) == a_limit()
 
 
-async def test_a_job_without_a_baseline_has_none(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable
-) -> None:
+async def test_a_job_without_a_baseline_has_none(jobs, leases, a_spec, claim):
     submitted = await jobs.submit(a_spec())
     assert '"baseline":null' in submitted.stored.document.replace(" ", "")
     assert leases.baseline(claim()) is None

@@ -1,23 +1,12 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from dyno.errors import JobFinished
 from dyno.models.job import Status
-from dyno.models.spec import Spec
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(jobs, a_spec, client, keys):
     job = (await jobs.submit(a_spec())).job
     canceled = await jobs.cancel(job.id)
     assert canceled.changed
@@ -27,9 +16,7 @@ async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(
     assert client.smembers(keys.queues) == set()
 
 
-async def test_a_running_job_continues_until_its_worker_stops_it(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
-) -> None:
+async def test_a_running_job_continues_until_its_worker_stops_it(jobs, a_spec, claim, leases):
     await jobs.submit(a_spec())
     attempt = claim()
     canceled = await jobs.cancel(attempt.job_id)
@@ -41,9 +28,7 @@ async def test_a_running_job_continues_until_its_worker_stops_it(
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_a_repeated_cancel_changes_nothing(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, claimed: bool
-) -> None:
+async def test_a_repeated_cancel_changes_nothing(jobs, a_spec, claim, claimed):
     job = (await jobs.submit(a_spec())).job
     if claimed:
         claim()
@@ -54,9 +39,7 @@ async def test_a_repeated_cancel_changes_nothing(
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail"])
-async def test_a_job_that_ended_by_itself_can_not_be_canceled(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, outcome: str
-) -> None:
+async def test_a_job_that_ended_by_itself_can_not_be_canceled(jobs, a_spec, claim, leases, outcome):
     await jobs.submit(a_spec())
     attempt = claim()
     leases.finish(attempt, outcome)

@@ -1,22 +1,13 @@
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
-import redis
-from redis.asyncio import Redis
 
 from dyno.errors import StoreUnavailable
 from dyno.models.job import Progress
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.events import ChangeNotifier
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys, async_client, blocking_client
+from dyno.store.redis import async_client, blocking_client
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +15,7 @@ LONG_S = 20.0  # a timeout, far longer than any of these tests needs
 
 
 @pytest.fixture
-async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
+async def watch(settings):
     async with blocking_client(settings) as client:
         watch = ChangeNotifier(client, settings)
         await watch.start()
@@ -32,7 +23,7 @@ async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
         await watch.stop()
 
 
-async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.Task[bool]:
+async def waiting(watch, job_id, version):
     """A task that has read the record and now waits for a change."""
     task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
     while not any(not waiter.wake_up.is_set() for waiter in watch._waiters.get(job_id, ())):
@@ -40,9 +31,7 @@ async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.T
     return task
 
 
-async def test_a_change_wakes_all_waiters_of_its_job_and_no_others(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_change_wakes_all_waiters_of_its_job_and_no_others(watch, jobs, a_spec):
     job = (await jobs.submit(a_spec())).job
     other = (await jobs.submit(a_spec())).job
     waiters = [await waiting(watch, job.id, job.version) for _ in range(20)]
@@ -53,9 +42,7 @@ async def test_a_change_wakes_all_waiters_of_its_job_and_no_others(
     bystander.cancel()
 
 
-async def test_progress_counts_as_a_change(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
-) -> None:
+async def test_progress_counts_as_a_change(watch, jobs, a_spec, claim, leases):
     await jobs.submit(a_spec())
     attempt = claim()
     waiter = await waiting(watch, attempt.job_id, (await jobs.get(attempt.job_id)).version)
@@ -63,25 +50,19 @@ async def test_progress_counts_as_a_change(
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
 
-async def test_a_change_before_the_wait_is_not_missed(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_change_before_the_wait_is_not_missed(watch, jobs, a_spec):
     job = (await jobs.submit(a_spec())).job
     await jobs.cancel(job.id)
     assert await asyncio.wait_for(watch.changed(job.id, job.version, LONG_S), LONG_S / 2)
 
 
-async def test_without_a_change_the_wait_times_out_and_leaves_no_waiter(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_without_a_change_the_wait_times_out_and_leaves_no_waiter(watch, jobs, a_spec):
     job = (await jobs.submit(a_spec())).job
     assert not await watch.changed(job.id, job.version, 0.05)
     assert not watch._waiters
 
 
-async def test_listeners_are_notified_of_changes_of_one_job_or_of_any(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_listeners_are_notified_of_changes_of_one_job_or_of_any(watch, jobs, a_spec):
     job = (await jobs.submit(a_spec())).job
     with watch.listening(job.id) as of_one, watch.listening(None) as of_all:
         for told in (of_one, of_all):
@@ -91,7 +72,7 @@ async def test_listeners_are_notified_of_changes_of_one_job_or_of_any(
     assert not watch._listeners
 
 
-async def test_listeners_to_one_job_are_not_notified_of_another(async_redis: Redis, settings: Settings) -> None:
+async def test_listeners_to_one_job_are_not_notified_of_another(async_redis, settings):
     deaf = ChangeNotifier(async_redis, settings)  # never started, so that nothing else tells
     with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
         deaf._wake("job_a", 1)
@@ -100,13 +81,11 @@ async def test_listeners_to_one_job_are_not_notified_of_another(async_redis: Red
         assert of_b.is_set()
 
 
-async def test_a_job_that_is_gone_has_changed(watch: ChangeNotifier) -> None:
+async def test_a_job_that_is_gone_has_changed(watch):
     assert await watch.changed("job_gone", 1, LONG_S)
 
 
-async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_that_is_unblocked_with_an_error_reads_on(watch, jobs, a_spec, client, monkeypatch):
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
     job = (await jobs.submit(a_spec())).job
     waiter = await waiting(watch, job.id, job.version)
@@ -115,15 +94,7 @@ async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
 
-async def test_an_unreadable_event_is_skipped(
-    watch: ChangeNotifier,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    keys: Keys,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unreadable_event_is_skipped(watch, jobs, a_spec, client, keys, caplog, monkeypatch):
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
     job = (await jobs.submit(a_spec())).job
     waiter = await waiting(watch, job.id, job.version)
@@ -135,7 +106,7 @@ async def test_an_unreadable_event_is_skipped(
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
 
-async def _unblock_reader(client: redis.Redis) -> None:
+async def _unblock_reader(client):
     """Make the blocked read fail, as REPLICAOF does."""
     async with asyncio.timeout(LONG_S):
         while not any(
@@ -145,12 +116,8 @@ async def _unblock_reader(client: redis.Redis) -> None:
 
 
 async def test_after_a_restart_of_the_server_changes_are_notified_again(
-    settings: Settings,
-    a_spec: Callable[..., Spec],
-    tmp_path: Path,
-    short_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    settings, a_spec, tmp_path, short_folder, monkeypatch
+):
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(_made(short_folder / "socket")))
     server = EmbeddedServer(tmp_path / "data")
@@ -172,14 +139,12 @@ async def test_after_a_restart_of_the_server_changes_are_notified_again(
     server.close()
 
 
-def _made(path: Path) -> Path:
+def _made(path):
     path.mkdir(mode=0o700)
     return path
 
 
-async def test_events_are_read_only_while_someone_waits(
-    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis
-) -> None:
+async def test_events_are_read_only_while_someone_waits(watch, jobs, a_spec, client):
     job = (await jobs.submit(a_spec())).job
     waiter = await waiting(watch, job.id, job.version)
     await jobs.cancel(job.id)
@@ -194,7 +159,7 @@ async def test_events_are_read_only_while_someone_waits(
     assert client.info("commandstats")["cmdstat_xread"]["calls"] == before
 
 
-async def test_it_can_be_stopped_at_any_time(settings: Settings) -> None:
+async def test_it_can_be_stopped_at_any_time(settings):
     """Even if Redis' reply arrives at the same moment, in which Python 3.11 loses the cancellation."""
     async with blocking_client(settings) as client:
         for number in range(100):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,21 +10,16 @@ import redis.asyncio
 
 from dyno.errors import StoreUnavailable
 from dyno.models.job import DEVICE_BUSY, FailureClass, Holder, Status, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.fleet import cordon
-from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.placement import ClaimFilter
-from dyno.store.redis import Keys, Script, sync_client
+from dyno.store.redis import Script, sync_client
 from tests.store.conftest import DEVICE
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_claim_has_the_job_its_attempt_and_the_number_of_jobs_left(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, worker: WorkerRef
-) -> None:
+async def test_a_claim_has_the_job_its_attempt_and_the_number_of_jobs_left(jobs, a_spec, claim, worker):
     first = (await jobs.submit(a_spec(seed=1))).job
     await jobs.submit(a_spec(seed=2))
 
@@ -40,9 +34,7 @@ async def test_a_claim_has_the_job_its_attempt_and_the_number_of_jobs_left(
     assert job.queue.position is None
 
 
-async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef
-) -> None:
+async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(jobs, a_spec, leases, worker):
     low = (await jobs.submit(a_spec(priority="low"))).job.id
     normal_any = (await jobs.submit(a_spec(device="any"))).job.id
     normal_cpu = (await jobs.submit(a_spec())).job.id
@@ -58,8 +50,8 @@ async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(
 
 
 async def test_a_job_whose_device_is_held_names_the_holder_until_it_is_claimed(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+    jobs, a_spec, leases, claim, client, keys
+):
     first, second = [(await jobs.submit(a_spec())).job for _ in range(2)]
     other = Holder(device=DEVICE, pid=77, command="python -m workers", job="job_1")
     assert [leases.pass_over(other, ["any", "cpu"]) for _ in range(2)] == ["cpu", "cpu"]
@@ -81,9 +73,7 @@ async def test_a_job_whose_device_is_held_names_the_holder_until_it_is_claimed(
     assert [Holder.model_validate_json(each["held_by"]) for each in entries[1:3]] == [other, later]
 
 
-async def test_pass_over_records_nothing_if_no_job_would_be_claimed(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_pass_over_records_nothing_if_no_job_would_be_claimed(jobs, a_spec, leases, async_redis, settings):
     held = Holder(device=DEVICE, pid=77)
     assert leases.pass_over(held, ["cpu"]) is None
     job = (await jobs.submit(a_spec())).job
@@ -93,25 +83,19 @@ async def test_pass_over_records_nothing_if_no_job_would_be_claimed(
     assert (await jobs.get(job.id)).version == job.version
 
 
-async def test_a_job_canceled_while_its_device_is_held_names_no_holder(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases
-) -> None:
+async def test_a_job_canceled_while_its_device_is_held_names_no_holder(jobs, a_spec, leases):
     job_id = (await jobs.submit(a_spec())).job.id
     leases.pass_over(Holder(device=DEVICE, pid=77), ["cpu"])
     canceled = (await jobs.cancel(job_id)).job
     assert (canceled.status, canceled.queue.held_by) == (Status.CANCELED, None)
 
 
-async def test_a_device_takes_nothing_from_queues_it_does_not_serve(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef
-) -> None:
+async def test_a_device_takes_nothing_from_queues_it_does_not_serve(jobs, a_spec, leases, worker):
     await jobs.submit(a_spec(device="gpu"))
     assert leases.claim("cpu:0@alpha", ["cpu", "any"], worker) is None
 
 
-async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable
-) -> None:
+async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(jobs, a_spec, claim, run_out):
     await jobs.submit(a_spec())
     await jobs.submit(a_spec())
     assert claim() is not None
@@ -120,14 +104,12 @@ async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(
     assert claim() is None
 
 
-async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, claim: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(jobs, a_spec, leases, claim, monkeypatch):
     first = (await jobs.submit(a_spec())).job
     await jobs.submit(a_spec())
     script = leases._scripts[Script.CLAIM]
 
-    def run_but_lose_the_answer(**call: object) -> None:
+    def run_but_lose_the_answer(**call):
         script(**call)
         raise redis.TimeoutError("no answer in time")
 
@@ -143,13 +125,11 @@ async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(
     assert claim().job_id != first.id
 
 
-async def test_twenty_workers_claim_each_job_exactly_once(
-    jobs: Jobs, a_spec: Callable[..., Spec], settings: Settings, client: redis.Redis, keys: Keys
-) -> None:
+async def test_twenty_workers_claim_each_job_exactly_once(jobs, a_spec, settings, client, keys):
     submitted = {(await jobs.submit(a_spec())).job.id for _ in range(60)}
     together = threading.Barrier(20)
 
-    def work(number: int) -> list[str]:
+    def work(number):
         own: list[str] = []
         with sync_client(settings) as connection:
             leases = Leases(connection, settings)
@@ -170,8 +150,8 @@ async def test_twenty_workers_claim_each_job_exactly_once(
 
 @pytest.mark.parametrize("text", ['{"workload": "matmul", "framework": "abacus"}', "{broken", "5"])
 async def test_a_spec_that_can_not_be_read_fails_as_unsupported_and_the_next_job_is_claimed(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, text: str
-) -> None:
+    jobs, a_spec, claim, client, keys, text
+):
     strange = (await jobs.submit(a_spec())).job.id
     client.hset(keys.job(strange), "spec", text)
     plain = (await jobs.submit(a_spec())).job.id
@@ -183,9 +163,7 @@ async def test_a_spec_that_can_not_be_read_fails_as_unsupported_and_the_next_job
     assert FailureClass.UNSUPPORTED in record["failure"]
 
 
-async def test_a_queue_entry_without_a_record_is_dropped_on_the_way(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_queue_entry_without_a_record_is_dropped_on_the_way(jobs, a_spec, claim, client, keys):
     job_id = (await jobs.submit(a_spec())).job.id
     client.zadd(keys.queue("cpu"), {"job_that_never_was": 0})
     assert claim().job_id == job_id

@@ -1,31 +1,21 @@
 """The clock of Redis' host steps back by an hour, on a real server: nothing is blocked for as long."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-import redis
 
 from dyno.errors import LimitReached
 from dyno.models.api_key import Limits, NewKey, Scope
-from dyno.models.job import WorkerRef
-from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.alarms import AlarmRecords
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance, expire_leases, index_queues, queues_to_wake, shorten_leases
-from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import Keys, async_client, sync_client
-from dyno.store.webhooks import DeliveryQueue
 from tests.deliveries import REFUSED, URL, canceled, taken
 from tests.server_clock import ServerClock
 from tests.servers import KINDS, server_binary
@@ -39,30 +29,30 @@ BACK = -timedelta(hours=1)
 
 
 @pytest.fixture(params=KINDS)
-def clock(request: pytest.FixtureRequest, tmp_path: Path) -> ServerClock:
+def clock(request, tmp_path):
     return ServerClock(tmp_path, server_binary(request.param))
 
 
 @pytest.fixture
-def settings(clock: ServerClock, namespace: str, tmp_path: Path) -> Iterator[Settings]:
+def settings(clock, namespace, tmp_path):
     with EmbeddedServer(tmp_path / "data", clock.binary) as server:
         yield Settings(redis_url=server.url, namespace=namespace, reap_every_s=0.05, lease_s=4.0, device_ttl_s=1.0)
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[redis.Redis]:
+def client(settings):
     with sync_client(settings) as client:
         yield client
 
 
 @pytest.fixture
-async def async_redis(settings: Settings) -> AsyncIterator[PipeliningRedis]:
+async def async_redis(settings):
     async with async_client(settings) as client:
         yield client
 
 
 @pytest.fixture
-async def running(jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef) -> Claim:
+async def running(jobs, a_spec, leases, worker):
     """A job that a worker has just claimed."""
     await jobs.submit(a_spec())
     attempt = leases.claim(DEVICE, ["cpu"], worker)
@@ -71,7 +61,7 @@ async def running(jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worke
 
 
 @pytest.fixture
-def maintained(settings: Settings) -> Iterator[None]:
+def maintained(settings):
     """Maintenance runs, as in each process."""
     upkeep = Maintenance(settings, lambda queue: None)
     upkeep.start()
@@ -79,19 +69,15 @@ def maintained(settings: Settings) -> Iterator[None]:
     upkeep.stop()
 
 
-async def test_the_job_of_a_dead_worker_is_queued_again_within_two_leases(
-    running: Claim, clock: ServerClock, client: redis.Redis, keys: Keys, maintained: None
-) -> None:
+async def test_the_job_of_a_dead_worker_is_queued_again_within_two_leases(running, clock, client, keys, maintained):
     clock.forward(BACK)
     eventually(lambda: client.hget(keys.job(running.job_id), "status") == "queued", within_s=30)
     assert client.hget(keys.job(running.job_id), "status_reason") == "worker_lost"
     assert not client.exists(keys.lease(DEVICE))
 
 
-async def test_a_live_worker_keeps_its_job(
-    running: Claim, clock: ServerClock, leases: Leases, settings: Settings, maintained: None
-) -> None:
-    def beats_for(leases_s: float) -> bool:
+async def test_a_live_worker_keeps_its_job(running, clock, leases, settings, maintained):
+    def beats_for(leases_s):
         assert not leases.heartbeat(running, None).superseded
         return time.monotonic() > began_s + leases_s
 
@@ -101,9 +87,7 @@ async def test_a_live_worker_keeps_its_job(
     assert leases.finish(running, "succeed")
 
 
-async def test_only_leases_of_the_future_are_shortened_and_once(
-    running: Claim, clock: ServerClock, leases: Leases, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_only_leases_of_the_future_are_shortened_and_once(running, clock, leases, client, keys, settings):
     usual = settings.model_copy(update={"lease_s": 30.0})
     assert Leases(client, usual).heartbeat(running, None).superseded is False
     assert shorten_leases(client, usual) == []
@@ -116,9 +100,7 @@ async def test_only_leases_of_the_future_are_shortened_and_once(
     assert expire_leases(client, usual) == []
 
 
-async def test_a_lease_longer_than_this_processs_own_is_left_alone(
-    running: Claim, clock: ServerClock, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_a_lease_longer_than_this_processs_own_is_left_alone(running, clock, client, keys, settings):
     patient = settings.model_copy(update={"lease_s": 600.0})
     assert not Leases(client, patient).heartbeat(running, None).superseded
     assert shorten_leases(client, settings) == []
@@ -126,9 +108,7 @@ async def test_a_lease_longer_than_this_processs_own_is_left_alone(
     assert shorten_leases(client, settings) == [DEVICE]
 
 
-async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(
-    clock: ServerClock, client: redis.Redis, async_redis: PipeliningRedis, settings: Settings
-) -> None:
+async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(clock, client, async_redis, settings):
     dead, live = test_fleet.a_worker("dead"), test_fleet.a_worker("live")
     for worker in (dead, live):
         fleet.publish(client, settings, test_fleet.DEVICE, worker)
@@ -136,7 +116,7 @@ async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(
     assert fleet.extend(client, settings, live)
     assert fleet.end_future_records(client, settings) == ["dead"]
 
-    def listed() -> set[str]:
+    def listed():
         assert fleet.extend(client, settings, live) or fleet.publish(client, settings, test_fleet.DEVICE, live) is None
         fleet.end_future_records(client, settings)
         return {name for name in ("dead", "live") if client.exists(Keys(settings.namespace).worker(name))}
@@ -147,9 +127,7 @@ async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(
     assert device.last_heartbeat.timestamp() < time.time() - 1800, "by the clock of Redis' host"
 
 
-async def test_a_waiting_queue_is_woken_again(
-    clock: ServerClock, client: redis.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_waiting_queue_is_woken_again(clock, client, settings, jobs, a_spec):
     rarely = settings.model_copy(update={"reap_every_s": 60.0, "device_ttl_s": 600.0})
     fleet.publish(client, rarely, test_fleet.DEVICE, test_fleet.a_worker())
     await jobs.submit(a_spec())
@@ -158,13 +136,11 @@ async def test_a_waiting_queue_is_woken_again(
     assert [queues_to_wake(client, rarely) for _ in range(2)] == [["cpu"], []]
 
 
-async def test_a_key_with_a_limit_on_requests_is_admitted(
-    clock: ServerClock, async_redis: PipeliningRedis, settings: Settings
-) -> None:
+async def test_a_key_with_a_limit_on_requests_is_admitted(clock, async_redis, settings):
     api_keys = ApiKeys(async_redis, settings)
     _, secret = await api_keys.create(NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(requests_per_s=1)))
 
-    async def admit_until_refused() -> None:
+    async def admit_until_refused():
         while True:
             await api_keys.admit(secret)
 
@@ -174,9 +150,7 @@ async def test_a_key_with_a_limit_on_requests_is_admitted(
     assert await api_keys.admit(secret) is not None
 
 
-async def test_a_webhook_is_sent_again_after_its_pause_and_after_a_lost_attempt(
-    clock: ServerClock, jobs: Jobs, a_spec: Callable[..., Spec], outbox: DeliveryQueue
-) -> None:
+async def test_a_webhook_is_sent_again_after_its_pause_and_after_a_lost_attempt(clock, jobs, a_spec, outbox):
     refused, lost = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(2)]
     first, _ = [await taken(outbox) for _ in range(2)]
     assert first.job_id == refused
@@ -191,9 +165,7 @@ async def test_a_webhook_is_sent_again_after_its_pause_and_after_a_lost_attempt(
     assert await outbox.take() is None
 
 
-async def test_the_host_name_of_a_machine_that_is_gone_is_free(
-    clock: ServerClock, client: redis.Redis, settings: Settings
-) -> None:
+async def test_the_host_name_of_a_machine_that_is_gone_is_free(clock, client, settings):
     assert fleet.claim_host(client, settings, "alpha", "gone")
     clock.forward(BACK)
     assert not fleet.claim_host(client, settings, "alpha", "its successor")
@@ -201,9 +173,7 @@ async def test_the_host_name_of_a_machine_that_is_gone_is_free(
     assert fleet.claim_host(client, settings, "alpha", "its successor")
 
 
-async def test_alarms_are_looked_for_again(
-    clock: ServerClock, async_redis: PipeliningRedis, settings: Settings
-) -> None:
+async def test_alarms_are_looked_for_again(clock, async_redis, settings):
     records = AlarmRecords(async_redis, settings)
     assert [await records.take_turn(60) for _ in range(2)] == [True, False]
     clock.forward(BACK)
@@ -212,9 +182,7 @@ async def test_alarms_are_looked_for_again(
     assert await records.take_turn(60)
 
 
-async def test_the_classes_of_a_queue_are_corrected_again(
-    clock: ServerClock, client: redis.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys
-) -> None:
+async def test_the_classes_of_a_queue_are_corrected_again(clock, client, settings, jobs, a_spec, keys):
     lasting = settings.model_copy(update={"device_ttl_s": 600.0})
     fleet.publish(client, lasting, test_fleet.DEVICE, test_fleet.a_worker())
     await jobs.submit(a_spec())

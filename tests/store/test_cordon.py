@@ -1,36 +1,26 @@
 """A cordoned device claims nothing, and other devices get its jobs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
-from dyno.models.job import Status, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import Status
 from dyno.store import fleet
 from dyno.store.fleet import cordon, cordoned, uncordon
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
 from dyno.store.placement import DYNO_VERSION, queues_served
 
 pytestmark = pytest.mark.anyio
 
 
-def device(number: int) -> Device:
+def device(number):
     return Device(
         id=f"gpu:{number}", kind="gpu", model="H100", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"}
     )
 
 
-def record_of(one: Device) -> WorkerRecord:
+def record_of(one):
     return WorkerRecord(
         id=one.id,
         host=one.host,
@@ -46,8 +36,8 @@ FIRST, SECOND, THIRD = device(0), device(1), device(2)
 
 
 @pytest.fixture
-def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
-    def offered(*devices: Device) -> None:
+def offer(client, settings):
+    def offered(*devices):
         for one in devices:
             fleet.publish(client, settings, one, record_of(one))
 
@@ -55,13 +45,11 @@ def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
 
 
 @pytest.fixture
-def take(leases: Leases, worker: WorkerRef) -> Callable[[Device], Claim | None]:
+def take(leases, worker):
     return lambda one: leases.claim(one.full_id, queues_served(one), worker)
 
 
-async def test_a_cordoned_device_claims_nothing_until_it_is_uncordoned(
-    async_redis: redis.asyncio.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], take: Any
-) -> None:
+async def test_a_cordoned_device_claims_nothing_until_it_is_uncordoned(async_redis, settings, jobs, a_spec, take):
     await jobs.submit(a_spec(device="gpu"))
     for _ in range(2):
         await cordon(async_redis, settings, FIRST.full_id)
@@ -71,22 +59,13 @@ async def test_a_cordoned_device_claims_nothing_until_it_is_uncordoned(
     assert take(FIRST) is not None
 
 
-async def test_other_devices_continue_to_claim(
-    async_redis: redis.asyncio.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], take: Any
-) -> None:
+async def test_other_devices_continue_to_claim(async_redis, settings, jobs, a_spec, take):
     await jobs.submit(a_spec(device="gpu"))
     await cordon(async_redis, settings, FIRST.full_id)
     assert take(SECOND) is not None
 
 
-async def test_a_running_job_continues_when_its_device_is_cordoned(
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    take: Any,
-    leases: Leases,
-) -> None:
+async def test_a_running_job_continues_when_its_device_is_cordoned(async_redis, settings, jobs, a_spec, take, leases):
     job_id = (await jobs.submit(a_spec(device="gpu"))).job.id
     claim = take(FIRST)
     await cordon(async_redis, settings, FIRST.full_id)
@@ -96,14 +75,8 @@ async def test_a_running_job_continues_when_its_device_is_cordoned(
 
 
 async def test_a_cordoned_device_forwards_its_wake_up_to_an_idle_one(
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    take: Any,
-    offer: Callable[..., None],
-    leases: Leases,
-) -> None:
+    async_redis, settings, jobs, a_spec, take, offer, leases
+):
     """No worker has checked the job yet, and the next wake-up for it comes from maintenance."""
     offer(FIRST, SECOND)
     await cordon(async_redis, settings, FIRST.full_id)
@@ -113,13 +86,8 @@ async def test_a_cordoned_device_forwards_its_wake_up_to_an_idle_one(
 
 
 async def test_a_wake_up_is_not_forwarded_to_another_cordoned_device(
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    offer: Callable[..., None],
-    leases: Leases,
-) -> None:
+    async_redis, settings, jobs, a_spec, offer, leases
+):
     offer(FIRST, SECOND, THIRD)
     for one in (FIRST, SECOND, THIRD):
         await cordon(async_redis, settings, one.full_id)
@@ -127,9 +95,7 @@ async def test_a_wake_up_is_not_forwarded_to_another_cordoned_device(
     assert leases.queues_to_notify(FIRST) == []
 
 
-async def test_the_fleet_lists_cordons_and_a_new_worker_does_not_lift_them(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, offer: Callable[..., None]
-) -> None:
+async def test_the_fleet_lists_cordons_and_a_new_worker_does_not_lift_them(client, async_redis, settings, offer):
     await cordon(async_redis, settings, FIRST.full_id)
     for _ in range(2):
         offer(FIRST, SECOND)

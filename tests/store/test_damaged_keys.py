@@ -20,17 +20,14 @@ from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Progress
-from dyno.models.spec import Spec
 from dyno.models.sweep import new_sweep_id
-from dyno.settings import Settings
 from dyno.store import fleet, maintenance, retention
 from dyno.store.damage import repair_damage
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.leases import Claim, LogPiece
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
 from dyno.store.schedules import Schedules
 from dyno.store.sweeps import Sweeps
-from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
+from dyno.store.webhooks import Deliveries, DeliveryQuery
 from tests.deliveries import OWNER, URL
 from tests.results import a_result
 from tests.store.test_schedules import a_job, daily, fired, saved
@@ -98,21 +95,19 @@ FAMILIES: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-def names_of(keys: Keys, kind: str) -> list[str]:
+def names_of(keys, kind):
     members = ((getattr(keys, member), args) for member, *args in FAMILIES[kind])
     return [member(*args) if callable(member) else member for member, args in members]
 
 
-def test_every_key_has_a_row_that_says_whether_scripts_may_delete_it() -> None:
+def test_every_key_has_a_row_that_says_whether_scripts_may_delete_it():
     rows = {member for rows in FAMILIES.values() for member, *_ in rows}
     assert rows == {member for member in vars(Keys) if not member.startswith("_")}
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("command", ["'ZADD', KEYS[1], 1, 'a'", "'HGET', KEYS[1], 'a'"], ids=["write", "read"])
-def test_scripts_delete_no_value_that_nothing_else_has(
-    client: redis.Redis, keys: Keys, command: str, kind: str
-) -> None:
+def test_scripts_delete_no_value_that_nothing_else_has(client, keys, command, kind):
     ledger = SCRIPT_SOURCES[Script.EXPIRE].rpartition("-- KEYS[1]")[0]
     for name in names_of(keys, kind):
         client.delete(name, keys.damaged)
@@ -122,16 +117,14 @@ def test_scripts_delete_no_value_that_nothing_else_has(
         assert (client.type(name) == "list") is (kind == "refused"), name
 
 
-def test_scripts_delete_nothing_that_has_no_row(keys: Keys) -> None:
+def test_scripts_delete_nothing_that_has_no_row(keys):
     """`sequence` is the only name that the scripts alone know; it begins again above the numbers of all jobs."""
     [table] = re.findall(r"local derived = \{(.*?)\}", SCRIPT_SOURCES[Script.EXPIRE], re.DOTALL)
     families = {name.split(":")[1] for name in names_of(keys, "derived")} - {"job", "schedules"}
     assert set(re.findall(r"(\w+) = true", table)) == families | {"sequence"}
 
 
-def test_maintenance_deletes_no_value_that_nothing_else_has(
-    client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+def test_maintenance_deletes_no_value_that_nothing_else_has(client, keys, settings):
     """It alone may delete the list of workers: their heartbeats make it again."""
     names = {*names_of(keys, "refused"), *names_of(keys, "derived")}
     for name in names:
@@ -142,9 +135,7 @@ def test_maintenance_deletes_no_value_that_nothing_else_has(
 
 
 @pytest.mark.parametrize("damaged", ["sweep", "schedules"])
-async def test_a_damaged_record_keeps_no_index_from_being_made_again(
-    jobs: Jobs, client: redis.Redis, keys: Keys, settings: Settings, a_spec: Callable[..., Spec], damaged: str
-) -> None:
+async def test_a_damaged_record_keeps_no_index_from_being_made_again(jobs, client, keys, settings, a_spec, damaged):
     client.rpush(keys.sweep(new_sweep_id()) if damaged == "sweep" else keys.schedules(None), "no record at all")
     job_id = (await jobs.submit(a_spec())).job.id
     damage(client, keys.jobs)
@@ -155,12 +146,12 @@ async def test_a_damaged_record_keeps_no_index_from_being_made_again(
 
 
 @pytest.fixture
-def mine(jobs: Jobs) -> Jobs:
+def mine(jobs):
     return jobs.seen_by(Viewer(OWNER, sees_all=False))
 
 
 @pytest.fixture
-def spec(a_spec: Callable[..., Spec]) -> Spec:
+def spec(a_spec):
     return a_spec(webhook={"url": URL}, labels={"a": "b"})
 
 
@@ -168,10 +159,10 @@ Lives = Callable[[], Awaitable[tuple[dict[str, str], Claim]]]
 
 
 @pytest.fixture
-def lives(mine: Jobs, spec: Spec, claim: Callable[..., Any], leases: Leases) -> Lives:
+def lives(mine, spec, claim, leases):
     """A done job, a running one and a queued one, by status, and the attempt of the running one."""
 
-    async def one() -> tuple[dict[str, str], Claim]:
+    async def one():
         ids = [(await mine.submit(spec)).job.id for _ in range(3)]
         leases.finish(claim("cpu:1@alpha"), "succeed", result=a_result(ids[0]), samples=[])
         running = claim("cpu:0@alpha")
@@ -181,7 +172,7 @@ def lives(mine: Jobs, spec: Spec, claim: Callable[..., Any], leases: Leases) -> 
     return one
 
 
-def damage(client: redis.Redis, name: str) -> None:
+def damage(client, name):
     is_string = client.type(name) == "string" or name.split(":")[1] in ("sequence", "woken", "indexed")
     client.delete(name)
     if is_string:
@@ -190,29 +181,19 @@ def damage(client: redis.Redis, name: str) -> None:
         client.set(name, "a string")
 
 
-def records(client: redis.Redis, keys: Keys) -> set[str]:
+def records(client, keys):
     return {str(name) for name in client.scan_iter(f"{keys.job('job_')}*") if str(name).count(":") == 2}
 
 
-def wrong_indexes(client: redis.Redis, keys: Keys) -> list[str]:
+def wrong_indexes(client, keys):
     found = [each.what for each in state_violations(read(client, keys)) if each.kind is ViolationKind.INDEX]
     return [what for what in found if not what.startswith("the audit had to repair")]
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
-    lives: Lives,
-    mine: Jobs,
-    jobs: Jobs,
-    spec: Spec,
-    claim: Callable[..., Any],
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    outbox: DeliveryQueue,
-    name: str,
-) -> None:
+    lives, mine, jobs, spec, claim, leases, client, keys, settings, outbox, name
+):
     ids, running = await lives()
     label = next(iter(client.scan_iter(f"{keys.namespace}:jobs:label:*"))).rpartition(":")[2]
     [of_class] = client.hkeys(keys.classes("cpu"))
@@ -251,15 +232,8 @@ async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
 
 @pytest.mark.parametrize("damaged", ["the record", "the idempotency key", "the API key"])
 async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
-    lives: Lives,
-    mine: Jobs,
-    spec: Spec,
-    claim: Callable[..., Any],
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    damaged: str,
-) -> None:
+    lives, mine, spec, claim, client, keys, settings, damaged
+):
     ids, _ = await lives()
     names = {"the record": keys.job(ids["queued"]), "the idempotency key": keys.idempotency(OWNER, "one")}
     damage(client, names.get(damaged, keys.api_key(OWNER)))
@@ -274,17 +248,7 @@ async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
 
 
 @pytest.mark.parametrize("name", ["passed:cpu", "labeled", "sequence", f"spent:{OWNER}:{{day}}"])
-async def test_damaged_figures_stop_no_submit(
-    lives: Lives,
-    mine: Jobs,
-    spec: Spec,
-    claim: Callable[..., Any],
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    name: str,
-) -> None:
+async def test_damaged_figures_stop_no_submit(lives, mine, spec, claim, leases, client, keys, settings, name):
     ids, running = await lives()
     name = f"{keys.namespace}:{name.format(day=client.time()[0] // 86400)}"
     if name == f"{keys.namespace}:sequence":
@@ -303,8 +267,8 @@ async def test_damaged_figures_stop_no_submit(
 
 
 async def test_a_list_with_a_damaged_index_is_refused_until_it_is_made_again(
-    lives: Lives, mine: Jobs, spec: Spec, async_redis: Any, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+    lives, mine, spec, async_redis, client, keys, settings
+):
     ids, _ = await lives()
     sweeps = Sweeps(async_redis, settings, mine)
     first = new_sweep_id()
@@ -328,8 +292,8 @@ async def test_a_list_with_a_damaged_index_is_refused_until_it_is_made_again(
 
 
 async def test_a_damaged_sweep_or_schedule_is_met_once_and_hides_no_other(
-    lives: Lives, mine: Jobs, spec: Spec, async_redis: Any, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+    lives, mine, spec, async_redis, client, keys, settings
+):
     await lives()
     sweeps, schedules = Sweeps(async_redis, settings, mine), Schedules(async_redis, settings, EVERYBODY)
     ids = [new_sweep_id() for _ in range(3)]
@@ -351,9 +315,7 @@ async def test_a_damaged_sweep_or_schedule_is_met_once_and_hides_no_other(
     assert [name for name, _ in client.zscan_iter(keys.schedules_due)] == [":other"]
 
 
-async def test_the_repair_charges_no_uncharged_job(
-    mine: Jobs, spec: Spec, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_the_repair_charges_no_uncharged_job(mine, spec, client, keys, settings):
     charged, _ = [(await mine.submit(spec, uncharged=uncharged)).job.id for uncharged in (False, True)]
     damage(client, keys.queued_of_owner(OWNER))
     client.sadd(keys.damaged, keys.jobs)
@@ -361,16 +323,14 @@ async def test_the_repair_charges_no_uncharged_job(
     assert client.zrange(keys.queued_of_owner(OWNER), 0, -1) == [charged]
 
 
-async def test_the_repair_deletes_no_key_that_was_made_again_meanwhile(
-    lives: Lives, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_the_repair_deletes_no_key_that_was_made_again_meanwhile(lives, client, keys, settings):
     """Another process makes the key again just before this one deletes it."""
     await lives()
     made: list[str] = []
     damage(client, keys.expiring)
 
     class Late(redis.Redis):
-        def execute_command(self, *args: Any, **options: Any) -> Any:
+        def execute_command(self, *args, **options):
             if args[0] in ("DEL", "EVALSHA") and not made:
                 made.append("kept")
                 client.delete(keys.expiring)
@@ -381,9 +341,7 @@ async def test_the_repair_deletes_no_key_that_was_made_again_meanwhile(
     assert client.zscore(keys.expiring, *made) == 1
 
 
-async def test_retention_goes_on_behind_a_damaged_index(
-    jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_retention_goes_on_behind_a_damaged_index(jobs, mine, a_spec, client, keys, settings):
     for viewer in (jobs, mine):
         await viewer.cancel((await viewer.submit(a_spec())).job.id)
     damage(client, keys.done_of_owner(OWNER))
@@ -392,9 +350,7 @@ async def test_retention_goes_on_behind_a_damaged_index(
     assert retention.drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 2}
 
 
-async def test_retention_goes_on_behind_a_damaged_record(
-    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_retention_goes_on_behind_a_damaged_record(mine, a_spec, client, keys, settings):
     damaged, other = [(await mine.submit(a_spec())).job.id for _ in range(2)]
     for job_id in (damaged, other):
         await mine.cancel(job_id)
@@ -404,8 +360,8 @@ async def test_retention_goes_on_behind_a_damaged_record(
 
 @pytest.mark.parametrize("name", ["sweeps", "sweeps:due", "sweeps:watched", f"sweeps:owner:{OWNER}"])
 async def test_a_sweep_is_submitted_once_and_listed_whatever_index_is_damaged(
-    async_redis: redis.asyncio.Redis, mine: Jobs, spec: Spec, client: redis.Redis, settings: Settings, name: str
-) -> None:
+    async_redis, mine, spec, client, settings, name
+):
     sweeps = Sweeps(async_redis, settings, mine)  # type: ignore[arg-type]
     record, new = planned(spec)
     first = new_sweep_id()
@@ -422,9 +378,7 @@ async def test_a_sweep_is_submitted_once_and_listed_whatever_index_is_damaged(
 
 
 @pytest.mark.parametrize("name", ["schedules", "schedules:due"])
-async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(
-    async_redis: redis.asyncio.Redis, jobs: Jobs, client: redis.Redis, settings: Settings, name: str
-) -> None:
+async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(async_redis, jobs, client, settings, name):
     schedules = Schedules(async_redis, settings, EVERYBODY)  # type: ignore[arg-type]
     await schedules.put(daily("other"))
     before = await saved(schedules, daily())
@@ -438,9 +392,7 @@ async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(
     assert {each.name for each in (await schedules.due())[1]} == {"nightly", "other"}
 
 
-async def test_a_live_worker_is_listed_again_after_a_heartbeat(
-    async_redis: redis.asyncio.Redis, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_a_live_worker_is_listed_again_after_a_heartbeat(async_redis, client, keys, settings):
     device = Device(id="cpu:0", kind="cpu", model="a", host="alpha", memory_bytes=1, peak={}, frameworks={})
     now = datetime.now(UTC)
     worker = WorkerRecord(id="w", host="alpha", pid=1, device=device.full_id, state="idle", version="0", started_at=now)
@@ -453,7 +405,7 @@ async def test_a_live_worker_is_listed_again_after_a_heartbeat(
     assert [each.id for each in await fleet.workers(async_redis, settings)] == ["w"]
 
 
-def expected_type(name: str) -> str:
+def expected_type(name):
     """The type of the key's value, from a store without damage."""
     family = name.partition(":")[0]
     if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged", "jobs:done"):

@@ -1,22 +1,17 @@
 """Deleting a done job removes all its data; live jobs can't be deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
-import redis
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.errors import JobExpired, JobLive, UnknownJob
 from dyno.models.api_key import Viewer
-from dyno.models.job import FinishEvent, new_job_id
+from dyno.models.job import new_job_id
 from dyno.models.spec import Spec
 from dyno.store.artifacts import SETTLED_S
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases, LogPiece
-from dyno.store.redis import Keys
+from dyno.store.leases import LogPiece
 from tests.results import a_result
 from tests.store.contents import contents
 
@@ -25,7 +20,7 @@ pytestmark = pytest.mark.anyio
 ASpec = Callable[..., Spec]
 
 
-def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
+def traces(client, keys, job_id):
     """The job's keys and all entries with its id, except those in the stream of all jobs, which readers skip."""
     held = contents(client, keys.namespace)
     return [name for name, text in held.items() if name != keys.events and (job_id in name or job_id in text)]
@@ -33,8 +28,8 @@ def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
 async def test_a_done_job_is_deleted_from_every_key_and_index_and_no_other_is(
-    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys, outcome: FinishEvent
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, outcome
+):
     for _ in range(2):
         await jobs.submit(a_spec())
     gone, kept = claim(), claim("cpu:2@alpha")
@@ -50,9 +45,7 @@ async def test_a_done_job_is_deleted_from_every_key_and_index_and_no_other_is(
         await jobs.delete(gone.job_id)
 
 
-async def test_deleting_a_job_with_an_owner_leaves_nothing(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
-) -> None:
+async def test_deleting_a_job_with_an_owner_leaves_nothing(jobs, a_spec, client, keys):
     mine = jobs.seen_by(Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False))
     gone, kept = [(await mine.submit(a_spec())).job.id for _ in range(2)]
     await mine.cancel(gone)
@@ -61,7 +54,7 @@ async def test_deleting_a_job_with_an_owner_leaves_nothing(
     assert client.zrange(keys.jobs_of_owner("key_aaaaaaaaaaaaaaaa"), 0, -1) == [kept]
 
 
-async def test_a_live_job_is_refused_and_left_as_it_is(jobs: Jobs, a_spec: ASpec, claim: Callable) -> None:
+async def test_a_live_job_is_refused_and_left_as_it_is(jobs, a_spec, claim):
     running = (await jobs.submit(a_spec())).job
     attempt = claim()
     waiting = (await jobs.submit(a_spec())).job
@@ -72,13 +65,13 @@ async def test_a_live_job_is_refused_and_left_as_it_is(jobs: Jobs, a_spec: ASpec
     assert attempt.job_id == running.id
 
 
-async def test_deleting_an_unknown_job_is_refused(jobs: Jobs) -> None:
+async def test_deleting_an_unknown_job_is_refused(jobs):
     for job_id in (new_job_id(), "*"):
         with pytest.raises(UnknownJob):
             await jobs.delete(job_id)
 
 
-async def test_its_idempotency_key_makes_no_second_job(jobs: Jobs, a_spec: ASpec) -> None:
+async def test_its_idempotency_key_makes_no_second_job(jobs, a_spec):
     job = (await jobs.submit(a_spec(), idempotency_key="one", body_sha256="b")).job
     await jobs.cancel(job.id)
     await jobs.delete(job.id)
@@ -87,8 +80,8 @@ async def test_its_idempotency_key_makes_no_second_job(jobs: Jobs, a_spec: ASpec
 
 
 async def test_a_late_call_of_a_superseded_attempt_does_not_restore_a_deleted_job(
-    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+    jobs, a_spec, claim, leases, client, keys
+):
     await jobs.submit(a_spec())
     attempt = claim()
     leases.finish(attempt, "fail")
@@ -101,8 +94,8 @@ async def test_a_late_call_of_a_superseded_attempt_does_not_restore_a_deleted_jo
 
 @pytest.mark.parametrize(("ended_s_ago", "due_in_s"), [(0, SETTLED_S), (SETTLED_S - 600, 600), (2 * SETTLED_S, 0)])
 async def test_files_of_a_deleted_job_are_due_once_uploads_have_ended(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, ended_s_ago: float, due_in_s: float
-) -> None:
+    jobs, a_spec, client, keys, ended_s_ago, due_in_s
+):
     job = (await jobs.submit(a_spec())).job
     await jobs.cancel(job.id)
     now_s = client.time()[0]
@@ -114,9 +107,7 @@ async def test_files_of_a_deleted_job_are_due_once_uploads_have_ended(
     assert float(due_ms) / 1000 - now_s == pytest.approx(due_in_s, abs=60)
 
 
-async def test_a_job_that_left_no_file_is_in_no_list_of_files(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_job_that_left_no_file_is_in_no_list_of_files(jobs, a_spec, client, keys):
     job = (await jobs.submit(a_spec())).job
     await jobs.cancel(job.id)
     await jobs.delete(job.id)

@@ -6,20 +6,15 @@ import gzip
 import json
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 
 from dyno.errors import RecordUnreadable
 from dyno.models.job import Failure, FailureClass, Progress, SpecWarning
 from dyno.models.result import CoreShares, Phases, RunSummary
-from dyno.models.spec import InterleavedSpec, Spec
+from dyno.models.spec import InterleavedSpec
 from dyno.store.documents import RESULT_SHAPE, SHAPE, StoredResult, encode_result
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +24,7 @@ ODD = {"labels": {"näme": 'a "quoted"\\ value\u2028'}, "params": {"n": 64, "x":
 WARNINGS = [SpecWarning(code="TIMEOUT_TIGHT", message="tight", evidence={"estimate_s": 1e-9})]
 
 
-async def _same(jobs: Jobs, job_id: str) -> dict[str, Any]:
+async def _same(jobs, job_id):
     """Check the job's document against its model's, and that it is made of stored text."""
     stored = await jobs.read(job_id)
     assert stored.record["shape"] == SHAPE
@@ -41,9 +36,7 @@ async def _same(jobs: Jobs, job_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", ["succeed", "fail", "stop"])
-async def test_a_document_is_that_of_the_model_in_each_state(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], end: Any
-) -> None:
+async def test_a_document_is_that_of_the_model_in_each_state(jobs, leases, a_spec, claim, end):
     job_id = (await jobs.submit(a_spec(**ODD), warnings=WARNINGS)).stored.id
     assert (await _same(jobs, job_id))["status"] == "queued"
     attempt = claim()
@@ -56,14 +49,12 @@ async def test_a_document_is_that_of_the_model_in_each_state(
     assert (ended["progress"]["fraction"], ended["progress"]["eta_s"]) == (1, 0)
 
 
-async def test_the_remaining_time_passes_between_two_reports(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], client: redis.Redis, keys: Keys
-) -> None:
+async def test_the_remaining_time_passes_between_two_reports(jobs, leases, a_spec, claim, client, keys):
     job_id = (await jobs.submit(a_spec())).stored.id
     attempt = claim()
     leases.heartbeat(attempt, PROGRESS.model_copy(update={"eta_s": 900.0, "elapsed_s": 50.0}))
 
-    async def told(age_s: float) -> list[float]:
+    async def told(age_s):
         """By the document, the list and the model, so long after the report."""
         client.hset(keys.job(job_id), "started_at", time.time() - 50 - age_s)
         stored = await jobs.read(job_id)
@@ -82,8 +73,8 @@ async def test_the_remaining_time_passes_between_two_reports(
 
 @pytest.mark.parametrize(("end", "runs"), [("succeed", 5), ("fail", None), ("stop", None)])
 async def test_a_job_that_succeeded_before_its_first_heartbeat_has_made_all_its_runs(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable[..., Any], end: Any, runs: int | None
-) -> None:
+    jobs, leases, a_spec, claim, end, runs
+):
     job_id = (await jobs.submit(a_spec())).stored.id
     leases.finish(claim(), end, failure=FAILURE if end == "fail" else None)
     progress = (await _same(jobs, job_id))["progress"]
@@ -95,14 +86,8 @@ async def test_a_job_that_succeeded_before_its_first_heartbeat_has_made_all_its_
 
 @pytest.mark.parametrize("shape", ["other", SHAPE])
 async def test_the_progress_of_a_done_job_of_an_older_version_is_complete(
-    jobs: Jobs,
-    leases: Leases,
-    a_spec: Callable[..., Spec],
-    claim: Callable[..., Any],
-    client: redis.Redis,
-    keys: Keys,
-    shape: str,
-) -> None:
+    jobs, leases, a_spec, claim, client, keys, shape
+):
     job_id = (await jobs.submit(a_spec())).stored.id
     leases.finish(claim(), "fail", failure=FAILURE)
     older = {"phase": "verify", "run": 2, "runs": 5, "completed": 0, "total": None, "unit": "samples"}
@@ -113,9 +98,7 @@ async def test_the_progress_of_a_done_job_of_an_older_version_is_complete(
     assert (progress["fraction"], progress["eta_s"]) == (1, 0)
 
 
-async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(jobs, a_spec, client, keys):
     first = await jobs.submit(a_spec(webhook={"url": 'https://example.org/?a="b"'}))
     again = await jobs.submit(a_spec(), rerun_of=first.stored.id)
     client.hset(keys.job(again.stored.id), "owner", "key_0123456789abcdef")
@@ -123,9 +106,7 @@ async def test_a_document_has_the_webhook_the_owner_and_the_earlier_job(
     assert (await _same(jobs, again.stored.id))["rerun_of"] == first.stored.id
 
 
-async def test_a_record_of_another_version_is_shown_by_the_model(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_record_of_another_version_is_shown_by_the_model(jobs, a_spec, client, keys):
     submitted = await jobs.submit(a_spec())
     spec = json.loads(submitted.stored.record["spec"])
     del spec["labels"]
@@ -133,7 +114,7 @@ async def test_a_record_of_another_version_is_shown_by_the_model(
     assert json.loads((await jobs.read(submitted.stored.id)).document)["spec"]["labels"] == {}
 
 
-async def test_a_comparison_s_job_is_shown_by_the_model(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_a_comparison_s_job_is_shown_by_the_model(jobs, a_spec):
     first = a_spec()
     joint = InterleavedSpec(
         **dict(first), against=first, pairs=2, control=False, metric="throughput", margin=0.02, confidence=0.9
@@ -142,7 +123,7 @@ async def test_a_comparison_s_job_is_shown_by_the_model(jobs: Jobs, a_spec: Call
     assert json.loads(submitted.stored.document)["spec"]["against"]["webhook"] is None
 
 
-def test_a_result_is_shown_as_it_is_stored_or_by_the_model() -> None:
+def test_a_result_is_shown_as_it_is_stored_or_by_the_model():
     result = a_result("job_00000000000000000000000000")
     shown = json.loads(result.model_dump_json(by_alias=True))
     assert json.loads(StoredResult("job", encode_result(result)).document) == shown
@@ -155,7 +136,7 @@ def test_a_result_is_shown_as_it_is_stored_or_by_the_model() -> None:
             assert found.result().model_dump(mode="json", by_alias=True) == expected
 
 
-def test_figures_are_stored_with_six_digits_and_params_as_they_are() -> None:
+def test_figures_are_stored_with_six_digits_and_params_as_they_are():
     exact = {"n": 12345678901, "learning_rate": 0.12345678901}
     details = {"rates": [463814870748.54333, math.nan], "bytes": 12345678901, "rel_error": 1.23456789e-9}
     run = RunSummary(
@@ -188,10 +169,10 @@ STORED = encode_result(a_result("job"))
 @pytest.mark.parametrize(
     "damaged", [b"", b"\x1f\x8b\x08", b"\1", STORED[:12], STORED[:-9], STORED[:-1] + b"?", b"\xff{}"]
 )
-def test_a_damaged_result_is_reported(damaged: bytes) -> None:
+def test_a_damaged_result_is_reported(damaged):
     with pytest.raises(RecordUnreadable, match="the result of job_1"):
         _ = StoredResult("job_1", damaged).document
 
 
-def _compact(document: dict[str, Any]) -> bytes:
+def _compact(document):
     return json.dumps(document, separators=(",", ":")).encode()

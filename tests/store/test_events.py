@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.models.api_key import Viewer
 from dyno.models.event import (
-    AnyEvent,
     GapEvent,
     LogEvent,
     MetricEvent,
@@ -19,14 +15,10 @@ from dyno.models.event import (
     ProgressEvent,
     StatusEvent,
 )
-from dyno.models.job import Progress, WorkerRef
+from dyno.models.job import Progress
 from dyno.models.result import PartialMetrics
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.events import EventPage, EventPosition, EventReader, parse_event_position
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.redis import Keys
+from dyno.store.leases import Claim, LogPiece
 from tests.comparisons import a_metric, of_metrics
 
 pytestmark = pytest.mark.anyio
@@ -36,12 +28,12 @@ METRICS = [a_metric(), a_metric().model_copy(update={"name": "execution_time"})]
 
 
 @pytest.fixture
-def feed(async_redis: redis.asyncio.Redis, settings: Settings) -> EventReader:
+def feed(async_redis, settings):
     return EventReader(async_redis, settings)
 
 
 @pytest.fixture
-async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> str:
+async def ended(jobs, a_spec, claim, leases):
     """A job that was claimed, printed, made progress, and succeeded."""
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
@@ -52,9 +44,7 @@ async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases
     return job_id
 
 
-async def everything(
-    feed: EventReader, job_id: str | None, place: EventPosition = BEGINNING
-) -> AsyncIterator[AnyEvent]:
+async def everything(feed, job_id, place=BEGINNING):
     """Read like a client that reconnects after each event; stops after twice the expected number of events."""
     for _ in range(2 * len(LIFE)):
         if not (page := await feed.page(job_id, place)).events:
@@ -65,7 +55,7 @@ async def everything(
         place = found
 
 
-def words(event: AnyEvent) -> str:
+def words(event):
     match event:
         case StatusEvent():
             return f"{event.event} {event.status}"
@@ -86,9 +76,7 @@ LIFE += ["throughput", "execution_time", "succeed succeeded"]
 KEPT = [each for each in LIFE if each != "verify"]  # by the job's own stream, once it is done
 
 
-async def test_a_jobs_events_are_read_in_order_and_once_from_every_position(
-    feed: EventReader, ended: str, worker: WorkerRef
-) -> None:
+async def test_a_jobs_events_are_read_in_order_and_once_from_every_position(feed, ended, worker):
     page = await feed.page(ended, EventPosition())
     assert [words(event) for event in page.events] == KEPT
     assert page.ends
@@ -101,7 +89,7 @@ async def test_a_jobs_events_are_read_in_order_and_once_from_every_position(
     assert await feed.page(ended, page.place) == EventPage([], page.place)
 
 
-async def test_the_stream_of_all_jobs_has_no_end(feed: EventReader, ended: str) -> None:
+async def test_the_stream_of_all_jobs_has_no_end(feed, ended):
     page = await feed.page(None, EventPosition())
     assert [words(event) for event in page.events] == LIFE
     assert not page.ends
@@ -109,15 +97,7 @@ async def test_the_stream_of_all_jobs_has_no_end(feed: EventReader, ended: str) 
     assert [words(event) async for event in everything(feed, None)] == LIFE
 
 
-async def test_an_event_names_the_owner_if_its_entry_does(
-    feed: EventReader,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_an_event_names_the_owner_if_its_entry_does(feed, jobs, a_spec, claim, leases, client, keys):
     job_id = (await jobs.seen_by(Viewer("key_a")).submit(a_spec())).job.id
     attempt = claim()
     leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
@@ -126,10 +106,8 @@ async def test_an_event_names_the_owner_if_its_entry_does(
     assert [event.owner for event in (await feed.page(None, EventPosition())).events] == ["key_a"] * 7 + [None]
 
 
-async def test_texts_of_events_that_a_viewer_may_not_see_are_not_read(
-    feed: EventReader, ended: str, client: redis.Redis
-) -> None:
-    def read() -> list[int]:
+async def test_texts_of_events_that_a_viewer_may_not_see_are_not_read(feed, ended, client):
+    def read():
         statistics = client.info("commandstats")
         return [statistics[f"cmdstat_{name}"]["calls"] for name in ("get", "hget")]  # type: ignore[index]
 
@@ -144,7 +122,7 @@ async def test_texts_of_events_that_a_viewer_may_not_see_are_not_read(
 
 
 @pytest.fixture
-async def halfway(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> Claim:
+async def halfway(jobs, a_spec, claim, leases):
     """A job of a key's that has ended two runs; the figures of the second were sent twice."""
     await jobs.seen_by(Viewer("key_a")).submit(a_spec())
     attempt: Claim = claim()
@@ -156,9 +134,7 @@ async def halfway(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leas
 SO_FAR = [f"{each.name} after 1 of 5{arm}" for arm in ("first", "second") for each in METRICS]
 
 
-async def test_the_figures_of_the_runs_so_far_are_sent_until_the_job_is_done(
-    feed: EventReader, halfway: Claim, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_the_figures_of_the_runs_so_far_are_sent_until_the_job_is_done(feed, halfway, leases, client, keys):
     page = await feed.page(halfway.job_id, BEGINNING)
     assert [words(event) for event in page.events] == [*LIFE[:2], *SO_FAR]
     assert [words(event) async for event in everything(feed, halfway.job_id)] == [*LIFE[:2], *SO_FAR]
@@ -174,9 +150,7 @@ async def test_the_figures_of_the_runs_so_far_are_sent_until_the_job_is_done(
         assert [words(event) for event in rest.events] == LIFE[-3:]
 
 
-async def test_the_figures_of_an_attempt_that_was_handed_back_are_gone(
-    feed: EventReader, halfway: Claim, leases: Leases, claim: Callable
-) -> None:
+async def test_the_figures_of_an_attempt_that_was_handed_back_are_gone(feed, halfway, leases, claim):
     leases.requeue(halfway, reason="worker_shutdown", counts_attempt=False)
     again = claim()
     leases.heartbeat(again, None, so_far=PartialMetrics(run=1, runs=5, metrics=METRICS))
@@ -184,9 +158,7 @@ async def test_the_figures_of_an_attempt_that_was_handed_back_are_gone(
     assert told == [*LIFE[:2], "requeue queued", "claim running", *(f"{each.name} after 1 of 5" for each in METRICS)]
 
 
-async def test_figures_that_a_viewer_may_not_see_are_not_read(
-    feed: EventReader, halfway: Claim, client: redis.Redis
-) -> None:
+async def test_figures_that_a_viewer_may_not_see_are_not_read(feed, halfway, client):
     stranger, owner = Viewer("key_b", sees_all=False), Viewer("key_a", sees_all=False)
     before = client.info("commandstats").get("cmdstat_hget", {}).get("calls", 0)  # type: ignore[union-attr]
     assert (await feed.page(None, BEGINNING, stranger)).events == []
@@ -194,9 +166,7 @@ async def test_figures_that_a_viewer_may_not_see_are_not_read(
     assert [words(event) for event in (await feed.page(None, BEGINNING, owner)).events] == [*LIFE[:2], *SO_FAR]
 
 
-async def test_a_page_is_bounded_and_the_next_one_continues(
-    feed: EventReader, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_page_is_bounded_and_the_next_one_continues(feed, jobs, a_spec):
     ids = [(await jobs.submit(a_spec())).job.id for _ in range(40)]
     first = await feed.page(None, EventPosition())
     second = await feed.page(None, first.place)
@@ -205,18 +175,14 @@ async def test_a_page_is_bounded_and_the_next_one_continues(
     assert told == ids
 
 
-async def test_a_dropped_piece_of_log_is_reported_without_its_text(
-    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_dropped_piece_of_log_is_reported_without_its_text(feed, ended, client, keys):
     client.hdel(keys.log(ended), "0")
     assert [words(event) async for event in everything(feed, ended)] == [
         "None" if w == "printed\n" else w for w in KEPT
     ]
 
 
-async def test_unreadable_events_are_skipped_and_hide_no_others(
-    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
-) -> None:
+async def test_unreadable_events_are_skipped_and_hide_no_others(feed, ended, client, keys):
     client.xadd(keys.events, {"nothing": "known"})
     client.xadd(keys.events, {"event": "succeed", "status": "succeeded", "log": "0"})
     client.xadd(keys.events, {"job": ended, "event": "promote", "status": "promoted", "version": 9, "at": 1})
@@ -225,24 +191,15 @@ async def test_unreadable_events_are_skipped_and_hide_no_others(
     assert [words(event) for event in events] == [*LIFE, "promote running"]
 
 
-async def test_the_end_of_a_job_with_an_unreadable_result_is_reported(
-    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
-) -> None:
+async def test_the_end_of_a_job_with_an_unreadable_result_is_reported(feed, ended, client, keys):
     client.set(keys.result(ended), "{}")
     assert [words(event) for event in (await feed.page(ended, EventPosition())).events] == [*KEPT[:4], KEPT[-1]]
 
 
 @pytest.mark.parametrize("printed", [0, 150], ids=["written again", "deleted one by one"])
 async def test_a_running_job_has_all_its_progress_and_a_done_one_only_its_log(
-    feed: EventReader,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    printed: int,
-) -> None:
+    feed, jobs, a_spec, claim, leases, client, keys, printed
+):
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
     for number in range(printed):
@@ -260,15 +217,7 @@ async def test_a_running_job_has_all_its_progress_and_a_done_one_only_its_log(
     assert client.xlen(keys.events) == 2 + printed + 30 + 1
 
 
-async def test_a_reader_of_a_long_job_sees_no_gap_when_it_ends(
-    feed: EventReader,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_a_reader_of_a_long_job_sees_no_gap_when_it_ends(feed, jobs, a_spec, claim, leases, client, keys):
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
     for completed in range(3):
@@ -280,9 +229,7 @@ async def test_a_reader_of_a_long_job_sees_no_gap_when_it_ends(
     assert (page.gap, [words(event) for event in page.events]) == (None, ["stop canceled"])
 
 
-async def test_a_request_for_dropped_events_gets_a_gap(
-    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_request_for_dropped_events_gets_a_gap(feed, ended, client, keys):
     first, second, *_ = [event.id for event in (await feed.page(ended, EventPosition())).events]
     assert (await feed.page(ended, EventPosition(first))).gap is None
     client.xtrim(keys.job_events(ended), minid=second, approximate=False)
@@ -291,10 +238,8 @@ async def test_a_request_for_dropped_events_gets_a_gap(
     assert (await feed.page(ended, EventPosition(second))).gap is None
 
 
-async def test_a_hundred_simultaneous_readers_share_one_request(
-    feed: EventReader, ended: str, client: redis.Redis
-) -> None:
-    def questions() -> int:
+async def test_a_hundred_simultaneous_readers_share_one_request(feed, ended, client):
+    def questions():
         return int(client.info("commandstats")["cmdstat_xread"]["calls"])  # type: ignore[index]
 
     one = await feed.page(ended, EventPosition())
@@ -308,16 +253,14 @@ class Held(EventReader):
 
     asked, answer = 0, asyncio.Event()
 
-    async def _page(self, job_id: str | None, place: EventPosition, viewer: Viewer) -> EventPage:
+    async def _page(self, job_id, place, viewer):
         self.asked += 1
         found = EventPage([], EventPosition(f"{self.asked}-0"))
         await self.answer.wait()
         return found
 
 
-async def test_a_reader_that_comes_during_a_request_gets_its_own(
-    async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_a_reader_that_comes_during_a_request_gets_its_own(async_redis, settings):
     held = Held(async_redis, settings)
     first = asyncio.create_task(held.page("job", EventPosition()))
     while not held.asked:
@@ -331,16 +274,14 @@ async def test_a_reader_that_comes_during_a_request_gets_its_own(
     assert [page.place.entry for page in await asyncio.gather(first, later)] == ["1-0", "2-0"]
 
 
-async def test_the_stream_of_a_deleted_job_ends(feed: EventReader, ended: str, jobs: Jobs) -> None:
+async def test_the_stream_of_a_deleted_job_ends(feed, ended, jobs):
     place = (await feed.page(ended, EventPosition())).place
     assert not (await feed.page(ended, place)).ends
     await jobs.delete(ended)
     assert (await feed.page(ended, place)).ends
 
 
-async def test_events_of_a_deleted_job_are_left_out(
-    feed: EventReader, ended: str, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_events_of_a_deleted_job_are_left_out(feed, ended, jobs, a_spec):
     kept = (await jobs.submit(a_spec())).job.id
     await jobs.delete(ended)
     page = await feed.page(None, EventPosition())
@@ -351,12 +292,12 @@ async def test_events_of_a_deleted_job_are_left_out(
 @pytest.mark.parametrize(
     "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.123", "١-٢", "1-0\n"]
 )
-def test_an_invalid_position_is_refused(text: str) -> None:
+def test_an_invalid_position_is_refused(text):
     assert parse_event_position(text) is None
 
 
 @pytest.mark.parametrize(
     "place", [EventPosition(), EventPosition("1763779000000-3"), EventPosition("1763779000000-3", 2)]
 )
-def test_a_position_survives_its_text_form(place: EventPosition) -> None:
+def test_a_position_survives_its_text_form(place):
     assert parse_event_position(str(place)) == place

@@ -3,13 +3,8 @@
 Dyno waits for no replica. With `min-replicas-to-write`, Redis itself refuses writes that would be at risk for longer.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -18,8 +13,6 @@ from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.errors import StoreUnavailable
 from dyno.models.job import Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from tests.network import Network
@@ -31,53 +24,53 @@ MAX_LAG_S = 2  # min-replicas-max-lag; a replica reports once a second
 
 
 @pytest.fixture(params=KINDS)
-def binary(request: pytest.FixtureRequest) -> Path:
+def binary(request):
     return server_binary(request.param)
 
 
 class Pair:
     """A server and its replica, with a network between them that can be cut."""
 
-    def __init__(self, primary: EmbeddedServer, replica: EmbeddedServer, network: Network, settings: Settings) -> None:
+    def __init__(self, primary, replica, network, settings):
         self._primary, self._network = primary, network
         self.before, self.after = (settings.model_copy(update={"redis_url": s.url}) for s in (primary, replica))
         self.primary, self.replica = (redis.Redis.from_url(s.url, decode_responses=True) for s in (primary, replica))
 
-    def connect(self) -> None:
+    def connect(self):
         host, _, port = self._network.url.removeprefix("redis://").removesuffix("/0").partition(":")
         self.replica.replicaof(host, port)
         eventually(lambda: self._link() == "up", what="the replica has a copy")
 
-    def _link(self) -> Any:
+    def _link(self):
         return self.replica.info("replication")["master_link_status"]
 
-    def is_copied(self) -> bool:
+    def is_copied(self):
         """Whether the replica has all that was written until now: a write, and what WAIT says of it."""
         self.primary.set("last", "write")
         return bool(self.primary.wait(1, 200))
 
-    def cut(self) -> None:
+    def cut(self):
         self._network.hold()
 
-    def fail_over(self) -> None:
+    def fail_over(self):
         """The primary is gone for good, and the replica takes its place, as Sentinel does it."""
         self._primary.kill()
         self.replica.replicaof("NO", "ONE")
         eventually(lambda: self.replica.info("replication")["role"] == "master")
 
-    def submit(self, spec: Spec) -> str:
+    def submit(self, spec):
         [job_id] = submit(self.before, spec, call=lambda *_: None)
         return job_id
 
 
 @pytest.fixture
-def pair(binary: Path, settings: Settings) -> Iterator[Pair]:
+def pair(binary, settings):
     with pair_of(binary, settings) as made:
         yield made
 
 
 @contextmanager
-def pair_of(binary: Path, settings: Settings) -> Iterator[Pair]:
+def pair_of(binary, settings):
     with ExitStack() as stack:
         primary, replica = (stack.enter_context(EmbeddedServer(binary=binary)) for _ in range(2))
         made = Pair(primary, replica, stack.enter_context(Network(primary.url)), settings)
@@ -87,11 +80,11 @@ def pair_of(binary: Path, settings: Settings) -> Iterator[Pair]:
         yield made
 
 
-def kept(pair: Pair) -> set[str]:
+def kept(pair):
     return set(pair.replica.zrange(Keys(pair.after.namespace).jobs, 0, -1))
 
 
-def test_a_failover_loses_what_the_replica_has_not_and_nothing_else(pair: Pair, a_spec: Callable[..., Spec]) -> None:
+def test_a_failover_loses_what_the_replica_has_not_and_nothing_else(pair, a_spec):
     copied = pair.submit(a_spec())
     eventually(pair.is_copied, what="the replica has the job")
     pair.cut()
@@ -107,7 +100,7 @@ def test_a_failover_loses_what_the_replica_has_not_and_nothing_else(pair: Pair, 
 
 
 @pytest.mark.verify
-def test_with_min_replicas_jobs_are_refused_once_the_replica_lags(pair: Pair, a_spec: Callable[..., Spec]) -> None:
+def test_with_min_replicas_jobs_are_refused_once_the_replica_lags(pair, a_spec):
     pair.primary.config_set("min-replicas-max-lag", MAX_LAG_S)
     pair.primary.config_set("min-replicas-to-write", 1)
     early = [pair.submit(a_spec()) for _ in range(10)]
@@ -115,7 +108,7 @@ def test_with_min_replicas_jobs_are_refused_once_the_replica_lags(pair: Pair, a_
     pair.cut()
     cut_s, late = time.monotonic(), list[str]()
 
-    def refused() -> bool:
+    def refused():
         try:
             late.append(pair.submit(a_spec()))
         except StoreUnavailable as error:

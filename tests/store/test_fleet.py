@@ -1,21 +1,13 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import StoreUnavailable
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.jobs import Jobs
 from dyno.store.redis import Keys, async_client, sync_client
 
 pytestmark = pytest.mark.anyio
@@ -23,18 +15,14 @@ pytestmark = pytest.mark.anyio
 DEVICE = Device(id="cpu:0-1", kind="cpu", model="EPYC", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"})
 
 
-def a_worker(name: str = "worker-1", **fields: object) -> WorkerRecord:
+def a_worker(name="worker-1", **fields):
     known = {"host": "alpha", "pid": 1, "device": DEVICE.full_id, "state": "idle", "version": "0.1.0"}
     return WorkerRecord.model_validate({"id": name, "started_at": datetime.now(UTC)} | known | fields)
 
 
 async def test_a_published_worker_is_listed_with_its_device_and_queue_length(
-    client: redis.Redis,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-) -> None:
+    client, async_redis, settings, jobs, a_spec
+):
     for device in ("cpu", "any", "cpu:0-1", "gpu"):
         await jobs.submit(a_spec(device=device))
     fleet.publish(client, settings, DEVICE, a_worker(state="busy", job="job_1"))
@@ -48,9 +36,7 @@ async def test_a_published_worker_is_listed_with_its_device_and_queue_length(
     assert worker.last_heartbeat == device.last_heartbeat
 
 
-async def test_a_worker_that_stops_reporting_is_forgotten(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_worker_that_stops_reporting_is_forgotten(client, async_redis, settings, keys):
     fleet.publish(client, settings, DEVICE, a_worker())
     assert 0 < client.pttl(keys.worker("worker-1")) <= settings.device_ttl_s * 1000
     client.delete(keys.worker("worker-1"))  # its time is up
@@ -59,9 +45,7 @@ async def test_a_worker_that_stops_reporting_is_forgotten(
     assert client.smembers(keys.workers) == set()
 
 
-async def test_a_worker_of_a_newer_version_hides_no_other(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_worker_of_a_newer_version_hides_no_other(client, async_redis, settings, keys):
     fleet.publish(client, settings, DEVICE, a_worker("plain"))
     fleet.publish(client, settings, DEVICE, a_worker("strange"))
     record = client.get(keys.worker("strange")).replace('"idle"', '"dreaming"')
@@ -69,17 +53,13 @@ async def test_a_worker_of_a_newer_version_hides_no_other(
     assert [worker.id for worker in await fleet.workers(async_redis, settings)] == ["plain"]
 
 
-async def test_a_withdrawn_worker_is_gone_at_once(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_a_withdrawn_worker_is_gone_at_once(client, async_redis, settings):
     fleet.publish(client, settings, DEVICE, a_worker())
     fleet.withdraw(client, settings, a_worker())
     assert await fleet.devices(async_redis, settings) == []
 
 
-async def test_the_latest_heartbeat_wins_and_the_end_of_an_older_worker_changes_nothing(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_the_latest_heartbeat_wins_and_the_end_of_an_older_worker_changes_nothing(client, async_redis, settings):
     fleet.publish(client, settings, DEVICE, a_worker("zombie", state="busy"))
     fleet.publish(client, settings, DEVICE, a_worker("successor"))
     (device,) = await fleet.devices(async_redis, settings)
@@ -89,9 +69,7 @@ async def test_the_latest_heartbeat_wins_and_the_end_of_an_older_worker_changes_
     assert device.worker == "successor"
 
 
-async def test_a_heartbeat_extends_the_record_and_is_shown_as_the_latest(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_heartbeat_extends_the_record_and_is_shown_as_the_latest(client, async_redis, settings, keys):
     worker = a_worker()
     assert not fleet.extend(client, settings, worker), "nothing is published yet"
     assert client.keys(f"{settings.namespace}:*") == []
@@ -110,9 +88,7 @@ async def test_a_heartbeat_extends_the_record_and_is_shown_as_the_latest(
     assert client.keys(f"{settings.namespace}:*") == []
 
 
-async def test_the_latest_heartbeat_of_two_unchanged_workers_wins(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_the_latest_heartbeat_of_two_unchanged_workers_wins(client, async_redis, settings):
     for name in ("zombie", "successor"):
         fleet.publish(client, settings, DEVICE, a_worker(name))
     assert fleet.extend(client, settings, a_worker("zombie"))
@@ -122,8 +98,8 @@ async def test_the_latest_heartbeat_of_two_unchanged_workers_wins(
 
 
 async def test_a_device_that_a_hung_runner_uses_is_cordoned_with_the_reason_while_it_does(
-    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+    client, async_redis, settings
+):
     held = Holder(device=DEVICE.full_id, pid=77, command="python -m workers", job="job_1")
     fleet.publish(client, settings, DEVICE, a_worker(state="busy", held_by=held))
     (device,) = await fleet.devices(async_redis, settings)
@@ -142,7 +118,7 @@ async def test_a_device_that_a_hung_runner_uses_is_cordoned_with_the_reason_whil
     assert (device.cordoned, device.cordon_reason) == (False, None)
 
 
-async def test_a_worker_stays_listed_while_redis_is_full(settings: Settings) -> None:
+async def test_a_worker_stays_listed_while_redis_is_full(settings):
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url})
         async with async_client(there) as asynchronous:

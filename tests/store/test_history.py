@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Headline, Peer, Result
-from dyno.models.spec import Spec
-from dyno.store.jobs import Jobs
-from dyno.store.leases import PEERS_KEPT, PEERS_LIFE_S, Claim, Leases
-from dyno.store.redis import Keys
+from dyno.store.leases import PEERS_KEPT, PEERS_LIFE_S
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def finished(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], leases: Leases) -> Callable:
+def finished(jobs, a_spec, claim, leases):
     """Ends a new job with a headline figure."""
 
-    async def finish(value: float = 1.0, series: str = "s") -> Claim:
+    async def finish(value=1.0, series="s"):
         await jobs.submit(a_spec())
         held = claim()
         assert leases.finish(held, "succeed", result=a_result(held.job_id), headline=the(held, value, series))
@@ -31,15 +25,15 @@ def finished(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim
     return finish
 
 
-def the(claim: Claim, value: float = 1.0, series: str = "s") -> Headline:
+def the(claim, value=1.0, series="s"):
     return Headline(series, Peer(job=claim.job_id, value=value, hardware_id="hw_1", context_id="ctx_1"))
 
 
-def values(leases: Leases, series: str = "s") -> list[float]:
+def values(leases, series="s"):
     return [peer.value for peer in leases.peers(series)]
 
 
-async def test_figures_come_back_newest_first_each_from_its_own_series(finished: Callable, leases: Leases) -> None:
+async def test_figures_come_back_newest_first_each_from_its_own_series(finished, leases):
     first = await finished(1.5)
     await finished(2.5)
     await finished(9.0, "another")
@@ -49,15 +43,13 @@ async def test_figures_come_back_newest_first_each_from_its_own_series(finished:
     assert leases.peers("unknown") == []
 
 
-async def test_a_repeated_ending_adds_its_figure_once(finished: Callable, leases: Leases) -> None:
+async def test_a_repeated_ending_adds_its_figure_once(finished, leases):
     held = await finished()
     assert leases.finish(held, "succeed", result=a_result(held.job_id), headline=the(held))
     assert values(leases) == [1.0]
 
 
-async def test_a_superseded_attempt_adds_no_figure(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], leases: Leases
-) -> None:
+async def test_a_superseded_attempt_adds_no_figure(jobs, a_spec, claim, leases):
     await jobs.submit(a_spec())
     held = claim()
     leases.requeue(held, reason="worker_shutdown", counts_attempt=False)
@@ -65,14 +57,7 @@ async def test_a_superseded_attempt_adds_no_figure(
     assert values(leases) == []
 
 
-async def test_an_ending_without_a_figure_adds_nothing(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable[..., Claim],
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_an_ending_without_a_figure_adds_nothing(jobs, a_spec, claim, leases, client, keys):
     failure = Failure(failure_class=FailureClass.BENCHMARK, reason="r", message="m")
     for result in (None, "a result"):
         await jobs.submit(a_spec())
@@ -82,33 +67,27 @@ async def test_an_ending_without_a_figure_adds_nothing(
     assert not client.keys(keys.peers("*"))
 
 
-async def test_a_series_keeps_its_newest_figures_and_goes_when_no_more_come(
-    finished: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_series_keeps_its_newest_figures_and_goes_when_no_more_come(finished, leases, client, keys):
     client.lpush(keys.peers("s"), *[Peer(job="job", value=place).model_dump_json() for place in range(PEERS_KEPT)])
     await finished(99.0)
     assert values(leases) == [99.0, *reversed(range(1, PEERS_KEPT))]
     assert PEERS_LIFE_S - 60 < client.ttl(keys.peers("s")) <= PEERS_LIFE_S
 
 
-async def test_the_figure_outlives_its_job(finished: Callable, leases: Leases, client: redis.Redis, keys: Keys) -> None:
+async def test_the_figure_outlives_its_job(finished, leases, client, keys):
     held = await finished(3.0)
     assert 0 < client.ttl(keys.job(held.job_id)) < client.ttl(keys.peers("s"))
     client.delete(keys.job(held.job_id), keys.result(held.job_id))
     assert values(leases) == [3.0]
 
 
-async def test_figures_of_another_version_are_skipped(
-    finished: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_figures_of_another_version_are_skipped(finished, leases, client, keys):
     await finished(3.0)
     client.lpush(keys.peers("s"), "no json", '{"job": "job"}', '{"job": "job", "value": 4, "since_then": []}')
     assert values(leases) == [4.0, 3.0]
 
 
-async def test_a_damaged_series_of_figures_does_not_prevent_a_result(
-    finished: Callable, jobs: Jobs, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_damaged_series_of_figures_does_not_prevent_a_result(finished, jobs, client, keys):
     client.set(keys.peers("s"), "no list")
     held = await finished()
     assert (await jobs.result(held.job_id)).job == held.job_id

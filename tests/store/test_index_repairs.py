@@ -1,23 +1,17 @@
 """Records, leases, queues and indexes agree: a script that fails changes nothing, and the audit repairs the rest."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 import redis
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.models.api_key import Viewer
-from dyno.models.job import Progress, Status, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import Progress, Status
 from dyno.store import maintenance
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import REPAIRS, Maintenance, Repair, audit_indexes, expire_leases
-from dyno.store.redis import Keys, async_client, sync_client
+from dyno.store.redis import async_client, sync_client
 from tests.results import a_result
 from tests.store.contents import contents
 from tests.waiting import eventually
@@ -31,45 +25,39 @@ DENIED = pytest.mark.parametrize("command", ["xadd", "zadd", "zrem", "hdel", "de
 class Rights:
     """A user of Redis who may do everything, until the test denies a command. `settings`: to connect as this user."""
 
-    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+    def __init__(self, client, settings):
         self._client, self._user = client, settings.namespace
         url = str(settings.redis_url).replace("unix://", f"unix://{self._user}:any@")
         self.settings = settings.model_copy(update={"redis_url": url})
         self._set("on", "nopass", "~*", "+@all")
 
-    def deny(self, command: str) -> None:
+    def deny(self, command):
         self._set(f"-{command}")
 
-    def end(self) -> None:
+    def end(self):
         self._client.execute_command("ACL", "DELUSER", self._user)
 
-    def _set(self, *rules: str) -> None:
+    def _set(self, *rules):
         self._client.execute_command("ACL", "SETUSER", self._user, *rules)
 
 
 @pytest.fixture
-def rights(client: redis.Redis, settings: Settings) -> Iterator[Rights]:
+def rights(client, settings):
     rights = Rights(client, settings)
     yield rights
     rights.end()
 
 
 @pytest.fixture
-def audit(client: redis.Redis, settings: Settings) -> Callable[[], list[Repair]]:
+def audit(client, settings):
     """Audit now, however short ago the last audit was."""
     return lambda: audit_indexes(client, settings.model_copy(update={"reap_every_s": 0.0}))
 
 
 @DENIED
 async def test_a_claim_that_lacks_a_right_leaves_the_job_in_its_queue(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    worker: WorkerRef,
-    client: redis.Redis,
-    rights: Rights,
-    command: str,
-) -> None:
+    jobs, a_spec, claim, worker, client, rights, command
+):
     job_id = (await jobs.submit(a_spec())).job.id
     before = contents(client, rights.settings.namespace)
     rights.deny(command)
@@ -85,16 +73,8 @@ async def test_a_claim_that_lacks_a_right_leaves_the_job_in_its_queue(
 
 @DENIED
 async def test_a_lease_that_can_not_be_ended_for_lack_of_a_right_is_ended_later(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    rights: Rights,
-    trusting: Settings,
-    caplog: pytest.LogCaptureFixture,
-    command: str,
-) -> None:
+    jobs, a_spec, claim, run_out, client, rights, trusting, caplog, command
+):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     run_out()
@@ -112,16 +92,9 @@ async def test_a_lease_that_can_not_be_ended_for_lack_of_a_right_is_ended_later(
 @DENIED
 @pytest.mark.parametrize("how", ["succeed", "requeue"])
 async def test_an_attempt_that_can_not_end_for_lack_of_a_right_ends_later(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    client: redis.Redis,
-    rights: Rights,
-    leases: Leases,
-    command: str,
-    how: str,
-) -> None:
-    def end(of: Leases) -> bool:
+    jobs, a_spec, claim, client, rights, leases, command, how
+):
+    def end(of):
         if how == "requeue":
             return of.requeue(attempt, reason="tested", counts_attempt=True)
         return of.finish(attempt, "succeed", samples=[1])
@@ -138,9 +111,7 @@ async def test_an_attempt_that_can_not_end_for_lack_of_a_right_ends_later(
     assert not client.exists(f"{rights.settings.namespace}:lease:{DEVICE}")
 
 
-async def test_a_cancel_that_lacks_a_right_leaves_the_job_in_its_queue(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, rights: Rights
-) -> None:
+async def test_a_cancel_that_lacks_a_right_leaves_the_job_in_its_queue(jobs, a_spec, claim, client, rights):
     job_id = (await jobs.submit(a_spec())).job.id
     before = contents(client, rights.settings.namespace)
     rights.deny("xadd")
@@ -152,15 +123,8 @@ async def test_a_cancel_that_lacks_a_right_leaves_the_job_in_its_queue(
 
 
 async def test_a_value_of_another_type_in_the_place_of_a_jobs_events_does_not_keep_it_from_ending(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    trusting: Settings,
-) -> None:
+    jobs, a_spec, claim, run_out, leases, client, keys, trusting
+):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     client.set(keys.job_events(job_id), "not a stream")
@@ -186,17 +150,8 @@ MOVES = {
 
 @pytest.mark.parametrize(("move", "name"), [(move, name) for move, names in MOVES.items() for name in names])
 async def test_a_value_of_another_type_in_the_place_of_an_index_leaves_no_job_half_moved(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    trusting: Settings,
-    move: str,
-    name: str,
-) -> None:
+    jobs, a_spec, claim, run_out, leases, client, keys, trusting, move, name
+):
     mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
     job_id = (await mine.submit(a_spec(webhook="https://hooks.example.org/x"))).job.id
     [of_class] = client.hkeys(f"{keys.namespace}:classes:cpu")
@@ -229,8 +184,8 @@ async def test_a_value_of_another_type_in_the_place_of_an_index_leaves_no_job_ha
     ],
 )
 async def test_a_value_of_another_type_in_the_place_of_an_index_keeps_no_job_from_being_queued(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, name: str
-) -> None:
+    jobs, a_spec, claim, client, keys, name
+):
     mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
     await mine.submit(a_spec(labels={"a": "b"}))
     [of_class] = client.hkeys(f"{keys.namespace}:classes:cpu")
@@ -245,9 +200,7 @@ async def test_a_value_of_another_type_in_the_place_of_an_index_keeps_no_job_fro
     assert claim().job_id == job_id
 
 
-async def test_a_heartbeat_that_lacks_a_right_leaves_the_events_alone(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, rights: Rights
-) -> None:
+async def test_a_heartbeat_that_lacks_a_right_leaves_the_events_alone(jobs, a_spec, claim, client, keys, rights):
     await jobs.submit(a_spec())
     attempt = claim()
     before = client.xrange(keys.job_events(attempt.job_id)), client.xrange(keys.events)
@@ -258,14 +211,8 @@ async def test_a_heartbeat_that_lacks_a_right_leaves_the_events_alone(
 
 
 async def test_a_lease_that_can_not_be_read_does_not_block_the_others(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    trusting: Settings,
-) -> None:
+    jobs, a_spec, claim, run_out, client, keys, trusting
+):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     run_out()
@@ -275,14 +222,8 @@ async def test_a_lease_that_can_not_be_read_does_not_block_the_others(
 
 
 async def test_the_audit_gives_a_running_job_a_lease_that_its_worker_keeps(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, audit
+):
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
     whole = client.hgetall(keys.lease(DEVICE))
@@ -295,15 +236,8 @@ async def test_the_audit_gives_a_running_job_a_lease_that_its_worker_keeps(
 
 
 async def test_a_job_without_lease_whose_worker_is_gone_runs_elsewhere_after_one_lease(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-    trusting: Settings,
-) -> None:
+    jobs, a_spec, claim, run_out, client, keys, audit, trusting
+):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     lose_lease(client, keys)
@@ -314,14 +248,8 @@ async def test_a_job_without_lease_whose_worker_is_gone_runs_elsewhere_after_one
 
 
 async def test_a_job_whose_device_has_another_lease_is_queued_again_and_its_worker_notified(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, audit
+):
     for _ in range(2):
         await jobs.submit(a_spec())
     first = claim()
@@ -335,9 +263,7 @@ async def test_a_job_whose_device_has_another_lease_is_queued_again_and_its_work
     assert claim().job_id == first.job_id
 
 
-async def test_a_lease_outside_the_list_of_leases_gets_into_it(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, audit: Callable
-) -> None:
+async def test_a_lease_outside_the_list_of_leases_gets_into_it(jobs, a_spec, claim, client, keys, audit):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     expires_ms = client.zscore(keys.leases, DEVICE)
@@ -350,9 +276,7 @@ async def test_a_lease_outside_the_list_of_leases_gets_into_it(
     assert client.hget(keys.counts, "repaired lease_not_listed") == "2"
 
 
-async def test_a_queued_job_outside_its_queue_gets_its_place_again(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, audit: Callable
-) -> None:
+async def test_a_queued_job_outside_its_queue_gets_its_place_again(jobs, a_spec, claim, client, keys, audit):
     first, second = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
     client.zrem(keys.queue("cpu"), first)
     assert audit() == [Repair("queued_without_queue", first)]
@@ -360,18 +284,14 @@ async def test_a_queued_job_outside_its_queue_gets_its_place_again(
     assert [claim().job_id, claim("cpu:2@alpha").job_id] == [first, second]
 
 
-async def test_a_queue_outside_the_list_of_queues_gets_into_it(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, audit: Callable
-) -> None:
+async def test_a_queue_outside_the_list_of_queues_gets_into_it(jobs, a_spec, client, keys, audit):
     job_id = (await jobs.submit(a_spec())).job.id
     client.srem(keys.queues, "cpu")
     assert audit() == [Repair("queue_not_listed", job_id)]
     assert client.smembers(keys.queues) == {"cpu"}
 
 
-async def test_the_record_decides_about_the_index_of_its_status(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, audit: Callable
-) -> None:
+async def test_the_record_decides_about_the_index_of_its_status(jobs, a_spec, client, keys, audit):
     job_id = (await jobs.submit(a_spec())).job.id
     running, queued = (keys.jobs_with_status(status) for status in ("running", "queued"))
     created_ms = client.zscore(queued, job_id)
@@ -384,14 +304,8 @@ async def test_the_record_decides_about_the_index_of_its_status(
 
 @pytest.mark.parametrize("status", ["queued", "running"])
 async def test_a_job_that_the_index_of_its_status_lacks_gets_into_it_and_is_repaired_then(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-    status: str,
-) -> None:
+    jobs, a_spec, claim, client, keys, audit, status
+):
     job_id = (await jobs.submit(a_spec())).job.id
     if status == "running":
         claim()
@@ -405,15 +319,7 @@ async def test_a_job_that_the_index_of_its_status_lacks_gets_into_it_and_is_repa
     assert client.zrange(index, 0, -1, withscores=True) == before
 
 
-async def test_an_audit_changes_nothing_where_all_is_right(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-) -> None:
+async def test_an_audit_changes_nothing_where_all_is_right(jobs, a_spec, claim, leases, client, keys, audit):
     for device in ("cpu", "any", "cpu", "gpu"):
         canceled = (await jobs.submit(a_spec(device=device))).job.id
     await jobs.cancel(canceled)
@@ -426,13 +332,8 @@ async def test_an_audit_changes_nothing_where_all_is_right(
 
 
 async def test_an_audit_looks_at_a_bounded_number_of_jobs_and_the_next_one_goes_on_there(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    keys: Keys,
-    audit: Callable,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    jobs, a_spec, client, keys, audit, monkeypatch
+):
     monkeypatch.setattr(maintenance, "_AUDITED_AT_ONCE", 2)
     ids = [(await jobs.submit(a_spec())).job.id for _ in range(5)]
     client.delete(keys.queue("cpu"))
@@ -445,8 +346,8 @@ async def test_an_audit_looks_at_a_bounded_number_of_jobs_and_the_next_one_goes_
 
 
 async def test_of_all_processes_one_audits_in_an_interval_also_after_the_clock_stepped_back(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+    jobs, a_spec, client, keys, settings
+):
     job_id = (await jobs.submit(a_spec())).job.id
     rarely = settings.model_copy(update={"reap_every_s": 3600.0})
     found = []
@@ -458,9 +359,7 @@ async def test_of_all_processes_one_audits_in_an_interval_also_after_the_clock_s
     assert audit_indexes(client, rarely) == found
 
 
-async def test_a_damaged_record_is_reported_and_the_others_are_repaired(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, audit: Callable
-) -> None:
+async def test_a_damaged_record_is_reported_and_the_others_are_repaired(jobs, a_spec, client, keys, audit):
     damaged, other = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
     client.hdel(keys.job(damaged), "queue")
     client.zrem(keys.queue("cpu"), other)
@@ -470,14 +369,7 @@ async def test_a_damaged_record_is_reported_and_the_others_are_repaired(
     assert second == Repair("queued_without_queue", other)
 
 
-async def test_maintenance_audits_and_logs_and_counts_each_repair(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_maintenance_audits_and_logs_and_counts_each_repair(jobs, a_spec, client, keys, settings, caplog):
     job_id = (await jobs.submit(a_spec())).job.id
     client.zrem(keys.queue("cpu"), job_id)
     upkeep = Maintenance(settings.model_copy(update={"reap_every_s": 0.02}), lambda queue: None)
@@ -489,6 +381,6 @@ async def test_maintenance_audits_and_logs_and_counts_each_repair(
     assert counted <= set(REPAIRS)
 
 
-def lose_lease(client: redis.Redis, keys: Keys) -> None:
+def lose_lease(client, keys):
     client.delete(keys.lease(DEVICE))
     client.zrem(keys.leases, DEVICE)

@@ -1,21 +1,14 @@
 """The filter by label, with its indexes, without them, and while maintenance builds them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
 import pytest
-import redis
 
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import jobs as module
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired, index_labels
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +16,7 @@ ASpec = Callable[..., Spec]
 ODD = {"ü:\n\x00": 'ö"', "a=b": "c", "x" * 128: "y" * 128}
 
 
-async def listed(jobs: Jobs, label: str, limit: int = 50) -> list[str]:
+async def listed(jobs, label, limit=50):
     """All pages."""
     found, cursor = list[str](), None
     while True:
@@ -33,11 +26,11 @@ async def listed(jobs: Jobs, label: str, limit: int = 50) -> list[str]:
             return found
 
 
-def label_indexes(client: redis.Redis, keys: Keys) -> dict[str, list[str]]:
+def label_indexes(client, keys):
     return {str(name): client.zrange(name, 0, -1) for name in client.scan_iter(keys.jobs_with_label("*"))}
 
 
-def without_indexes(client: redis.Redis, keys: Keys) -> None:
+def without_indexes(client, keys):
     """As a version without indexes of labels leaves a store."""
     client.delete(keys.labeled, *label_indexes(client, keys))
     for member, ms in client.zrange(keys.expiring, 0, -1, withscores=True):
@@ -46,20 +39,20 @@ def without_indexes(client: redis.Redis, keys: Keys) -> None:
         client.zadd(keys.expiring, {":".join(parts).removesuffix(":"): ms})
 
 
-def records_read(client: redis.Redis) -> int:
+def records_read(client):
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hgetall", "hmget", "hget"))
 
 
 @pytest.mark.verify
 async def test_a_label_that_matches_nothing_costs_a_bounded_number_of_records_whatever_is_stored(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
-) -> None:
+    jobs, a_spec, client, keys
+):
     spec = a_spec(labels={"commit": "abc"})
     for _ in range(50):
         await asyncio.gather(*(jobs.submit(spec) for _ in range(100)))
 
-    async def cost(**wanted: str) -> tuple[int, bool]:
+    async def cost(**wanted):
         before = records_read(client)
         page = await jobs.browse(limit=200, **wanted)
         assert page.data == []
@@ -79,9 +72,7 @@ async def test_a_label_that_matches_nothing_costs_a_bounded_number_of_records_wh
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
-async def test_a_label_selects_its_jobs_newest_first_with_an_index_and_without(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, is_indexed: bool
-) -> None:
+async def test_a_label_selects_its_jobs_newest_first_with_an_index_and_without(jobs, a_spec, client, keys, is_indexed):
     made = []
     for number in range(30):
         labels = {"commit": str(number % 3), "a=b": "c=d"} if number % 2 else {}
@@ -102,14 +93,14 @@ async def test_a_label_selects_its_jobs_newest_first_with_an_index_and_without(
         assert odd in await listed(jobs, f"{name}={value}")
 
 
-async def test_filters_are_combined_with_the_label(jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases) -> None:
+async def test_filters_are_combined_with_the_label(jobs, a_spec, claim, leases):
     labels = {"commit": "abc"}
     mine = jobs.seen_by(Viewer("key_0123456789abcdef", sees_all=False))
     own = (await mine.submit(a_spec(labels=labels))).stored.id
     other = (await jobs.submit(a_spec(labels=labels, workload="mnist_cnn"))).stored.id
     leases.finish(claim(), "fail")
 
-    async def ids(of: Jobs, **wanted: str) -> set[str]:
+    async def ids(of, **wanted):
         return {job.id for job in (await of.browse(label="commit=abc", **wanted)).data}
 
     assert await ids(jobs) == {own, other}
@@ -118,9 +109,7 @@ async def test_filters_are_combined_with_the_label(jobs: Jobs, a_spec: ASpec, cl
     assert await ids(mine, status="queued") == await ids(jobs, device="gpu") == set()
 
 
-async def test_maintenance_adds_older_jobs_to_the_indexes_once(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_maintenance_adds_older_jobs_to_the_indexes_once(jobs, a_spec, client, keys, settings, monkeypatch):
     for number in range(25):
         job_id = (await jobs.submit(a_spec(labels={"n": str(number % 5)} if number % 2 else {}))).stored.id
         if number % 3 == 0:
@@ -148,9 +137,7 @@ async def test_maintenance_adds_older_jobs_to_the_indexes_once(
     assert index_labels(client, settings)
 
 
-async def test_a_job_that_an_older_version_writes_later_is_found_and_added(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, settings: Settings
-) -> None:
+async def test_a_job_that_an_older_version_writes_later_is_found_and_added(jobs, a_spec, client, keys, settings):
     spec = a_spec(labels={"commit": "abc"})
     first = (await jobs.submit(spec)).stored.id
     sequence = client.hget(keys.labeled, "sequence")
@@ -167,14 +154,8 @@ async def test_a_job_that_an_older_version_writes_later_is_found_and_added(
 @pytest.mark.parametrize("owner", [None, "key_0123456789abcdef"])
 @pytest.mark.parametrize("by_older_worker", [False, True])
 async def test_a_deleted_and_an_expired_job_leave_the_indexes_of_their_labels(
-    jobs: Jobs,
-    a_spec: ASpec,
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    owner: str | None,
-    by_older_worker: bool,
-) -> None:
+    jobs, a_spec, client, keys, settings, owner, by_older_worker
+):
     mine = jobs.seen_by(Viewer(owner))
     spec = a_spec(labels={"commit": "abc", "a=b": "c"})
     kept, deleted, expired = [(await mine.submit(spec)).stored.id for _ in range(3)]

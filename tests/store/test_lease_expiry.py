@@ -1,17 +1,9 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from dyno.models.job import MAX_ATTEMPTS, FailureClass, Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import LeaseGuard, expire_leases
 from dyno.store.redis import Keys, sync_client
 
@@ -20,9 +12,7 @@ anyio = pytest.mark.anyio
 
 
 @anyio
-async def test_a_live_lease_is_left_alone(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, trusting: Settings
-) -> None:
+async def test_a_live_lease_is_left_alone(jobs, a_spec, claim, client, trusting):
     job = (await jobs.submit(a_spec())).job
     claim()
     assert expire_leases(client, trusting) == []
@@ -30,9 +20,7 @@ async def test_a_live_lease_is_left_alone(
 
 
 @anyio
-async def test_a_lease_extended_after_the_reaper_looked_is_left_alone(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, trusting: Settings
-) -> None:
+async def test_a_lease_extended_after_the_reaper_looked_is_left_alone(jobs, a_spec, claim, client, keys, trusting):
     job = (await jobs.submit(a_spec())).job
     claim()
     client.zadd(keys.leases, {DEVICE: 1})  # what the reaper saw; the lease itself says otherwise
@@ -42,8 +30,8 @@ async def test_a_lease_extended_after_the_reaper_looked_is_left_alone(
 
 @anyio
 async def test_a_left_over_lease_of_an_earlier_attempt_takes_nothing_from_the_present_one(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, trusting: Settings
-) -> None:
+    jobs, a_spec, claim, client, keys, trusting
+):
     await jobs.submit(a_spec())
     attempt = claim()
     left_over = {"job": attempt.job_id, "token": "another", "worker": "{}", "expires_at_ms": 1}
@@ -55,14 +43,7 @@ async def test_a_left_over_lease_of_an_earlier_attempt_takes_nothing_from_the_pr
 
 
 @anyio
-async def test_a_lost_job_goes_to_the_front_and_the_device_is_free(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    trusting: Settings,
-) -> None:
+async def test_a_lost_job_goes_to_the_front_and_the_device_is_free(jobs, a_spec, claim, run_out, client, trusting):
     lost = (await jobs.submit(a_spec())).job
     await jobs.submit(a_spec())
     claim()
@@ -78,14 +59,7 @@ async def test_a_lost_job_goes_to_the_front_and_the_device_is_free(
 
 
 @anyio
-async def test_a_job_lost_on_its_last_attempt_fails_as_worker_lost(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    trusting: Settings,
-) -> None:
+async def test_a_job_lost_on_its_last_attempt_fails_as_worker_lost(jobs, a_spec, claim, run_out, client, trusting):
     job_id = (await jobs.submit(a_spec())).job.id
     for _ in range(MAX_ATTEMPTS):
         claim()
@@ -99,14 +73,7 @@ async def test_a_job_lost_on_its_last_attempt_fails_as_worker_lost(
 
 
 @anyio
-async def test_a_lost_job_whose_cancel_was_requested_is_canceled(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    trusting: Settings,
-) -> None:
+async def test_a_lost_job_whose_cancel_was_requested_is_canceled(jobs, a_spec, claim, run_out, client, trusting):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     await jobs.cancel(job_id)
@@ -117,14 +84,12 @@ async def test_a_lost_job_whose_cancel_was_requested_is_canceled(
 
 
 @anyio
-async def test_many_reapers_at_once_take_a_lease_once(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable, settings: Settings, trusting: Settings
-) -> None:
+async def test_many_reapers_at_once_take_a_lease_once(jobs, a_spec, claim, run_out, settings, trusting):
     job_id = (await jobs.submit(a_spec())).job.id
     claim()
     run_out()
 
-    def take(_: int) -> list[str]:
+    def take(_):
         with sync_client(settings) as own:
             return expire_leases(own, trusting)
 
@@ -135,16 +100,14 @@ async def test_many_reapers_at_once_take_a_lease_once(
 
 
 @anyio
-async def test_a_lease_without_a_running_job_is_dropped(
-    client: redis.Redis, keys: Keys, trusting: Settings, run_out: Callable
-) -> None:
+async def test_a_lease_without_a_running_job_is_dropped(client, keys, trusting, run_out):
     client.hset(keys.lease(DEVICE), mapping={"job": "job_gone", "token": "t"})
     run_out()
     assert expire_leases(client, trusting) == []
     assert not client.exists(keys.lease(DEVICE), keys.leases, keys.job("job_gone"))
 
 
-def test_a_server_that_has_just_come_up_is_given_one_lease(settings: Settings, a_spec: Callable[..., Spec]) -> None:
+def test_a_server_that_has_just_come_up_is_given_one_lease(settings, a_spec):
     with EmbeddedServer() as young:
         there = settings.model_copy(update={"redis_url": young.url})
         with sync_client(there) as client:
@@ -157,7 +120,7 @@ def test_a_server_that_has_just_come_up_is_given_one_lease(settings: Settings, a
             assert not client.exists(keys.lease(DEVICE))
 
 
-def test_leases_may_expire_one_lease_after_redis_was_first_reached() -> None:
+def test_leases_may_expire_one_lease_after_redis_was_first_reached():
     outlook = LeaseGuard(lease_s=30)
     assert not outlook.clear(100)
     outlook.observe(1000, 100)
@@ -166,7 +129,7 @@ def test_leases_may_expire_one_lease_after_redis_was_first_reached() -> None:
     assert outlook.clear(130)
 
 
-def test_after_an_outage_one_lease_has_to_pass_again() -> None:
+def test_after_an_outage_one_lease_has_to_pass_again():
     outlook = LeaseGuard(lease_s=30)
     outlook.observe(1000, 100)
     outlook.away()
@@ -177,7 +140,7 @@ def test_after_an_outage_one_lease_has_to_pass_again() -> None:
 
 
 @pytest.mark.parametrize(("redis_s", "believed"), [(1105, True), (1000, True), (4700, False)])
-def test_a_clock_that_jumps_ahead_runs_out_no_lease(redis_s: float, believed: bool) -> None:
+def test_a_clock_that_jumps_ahead_runs_out_no_lease(redis_s, believed):
     outlook = LeaseGuard(lease_s=30)
     outlook.observe(1000, 0)
     outlook.observe(1100, 100)
@@ -186,15 +149,7 @@ def test_a_clock_that_jumps_ahead_runs_out_no_lease(redis_s: float, believed: bo
 
 
 @anyio
-async def test_a_claim_works_again_on_the_device_that_was_taken(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    trusting: Settings,
-) -> None:
+async def test_a_claim_works_again_on_the_device_that_was_taken(jobs, a_spec, claim, run_out, leases, client, trusting):
     await jobs.submit(a_spec())
     claim()
     run_out()

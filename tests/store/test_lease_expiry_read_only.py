@@ -1,9 +1,7 @@
 """A server that responds but refuses writes counts as unreachable for lease expiry, as it refuses heartbeats, too."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -11,8 +9,6 @@ import pytest
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.models.job import WorkerRef
-from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
@@ -27,13 +23,13 @@ Fault = Callable[[redis.Redis], AbstractContextManager[None]]
 
 
 @pytest.fixture(params=KINDS)
-def there(request: pytest.FixtureRequest, namespace: str, tmp_path: Path) -> Iterator[Settings]:
+def there(request, namespace, tmp_path):
     with EmbeddedServer(tmp_path / "data", server_binary(request.param)) as server:
         yield Settings(redis_url=server.url, namespace=namespace, reap_every_s=0.02, lease_s=1.0)
 
 
 @contextmanager
-def demoted(client: redis.Redis) -> Iterator[None]:
+def demoted(client):
     """Make it a replica of a server that doesn't exist."""
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
     yield
@@ -41,14 +37,14 @@ def demoted(client: redis.Redis) -> Iterator[None]:
 
 
 @contextmanager
-def without_replicas(client: redis.Redis) -> Iterator[None]:
+def without_replicas(client):
     client.config_set("min-replicas-to-write", 1)
     yield
     client.config_set("min-replicas-to-write", 0)
 
 
 @contextmanager
-def unable_to_save(client: redis.Redis) -> Iterator[None]:
+def unable_to_save(client):
     """Put a folder in the place of its snapshot file."""
     (Path(client.config_get("dir")["dir"]) / client.config_get("dbfilename")["dbfilename"]).mkdir()
     client.config_set("save", "3600 1")
@@ -60,9 +56,7 @@ def unable_to_save(client: redis.Redis) -> Iterator[None]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do_so(
-    fault: Fault, there: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
-) -> None:
+async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do_so(fault, there, a_spec, worker):
     async with async_client(there) as asynchronous:
         job_id = (await Jobs(asynchronous, there).submit(a_spec())).job.id
     with sync_client(there) as client:
@@ -86,19 +80,19 @@ async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do
         upkeep.stop()
 
 
-def run_out(client: redis.Redis, there: Settings) -> None:
+def run_out(client, there):
     keys = Keys(there.namespace)
     client.hset(keys.lease(DEVICE), "expires_at_ms", 1)
     client.zadd(keys.leases, {DEVICE: 1})
 
 
-def looks(client: redis.Redis) -> int:
+def looks(client):
     """The number of TIME commands; each check begins with one."""
     return int(client.info("commandstats")["cmdstat_time"]["calls"])
 
 
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-def test_checking_whether_redis_accepts_heartbeats_changes_nothing(fault: Fault, there: Settings) -> None:
+def test_checking_whether_redis_accepts_heartbeats_changes_nothing(fault, there):
     with sync_client(there) as client:
         client.config_set("maxmemory", 1)  # a full server takes heartbeats
         changes = client.info("persistence")["rdb_changes_since_last_save"]

@@ -1,24 +1,15 @@
 """Heartbeat, finish and hand-back: each needs the token, and each is idempotent."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import redis
 
 from dyno.errors import NoResult, ResultNotReady
 from dyno.models.job import MAX_ATTEMPTS, MAX_HAND_BACKS, WORKER_SHUTDOWN, Failure, FailureClass, Progress, Status
 from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases, LogPiece
+from dyno.store.leases import LogPiece
 from dyno.store.maintenance import expire_leases
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
@@ -26,15 +17,15 @@ DEVICE = "cpu:0-1@alpha"
 
 
 @pytest.fixture
-def running(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> Callable:
-    async def started(**fields: Any) -> Any:
+def running(jobs, a_spec, claim):
+    async def started(**fields):
         await jobs.submit(a_spec(**fields))
         return claim()
 
     return started
 
 
-def a_result(job_id: str) -> Result:
+def a_result(job_id):
     metric = Metric(name="throughput", unit="FLOP/s", value=1e9, better="higher", runs=1, samples=20, reason="one run")
     return Result(
         job=job_id,
@@ -52,9 +43,7 @@ def a_result(job_id: str) -> Result:
     )
 
 
-async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(
-    running: Callable, leases: Leases, jobs: Jobs, client: redis.Redis, keys: Keys, run_out: Callable
-) -> None:
+async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(running, leases, jobs, client, keys, run_out):
     claim = await running()
     progress = Progress(phase="sampling", run=1, runs=5, completed=7, fraction=0.2)
     run_out()
@@ -68,9 +57,7 @@ async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop", "exhaust"])
-async def test_a_done_job_has_no_work_left(
-    running: Callable, claim: Callable, leases: Leases, jobs: Jobs, outcome: str
-) -> None:
+async def test_a_done_job_has_no_work_left(running, claim, leases, jobs, outcome):
     held = await running()
     if outcome == "exhaust":
         leases.requeue(held, reason="runner_crashed", counts_attempt=True)
@@ -86,7 +73,7 @@ async def test_a_done_job_has_no_work_left(
     assert job.progress == progress.model_copy(update={"fraction": 1.0, "eta_s": 0.0})
 
 
-async def test_a_heartbeat_without_news_leaves_the_version_alone(running: Callable, leases: Leases, jobs: Jobs) -> None:
+async def test_a_heartbeat_without_news_leaves_the_version_alone(running, leases, jobs):
     claim = await running()
     progress = Progress(phase="warmup", run=1, runs=5)
     leases.heartbeat(claim, progress)
@@ -96,9 +83,7 @@ async def test_a_heartbeat_without_news_leaves_the_version_alone(running: Callab
     assert (await jobs.get(claim.job_id)).version == version
 
 
-async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
-    running: Callable, leases: Leases, run_out: Callable, client: redis.Redis, settings: Settings
-) -> None:
+async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(running, leases, run_out, client, settings):
     claim = await running()
     run_out()
     assert not leases.heartbeat(claim, None).superseded
@@ -107,14 +92,8 @@ async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
 
 @pytest.mark.parametrize("device", [DEVICE, "cpu:2@beta"])
 async def test_a_superseded_worker_is_notified_and_can_write_nothing(
-    running: Callable,
-    leases: Leases,
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    trusting: Settings,
-    device: str,
-) -> None:
+    running, leases, claim, run_out, client, trusting, device
+):
     zombie = await running()
     run_out()
     assert expire_leases(client, trusting) == [zombie.job_id]
@@ -127,16 +106,14 @@ async def test_a_superseded_worker_is_notified_and_can_write_nothing(
     assert leases.finish(successor, "succeed")
 
 
-async def test_a_heartbeat_tells_that_a_cancel_was_requested(running: Callable, leases: Leases, jobs: Jobs) -> None:
+async def test_a_heartbeat_tells_that_a_cancel_was_requested(running, leases, jobs):
     claim = await running()
     assert not leases.heartbeat(claim, None).cancel_requested
     await jobs.cancel(claim.job_id)
     assert leases.heartbeat(claim, None).cancel_requested
 
 
-async def test_a_finished_job_has_its_result_and_frees_its_device(
-    running: Callable, leases: Leases, jobs: Jobs, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_finished_job_has_its_result_and_frees_its_device(running, leases, jobs, client, keys):
     claim = await running()
     with pytest.raises(ResultNotReady, match="running"):
         await jobs.result(claim.job_id)
@@ -151,7 +128,7 @@ async def test_a_finished_job_has_its_result_and_frees_its_device(
     assert not client.exists(keys.lease(DEVICE), keys.leases)
 
 
-async def test_a_failed_job_says_why_and_has_no_result(running: Callable, leases: Leases, jobs: Jobs) -> None:
+async def test_a_failed_job_says_why_and_has_no_result(running, leases, jobs):
     claim = await running()
     failure = Failure(
         failure_class=FailureClass.RESOURCE, reason="out_of_memory", message="killed", signal=9, log_tail="…"
@@ -163,9 +140,7 @@ async def test_a_failed_job_says_why_and_has_no_result(running: Callable, leases
         await jobs.result(claim.job_id)
 
 
-async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused(
-    running: Callable, leases: Leases, jobs: Jobs
-) -> None:
+async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused(running, leases, jobs):
     claim = await running()
     assert leases.finish(claim, "succeed", result=a_result(claim.job_id))
     version = (await jobs.get(claim.job_id)).version
@@ -175,9 +150,7 @@ async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused
     assert (await jobs.get(claim.job_id)).version == version
 
 
-async def test_all_keys_of_a_done_job_expire_as_requested(
-    running: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_all_keys_of_a_done_job_expire_as_requested(running, leases, client, keys):
     claim = await running(expires_in_s=600)
     leases.heartbeat(claim, None, LogPiece(0, "printed"))
     leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[])
@@ -185,9 +158,7 @@ async def test_all_keys_of_a_done_job_expire_as_requested(
     assert all(590 < client.ttl(name(claim.job_id)) <= 600 for name in names)
 
 
-async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(
-    running: Callable, leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
-) -> None:
+async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(running, leases, jobs, a_spec, claim):
     first = await running()
     await jobs.submit(a_spec())
     assert leases.requeue(first, reason="shutdown", counts_attempt=False)
@@ -201,7 +172,7 @@ async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(
     assert (await jobs.get(first.job_id)).status_reason is None
 
 
-async def test_attempts_that_count_are_limited(running: Callable, leases: Leases, jobs: Jobs, claim: Callable) -> None:
+async def test_attempts_that_count_are_limited(running, leases, jobs, claim):
     attempt = await running()
     for _ in range(MAX_ATTEMPTS - 1):
         assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)
@@ -215,8 +186,8 @@ async def test_attempts_that_count_are_limited(running: Callable, leases: Leases
 
 
 async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end(
-    running: Callable, leases: Leases, jobs: Jobs, claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+    running, leases, jobs, claim, client, keys
+):
     attempt = await running()
     for _ in range(MAX_HAND_BACKS + MAX_ATTEMPTS - 1):
         for _ in range(2):
@@ -232,9 +203,7 @@ async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end
     assert client.hget(keys.counts, "requeued handed_back") == str(MAX_HAND_BACKS + MAX_ATTEMPTS - 1)
 
 
-async def test_a_job_handed_back_after_a_cancel_was_requested_is_canceled(
-    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
-) -> None:
+async def test_a_job_handed_back_after_a_cancel_was_requested_is_canceled(running, leases, jobs, claim):
     attempt = await running()
     await jobs.cancel(attempt.job_id)
     assert leases.requeue(attempt, reason="shutdown", counts_attempt=False)

@@ -1,33 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import InvalidSpec
-from dyno.models.job import Job, Status
-from dyno.models.spec import Spec
+from dyno.models.job import Status
 from dyno.store import jobs as module
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
 
-def ids(jobs: list[Job]) -> list[str]:
+def ids(jobs):
     return [job.id for job in jobs]
 
 
-async def submitted(jobs: Jobs, spec: Spec, count: int) -> list[str]:
+async def submitted(jobs, spec, count):
     return [(await jobs.submit(spec)).job.id for _ in range(count)]
 
 
-async def walk(jobs: Jobs, limit: int, **wanted: object) -> list[str]:
+async def walk(jobs, limit, **wanted):
     found: list[str] = []
     cursor = None
     while True:
@@ -40,9 +33,7 @@ async def walk(jobs: Jobs, limit: int, **wanted: object) -> list[str]:
         cursor = page.next_cursor
 
 
-async def test_pages_show_every_job_once_newest_first(
-    jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys, client: redis.Redis
-) -> None:
+async def test_pages_show_every_job_once_newest_first(jobs, a_spec, keys, client):
     await submitted(jobs, a_spec(), 7)
     order = client.zrange(keys.jobs, 0, -1, desc=True)
     assert len(order) == 7
@@ -50,9 +41,7 @@ async def test_pages_show_every_job_once_newest_first(
         assert await walk(jobs, limit) == order
 
 
-async def test_the_cursor_distinguishes_jobs_of_one_millisecond(
-    jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_cursor_distinguishes_jobs_of_one_millisecond(jobs, a_spec, keys, client, monkeypatch):
     made = await submitted(jobs, a_spec(), 9)
     client.zadd(keys.jobs, dict.fromkeys(made, 1))
     monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
@@ -60,7 +49,7 @@ async def test_the_cursor_distinguishes_jobs_of_one_millisecond(
     assert await walk(jobs, 1) == sorted(made, reverse=True)
 
 
-async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs, a_spec):
     made = await submitted(jobs, a_spec(), 4)
     first = await jobs.list(limit=2)
     await submitted(jobs, a_spec(), 3)
@@ -68,21 +57,19 @@ async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs: Jobs, a_spe
     assert [*ids(first.data), *ids(second.data)] == made[::-1]
 
 
-async def test_an_exact_last_page_has_no_cursor(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_an_exact_last_page_has_no_cursor(jobs, a_spec):
     await submitted(jobs, a_spec(), 2)
     page = await jobs.list(limit=2)
     assert (len(page.data), page.has_more, page.next_cursor) == (2, False, None)
 
 
-async def test_each_filter_keeps_what_fits_and_nothing_else(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
-) -> None:
+async def test_each_filter_keeps_what_fits_and_nothing_else(jobs, a_spec, claim, leases):
     (done,) = await submitted(jobs, a_spec(labels={"commit": "abc", "a=b": "c=d"}), 1)
     leases.finish(claim(), "succeed")
     (training,) = await submitted(jobs, a_spec(workload="mnist_cnn", device="gpu:0@beta"), 1)
     (jax,) = await submitted(jobs, a_spec(framework="jax", device="any"), 1)
 
-    async def listed(**wanted: object) -> set[str]:
+    async def listed(**wanted):
         return set(ids((await jobs.list(**wanted)).data))
 
     assert await listed(status=Status.SUCCEEDED) == {done}
@@ -98,14 +85,12 @@ async def test_each_filter_keeps_what_fits_and_nothing_else(
     assert await listed(device="gpu:0@beta") == await listed(device="gpu") == {training}
 
 
-async def test_the_time_of_creation_bounds_the_list_on_both_sides(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis
-) -> None:
-    def millis() -> int:
+async def test_the_time_of_creation_bounds_the_list_on_both_sides(jobs, a_spec, client):
+    def millis():
         seconds, micros = client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
-    async def submitted_later(than: Job | None) -> Job:
+    async def submitted_later(than):
         eventually(lambda: than is None or millis() > round(than.created_at.timestamp() * 1000))
         return (await jobs.submit(a_spec())).job
 
@@ -118,9 +103,7 @@ async def test_the_time_of_creation_bounds_the_list_on_both_sides(
     assert page.data == []
 
 
-async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(
-    jobs: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(jobs, a_spec, monkeypatch):
     (rare,) = await submitted(jobs, a_spec(labels={"rare": "yes"}), 1)
     await submitted(jobs, a_spec(), 9)
     monkeypatch.setattr(module, "_MOST_LOOKED_AT", 16)
@@ -130,31 +113,27 @@ async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(
     assert await walk(jobs, 5, label="rare") == [rare]
 
 
-async def test_entries_whose_record_has_expired_are_passed_over_and_dropped(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_entries_whose_record_has_expired_are_passed_over_and_dropped(jobs, a_spec, client, keys):
     kept, gone = await submitted(jobs, a_spec(), 2)
     client.delete(keys.job(gone))
     assert ids((await jobs.list()).data) == [kept]
     assert client.zrange(keys.jobs, 0, -1) == [kept]
 
 
-async def test_a_record_of_another_version_hides_no_other(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_record_of_another_version_hides_no_other(jobs, a_spec, client, keys):
     readable, strange = await submitted(jobs, a_spec(), 2)
     client.hset(keys.job(strange), "spec", '{"workload": "matmul", "framework": "abacus"}')
     assert ids((await jobs.list()).data) == [readable]
 
 
-async def test_queued_jobs_show_their_place_in_the_queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_queued_jobs_show_their_place_in_the_queue(jobs, a_spec):
     first, second = await submitted(jobs, a_spec(), 2)
     page = await jobs.list()
     assert {job.id: job.queue.position for job in page.data} == {first: 0, second: 1}
 
 
 @pytest.mark.parametrize("cursor", ["x", "no cursor", "é", "AAAA", "MTIz", "OTk5OjE"])
-async def test_an_invalid_cursor_is_refused(jobs: Jobs, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(jobs, cursor):
     with pytest.raises(InvalidSpec) as caught:
         await jobs.list(cursor=cursor)
     assert [error.pointer for error in caught.value.errors] == ["/cursor"]

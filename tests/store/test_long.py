@@ -1,18 +1,9 @@
 """A long job's events: twelve hours make 21,600 heartbeats, but the number of events stays bounded."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from dyno.models.job import Progress, Status
-from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -23,14 +14,8 @@ KEPT_BYTES = 2**20
 
 @pytest.mark.parametrize("hours", [3, pytest.param(12, marks=pytest.mark.verify)])
 async def test_hours_of_heartbeats_use_no_more_memory_than_the_first_minutes(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    hours: int,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, hours
+):
     beats = hours * BEATS_IN_AN_HOUR
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.models.job import WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
@@ -24,18 +18,18 @@ DEVICE = "cpu:0-1@alpha"
 
 
 @pytest.fixture
-def quick(settings: Settings) -> Settings:
+def quick(settings):
     return settings.model_copy(update={"reap_every_s": 0.02, "lease_s": 0.1})
 
 
 @pytest.fixture(autouse=True)
-def live(client: redis.Redis, settings: Settings) -> None:
+def live(client, settings):
     """A worker."""
     fleet.publish(client, settings, test_fleet.DEVICE, test_fleet.a_worker())
 
 
 @pytest.mark.anyio
-async def test_a_waiting_queue_is_woken_repeatedly(quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_a_waiting_queue_is_woken_repeatedly(quick, jobs, a_spec):
     woken: list[str] = []
     await jobs.submit(a_spec())
     upkeep = Maintenance(quick, woken.append)
@@ -45,15 +39,7 @@ async def test_a_waiting_queue_is_woken_repeatedly(quick: Settings, jobs: Jobs, 
 
 
 @pytest.mark.anyio
-async def test_a_lost_job_is_queued_again_and_its_queue_woken(
-    quick: Settings,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_a_lost_job_is_queued_again_and_its_queue_woken(quick, jobs, a_spec, claim, run_out, client, keys):
     woken = threading.Event()
     await jobs.submit(a_spec())
     attempt = claim()
@@ -66,12 +52,10 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(
 
 
 @pytest.mark.anyio
-async def test_a_failing_wake_up_does_not_stop_maintenance(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_failing_wake_up_does_not_stop_maintenance(quick, jobs, a_spec):
     tried: list[Exception] = []
 
-    def failing(queue: str) -> None:
+    def failing(queue):
         tried.append(StoreUnavailable("away") if len(tried) % 2 else RuntimeError("a bug"))
         raise tried[-1]
 
@@ -83,14 +67,12 @@ async def test_a_failing_wake_up_does_not_stop_maintenance(
 
 
 @pytest.mark.anyio
-async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable
-) -> None:
+async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(quick, jobs, a_spec, claim, run_out):
     waiting = await jobs.submit(a_spec(device="any"))
     lost = await jobs.submit(a_spec(priority="high"))
     assert claim().job_id == lost.job.id
 
-    def refused(queue: str) -> None:
+    def refused(queue):
         raise StoreUnavailable("OOM")
 
     with sync_client(quick) as client:
@@ -103,9 +85,7 @@ async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
 
 
 @pytest.mark.anyio
-async def test_a_full_redis_does_not_prevent_the_next_attempt_of_a_lost_job(
-    quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
-) -> None:
+async def test_a_full_redis_does_not_prevent_the_next_attempt_of_a_lost_job(quick, a_spec, worker):
     with EmbeddedServer() as server:
         there = quick.model_copy(update={"redis_url": server.url})
         async with async_client(there) as asynchronous:
@@ -122,12 +102,10 @@ async def test_a_full_redis_does_not_prevent_the_next_attempt_of_a_lost_job(
 
 
 @pytest.mark.anyio
-async def test_a_queue_that_can_not_be_woken_does_not_block_others(
-    settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_queue_that_can_not_be_woken_does_not_block_others(settings, jobs, a_spec):
     woken: list[str] = []
 
-    def wake(queue: str) -> None:
+    def wake(queue):
         if queue == "any":
             raise StoreUnavailable("OOM")
         woken.append(queue)
@@ -140,9 +118,7 @@ async def test_a_queue_that_can_not_be_woken_does_not_block_others(
     upkeep.stop()
 
 
-def test_without_a_server_maintenance_waits_and_can_be_stopped(
-    quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_server_maintenance_waits_and_can_be_stopped(quick, tmp_path, caplog):
     upkeep = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
     upkeep.start()
     eventually(lambda: "maintenance is paused until Redis is back" in caplog.text)

@@ -6,20 +6,16 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from dyno.models.job import Progress
 from dyno.models.result import PartialMetrics, Result, RunSamples
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases, LogPiece
-from dyno.store.redis import Keys, async_client
+from dyno.store.leases import LogPiece
+from dyno.store.redis import async_client
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
@@ -29,19 +25,17 @@ RECORDED = ROOT / "docs" / "results" / "recorded" / "reproduction"
 PRINTED = "WARNING: a line as TensorFlow prints it at the start of a run\n" * 6
 
 
-def _used_bytes(client: redis.Redis, keys: Keys) -> int:
+def _used_bytes(client, keys):
     """Without the stream of all jobs' events, which has a bounded length, and without what waits to be written."""
     client.xtrim(keys.events, maxlen=0, approximate=False)
     told: Any = client.info("memory")
     return int(told["used_memory"] - told["mem_aof_buffer"] - told["mem_clients_normal"])
 
 
-async def test_a_queued_job_takes_no_more_than_its_part(
-    settings: Settings, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_queued_job_takes_no_more_than_its_part(settings, a_spec, client, keys):
     spec = a_spec(labels={"run": "nightly"}, params={"n": 4096, "repeats": 100, "dtype": "float32", "mode": "chain"})
 
-    async def submit(jobs: Jobs, number: int) -> None:
+    async def submit(jobs, number):
         digest = hashlib.sha256(str(number).encode()).hexdigest()
         await jobs.submit(spec, fits={"0123456789ab": True}, idempotency_key=f"key {number}", body_sha256=digest)
 
@@ -65,19 +59,11 @@ async def test_a_queued_job_takes_no_more_than_its_part(
     ],
 )
 async def test_a_finished_job_takes_no_more_than_its_part(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    example: str,
-    printed: str,
-    most_bytes: int,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, example, printed, most_bytes
+):
     result = Result.model_validate(json.loads((RECORDED / f"{example}.json").read_text())["result"])
 
-    async def finish() -> None:
+    async def finish():
         job_id = (await jobs.submit(a_spec(params={"n": 512}))).job.id
         attempt = claim()
         piece = LogPiece(0, printed) if printed else None
@@ -97,7 +83,7 @@ async def test_a_finished_job_takes_no_more_than_its_part(
     assert (_used_bytes(client, keys) - before) / DONE < most_bytes
 
 
-def _samples(run: int) -> RunSamples:
+def _samples(run):
     """Times with the digits that a clock of nanoseconds gives."""
     times = random.Random(run)
     seconds = [round(times.gauss(0.02, 0.001), 9) for _ in range(25)]

@@ -1,36 +1,24 @@
 """The scripts' counters: everything counts once, and errors in counts never block a job."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-
 import anyio
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.models.job import Failure, FailureClass, Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import metrics as module
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
-from dyno.store.redis import BOUNDS_S, Keys
+from dyno.store.redis import BOUNDS_S
 
 pytestmark = pytest.mark.anyio
 
 DEVICE = "cpu:0-1@alpha"
 
 
-def of(found: StoreMetrics, *first: str) -> Mapping[tuple[str, ...], int]:
+def of(found, *first):
     return {words[1:]: number for words, number in found.counts.items() if words[: len(first)] == first}
 
 
-async def test_a_store_in_which_nothing_happened_has_counted_nothing(
-    async_redis: redis.asyncio.Redis, settings: Settings
-) -> None:
+async def test_a_store_in_which_nothing_happened_has_counted_nothing(async_redis, settings):
     found = await read_metrics(async_redis, settings)
     assert (found.counts, found.queues, found.running, found.devices) == ({}, {}, [], [])
     assert found.jobs == dict.fromkeys(Status, 0)
@@ -38,13 +26,8 @@ async def test_a_store_in_which_nothing_happened_has_counted_nothing(
 
 
 async def test_each_end_of_a_job_is_counted_once_however_often_it_is_repeated(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    jobs, a_spec, claim, leases, async_redis, settings
+):
     failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message='said "class":"resource"')
     for _ in range(4):
         await jobs.submit(a_spec())
@@ -68,16 +51,8 @@ async def test_each_end_of_a_job_is_counted_once_however_often_it_is_repeated(
 
 
 async def test_an_attempt_without_an_outcome_is_counted_with_its_cause(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    run_out: Callable,
-    trusting: Settings,
-    client: redis.Redis,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    jobs, a_spec, claim, leases, run_out, trusting, client, async_redis, settings
+):
     await jobs.submit(a_spec())
     assert leases.requeue(claim(), reason="worker_shutdown", counts_attempt=False)
     claim()
@@ -97,16 +72,11 @@ async def test_an_attempt_without_an_outcome_is_counted_with_its_cause(
 
 
 async def test_a_device_s_time_grows_while_it_works_and_never_goes_back(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    jobs, a_spec, claim, leases, async_redis, settings
+):
     told = [0.0]
 
-    def hand_back(held: Claim) -> bool:
+    def hand_back(held):
         return leases.requeue(held, reason="worker_shutdown", counts_attempt=False)
 
     for end in (lambda held: leases.finish(held, "succeed"), hand_back):
@@ -125,15 +95,8 @@ async def test_a_device_s_time_grows_while_it_works_and_never_goes_back(
 
 
 async def test_the_sum_of_a_histogram_is_the_time_that_went_by(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, async_redis, settings
+):
     job_id = (await jobs.submit(a_spec())).job.id
     seconds, _ = client.time()
     client.hset(keys.job(job_id), "queued_at", seconds - 400)
@@ -150,9 +113,7 @@ async def test_the_sum_of_a_histogram_is_the_time_that_went_by(
     assert 40 <= found.busy_s("cpu") < 60
 
 
-async def test_an_error_in_a_count_does_not_block_a_job(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_an_error_in_a_count_does_not_block_a_job(jobs, a_spec, claim, leases, client, keys):
     client.set(keys.counts, "not a hash")
     job_id = (await jobs.submit(a_spec())).job.id
     assert leases.requeue(claim(), reason="worker_shutdown", counts_attempt=False)
@@ -165,7 +126,7 @@ async def test_an_error_in_a_count_does_not_block_a_job(
     assert client.exists(keys.lease(DEVICE)) == 0
 
 
-def test_readings_at_the_bounds_of_another_version_are_kept() -> None:
+def test_readings_at_the_bounds_of_another_version_are_kept():
     counts = {("wait", "cpu", "0.2"): 2, ("wait", "cpu", "0.1"): 1, ("wait", "cpu", "1e9"): 1}
     counts["wait", "cpu", "inf"] = 1
     within, _ = StoreMetrics(0, counts, {}, {}, [], [], None, 0, 0, 0, True).histogram("wait", "cpu")
@@ -173,13 +134,7 @@ def test_readings_at_the_bounds_of_another_version_are_kept() -> None:
     assert within[-2:] == [3, 5]
 
 
-async def test_many_queues_share_a_name(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_many_queues_share_a_name(jobs, a_spec, async_redis, settings, monkeypatch):
     monkeypatch.setattr(module, "MOST_QUEUES", 2)
     for name in ("cpu", "cpu:7@nowhere", "cpu:8@nowhere", "cpu", "gpu"):
         await jobs.submit(a_spec(device=name))

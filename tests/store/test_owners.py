@@ -1,26 +1,17 @@
 """Jobs with an owner: who can see them, and what the limits of an API key count."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import LimitReached, QueueFull, UnknownJob
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired, expire_leases
 from dyno.store.records import decode_cursor
-from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -30,35 +21,33 @@ TOOK_S = 100
 
 
 @pytest.fixture
-def mine(jobs: Jobs) -> Jobs:
+def mine(jobs):
     return jobs.seen_by(Viewer(OWNER, sees_all=False))
 
 
 @pytest.fixture
-def others(jobs: Jobs) -> Jobs:
+def others(jobs):
     return jobs.seen_by(Viewer(OTHER, sees_all=False))
 
 
 @pytest.fixture
-def limited(client: redis.Redis, keys: Keys) -> Callable[..., None]:
+def limited(client, keys):
     """Sets the limits of the owner's key."""
     return lambda **limits: client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
 
 
 @pytest.fixture
-def spent_s(client: redis.Redis, keys: Keys) -> Callable[[], float]:
+def spent_s(client, keys):
     """The device time that the owner has used, on all days."""
 
-    def spent() -> float:
+    def spent():
         names = client.scan_iter(keys.spent(OWNER, 0).removesuffix("0") + "*")
         return sum(int(client.hget(name, "device_ms") or 0) for name in names) / 1000
 
     return spent
 
 
-async def test_a_job_of_another_owner_is_unknown(
-    jobs: Jobs, mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
-) -> None:
+async def test_a_job_of_another_owner_is_unknown(jobs, mine, others, a_spec, claim, leases):
     done = (await mine.submit(a_spec())).job
     leases.finish(claim(), "succeed", result=a_result(done.id), samples=[])
     waits = (await mine.submit(a_spec(), idempotency_key="same", body_sha256="x")).job
@@ -81,9 +70,7 @@ async def test_a_job_of_another_owner_is_unknown(
     assert (await mine.cancel(waits.id)).job.owner == OWNER
 
 
-async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
-    jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(jobs, mine, a_spec, monkeypatch):
     monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = (await mine.submit(a_spec())).job
@@ -94,9 +81,7 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     assert page.next_cursor is None
 
 
-async def test_no_cursor_reveals_a_job_of_another_owner(
-    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_cursor_reveals_a_job_of_another_owner(mine, others, a_spec, monkeypatch):
     monkeypatch.setattr(module, "_MOST_LOOKED_AT", 2)
     monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
@@ -116,9 +101,7 @@ async def test_no_cursor_reveals_a_job_of_another_owner(
     assert set(named) <= set(own)
 
 
-async def test_a_job_that_expired_leaves_its_owners_index(
-    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_job_that_expired_leaves_its_owners_index(mine, a_spec, client, settings, keys):
     job = (await mine.submit(a_spec())).job
     await mine.cancel(job.id)
     [(entry, _)] = client.zrange(keys.expiring, 0, -1, withscores=True)
@@ -129,9 +112,7 @@ async def test_a_job_that_expired_leaves_its_owners_index(
     assert not client.exists(*indexes, keys.queued_of_owner(OWNER))
 
 
-async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(
-    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, limited: Callable
-) -> None:
+async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(mine, others, a_spec, claim, leases, limited):
     limited(queued_jobs=3)
     told = await asyncio.gather(*(mine.submit(a_spec()) for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(each, LimitReached) for each in told) == 17
@@ -147,8 +128,8 @@ async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(
 
 
 async def test_a_key_without_a_limit_may_queue_its_share_and_one_with_a_limit_may_queue_that(
-    async_redis: redis.asyncio.Redis, settings: Settings, a_spec: Callable[..., Spec], limited: Callable
-) -> None:
+    async_redis, settings, a_spec, limited
+):
     jobs = Jobs(async_redis, settings.model_copy(update={"max_queued": 10, "key_queue_share": 0.3}))
     mine, others = (jobs.seen_by(Viewer(owner, sees_all=False)) for owner in (OWNER, OTHER))
     for _ in range(3):
@@ -166,9 +147,7 @@ async def test_a_key_without_a_limit_may_queue_its_share_and_one_with_a_limit_ma
         await jobs.submit(a_spec())
 
 
-async def test_only_queued_jobs_count_towards_the_limit(
-    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
-) -> None:
+async def test_only_queued_jobs_count_towards_the_limit(mine, a_spec, client, keys, limited):
     limited(queued_jobs=2)
     canceled = (await mine.submit(a_spec())).job.id
     await mine.cancel(canceled)
@@ -180,9 +159,7 @@ async def test_only_queued_jobs_count_towards_the_limit(
         await mine.submit(a_spec())
 
 
-async def test_a_repeated_request_is_answered_at_the_limit_too(
-    mine: Jobs, a_spec: Callable[..., Spec], limited: Callable
-) -> None:
+async def test_a_repeated_request_is_answered_at_the_limit_too(mine, a_spec, limited):
     limited(queued_jobs=1)
     first = await mine.submit(a_spec(), idempotency_key="key", body_sha256="x")
     again = await mine.submit(a_spec(), idempotency_key="key", body_sha256="x")
@@ -191,17 +168,8 @@ async def test_a_repeated_request_is_answered_at_the_limit_too(
 
 @pytest.mark.parametrize("ending", ["succeed", "fail", "stop", "requeue", "hand back", "expire"])
 async def test_device_time_is_counted_once_however_an_attempt_ends(
-    ending: str,
-    mine: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    run_out: Callable,
-    trusting: Settings,
-    spent_s: Callable[[], float],
-) -> None:
+    ending, mine, a_spec, claim, leases, client, keys, run_out, trusting, spent_s
+):
     await mine.submit(a_spec())
     attempt = claim()
     assert spent_s() == 0
@@ -220,15 +188,7 @@ async def test_device_time_is_counted_once_however_an_attempt_ends(
     assert 24 * 3600 < client.ttl(name) <= 48 * 3600
 
 
-async def test_device_time_of_a_running_attempt_counts(
-    mine: Jobs,
-    others: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    limited: Callable,
-) -> None:
+async def test_device_time_of_a_running_attempt_counts(mine, others, a_spec, claim, client, keys, limited):
     limited(device_s_per_day=10_000)
     await mine.submit(a_spec())
     await others.submit(a_spec())
@@ -243,9 +203,7 @@ async def test_device_time_of_a_running_attempt_counts(
         await mine.submit(a_spec())
 
 
-async def test_a_key_that_used_up_its_device_time_waits_for_the_next_day(
-    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
-) -> None:
+async def test_a_key_that_used_up_its_device_time_waits_for_the_next_day(mine, others, a_spec, client, keys, limited):
     limited(device_s_per_day=60)
     today = client.time()[0] // 86400
     client.hset(keys.spent(OWNER, today - 1), "device_ms", 10**9)
@@ -262,15 +220,8 @@ async def test_a_key_that_used_up_its_device_time_waits_for_the_next_day(
 
 
 async def test_an_uncharged_job_counts_against_no_limit_of_its_owner(
-    mine: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    leases: Leases,
-    limited: Callable,
-    spent_s: Callable,
-) -> None:
+    mine, a_spec, claim, client, keys, leases, limited, spent_s
+):
     limited(queued_jobs=1, device_s_per_day=TOOK_S)
     free = (await mine.submit(a_spec(), uncharged=True)).job
     await mine.submit(a_spec())

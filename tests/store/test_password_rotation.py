@@ -1,15 +1,9 @@
 """Redis' password for a user is replaced while Dyno is connected: docs/operations.md, "Rotating secrets"."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.fleet import cordoned_now
 from dyno.store.redis import sync_client
@@ -17,19 +11,17 @@ from tests.servers import KINDS, server_binary
 
 
 @pytest.fixture(params=KINDS)
-def binary(request: pytest.FixtureRequest) -> Path:
+def binary(request):
     return server_binary(request.param)
 
 
 @pytest.fixture
-def server(binary: Path) -> Iterator[EmbeddedServer]:
+def server(binary):
     with EmbeddedServer(binary=binary) as server:
         yield server
 
 
-def test_two_passwords_work_at_once_and_connections_outlast_the_old_one(
-    server: EmbeddedServer, settings: Settings
-) -> None:
+def test_two_passwords_work_at_once_and_connections_outlast_the_old_one(server, settings):
     old, new = (
         settings.model_copy(update={"redis_url": server.url.replace("//", f"//worker:{word}@")})
         for word in ("old", "new")

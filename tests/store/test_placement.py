@@ -30,16 +30,16 @@ DECISIVE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changed", OF_ITS_OWN)
-def test_devices_that_differ_in_name_place_and_speed_share_a_profile(changed: dict[str, Any]) -> None:
+def test_devices_that_differ_in_name_place_and_speed_share_a_profile(changed):
     assert profile(DEVICE.model_copy(update=changed)) == profile(DEVICE)
 
 
 @pytest.mark.parametrize("changed", DECISIVE)
-def test_what_may_decide_whether_a_job_fits_is_in_the_profile(changed: dict[str, Any]) -> None:
+def test_what_may_decide_whether_a_job_fits_is_in_the_profile(changed):
     assert profile(DEVICE.model_copy(update=changed)) != profile(DEVICE)
 
 
-def test_the_order_in_which_frameworks_were_found_decides_nothing() -> None:
+def test_the_order_in_which_frameworks_were_found_decides_nothing():
     found = {"tensorflow": "2.21", "jax": "0.10"}
     one, other = (dict(order) for order in (found.items(), reversed(found.items())))
     assert profile(DEVICE.model_copy(update={"frameworks": one})) == profile(
@@ -47,23 +47,23 @@ def test_the_order_in_which_frameworks_were_found_decides_nothing() -> None:
     )
 
 
-def test_another_version_has_its_own_profiles() -> None:
+def test_another_version_has_its_own_profiles():
     assert profile(DEVICE, "0.0") != profile(DEVICE)
 
 
-def test_a_device_has_the_profile_that_it_was_published_with() -> None:
+def test_a_device_has_the_profile_that_it_was_published_with():
     published = DeviceStatus(**KNOWN, state="idle", queue_length=3, worker="w", last_heartbeat=datetime.now(UTC))
     assert profile(published) == profile(Device.model_validate_json(DEVICE.model_dump_json())) == profile(DEVICE)
 
 
-def test_the_filter_checks_the_spec() -> None:
+def test_the_filter_checks_the_spec():
     taker = ClaimFilter("p", lambda spec: spec.replicas == 1)
     specs = [Spec(workload="matmul", replicas=replicas).model_dump_json() for replicas in (1, 2)]
     assert [taker.answer(text) for text in specs] == ["+", "-"]
 
 
 @pytest.mark.parametrize("text", ["{broken", "5", '{"workload": "matmul", "framework": "abacus"}'])
-def test_an_unreadable_spec_has_an_answer_of_its_own(text: str) -> None:
+def test_an_unreadable_spec_has_an_answer_of_its_own(text):
     assert ClaimFilter("p", lambda spec: False).answer(text) == "!"
 
 
@@ -84,7 +84,7 @@ SAME_NEEDS: dict[str, Any] = {
 OTHER_NEEDS: dict[str, Any] = {"workload": "matmul", "params": {"epochs": 2}, "framework": "jax", "replicas": 2}
 
 
-def test_what_decides_where_a_job_fits_is_in_its_needs() -> None:
+def test_what_decides_where_a_job_fits_is_in_its_needs():
     assert SAME_NEEDS.keys() | OTHER_NEEDS.keys() == Spec.model_fields.keys()
     assert {needs(SPEC.model_copy(update={name: value})) for name, value in SAME_NEEDS.items()} == {needs(SPEC)}
     others = [needs(SPEC.model_copy(update={name: value})) for name, value in OTHER_NEEDS.items()]
@@ -92,7 +92,7 @@ def test_what_decides_where_a_job_fits_is_in_its_needs() -> None:
     assert needs(SPEC.model_copy(update={"params": {"batch_size": 8, "epochs": 1}})) == needs(SPEC)
 
 
-def test_both_specs_of_a_comparison_are_in_its_needs() -> None:
+def test_both_specs_of_a_comparison_are_in_its_needs():
     both = [
         InterleavedSpec(**dict(SPEC), against=against, pairs=2, control=False, metric="step_time")
         for against in (SPEC, SPEC.model_copy(update={"replicas": 2}))

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-import redis
 
-from dyno.models.job import SCHEMA, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import SCHEMA
 from dyno.store import fleet, maintenance
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Claim
 from dyno.store.placement import ClaimFilter
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
+from dyno.store.redis import SCRIPT_SOURCES, Script
 from tests.store.test_fleet import DEVICE, a_worker
 
 pytestmark = pytest.mark.anyio
@@ -28,10 +23,10 @@ MOST_CLASSES = 32  # as in submit.lua
 
 
 @pytest.fixture
-def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable[..., Any]:
+def queue(jobs, a_spec):
     """Queue a job that needs `n`. `known`: the profiles that the API knows; `fields`: those of the spec."""
 
-    async def queued(n: int, known: Sequence[str] = (), **fields: Any) -> str:
+    async def queued(n, known=(), **fields):
         fits = {profile: n <= SIZES[profile] for profile in known}
         return (await jobs.submit(a_spec(params={"n": n}, **fields), fits=fits)).job.id
 
@@ -39,15 +34,15 @@ def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def asked() -> list[int]:
+def asked():
     """The needs of the jobs that claims asked about."""
     return []
 
 
 @pytest.fixture
-def take(leases: Leases, worker: WorkerRef, asked: list[int]) -> Callable[..., Claim | None]:
-    def claimed(profile: str) -> Claim | None:
-        def fits(spec: Spec) -> bool:
+def take(leases, worker, asked):
+    def claimed(profile):
+        def fits(spec):
             asked.append(int(str(spec.params["n"])))
             return asked[-1] <= SIZES[profile]
 
@@ -57,16 +52,16 @@ def take(leases: Leases, worker: WorkerRef, asked: list[int]) -> Callable[..., C
 
 
 @pytest.fixture
-def commands(client: redis.Redis) -> Callable[[Callable[[], Any]], Counter[str]]:
+def commands(client):
     """The commands that Redis runs during a call, those of scripts included."""
 
     client.script_load(SCRIPT_SOURCES[Script.CLAIM])
 
-    def read() -> Counter[str]:
+    def read():
         stats: Any = client.info("commandstats")
         return Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()})
 
-    def ran(call: Callable[[], Any]) -> Counter[str]:
+    def ran(call):
         before = read()
         call()
         return read() - before - Counter(["info"])
@@ -75,18 +70,16 @@ def commands(client: redis.Redis) -> Callable[[Callable[[], Any]], Counter[str]]
 
 
 @pytest.fixture
-def index(client: redis.Redis, keys: Keys) -> Callable[[str], dict[str, list[str]]]:
+def index(client, keys):
     """The jobs of each class of a queue."""
 
-    def read(queue: str = "cpu") -> dict[str, list[str]]:
+    def read(queue="cpu"):
         return {name: client.zrange(keys.class_jobs(queue, name), 0, -1) for name in client.hkeys(keys.classes(queue))}
 
     return read
 
 
-async def test_a_job_is_claimed_with_the_same_commands_behind_any_number_that_do_not_fit(
-    queue: Callable, take: Callable, leases: Leases, commands: Callable
-) -> None:
+async def test_a_job_is_claimed_with_the_same_commands_behind_any_number_that_do_not_fit(queue, take, leases, commands):
     costs = []
     for more in (10, 2000):
         for number in range(more):
@@ -101,9 +94,7 @@ async def test_a_job_is_claimed_with_the_same_commands_behind_any_number_that_do
 
 
 @pytest.mark.verify
-async def test_a_profile_that_the_api_did_not_know_is_asked_once_per_class(
-    queue: Callable, take: Callable, asked: list[int], commands: Callable
-) -> None:
+async def test_a_profile_that_the_api_did_not_know_is_asked_once_per_class(queue, take, asked, commands):
     for number in range(2000):
         await queue(20 + number % 3)
     last = await queue(1)
@@ -117,9 +108,7 @@ async def test_a_profile_that_the_api_did_not_know_is_asked_once_per_class(
     assert asked == []
 
 
-async def test_a_high_priority_job_does_not_make_later_claims_look_again(
-    queue: Callable, take: Callable, leases: Leases, commands: Callable
-) -> None:
+async def test_a_high_priority_job_does_not_make_later_claims_look_again(queue, take, leases, commands):
     for _ in range(300):
         await queue(20, SIZES)
     for _ in range(3):
@@ -131,9 +120,7 @@ async def test_a_high_priority_job_does_not_make_later_claims_look_again(
         leases.finish(claims[0], "succeed")
 
 
-async def test_more_needs_than_classes_are_classed_by_their_answers(
-    queue: Callable, take: Callable, asked: list[int], index: Callable, commands: Callable
-) -> None:
+async def test_more_needs_than_classes_are_classed_by_their_answers(queue, take, asked, index, commands):
     known = [SMALL, LARGE]
     for n in range(100, 100 + MOST_CLASSES):
         await queue(n, known)
@@ -148,9 +135,7 @@ async def test_more_needs_than_classes_are_classed_by_their_answers(
     assert asked == []
 
 
-async def test_jobs_classed_by_their_answers_are_asked_about_one_by_one_and_each_once(
-    queue: Callable, take: Callable, asked: list[int], leases: Leases
-) -> None:
+async def test_jobs_classed_by_their_answers_are_asked_about_one_by_one_and_each_once(queue, take, asked, leases):
     for n in range(100, 100 + MOST_CLASSES):
         await queue(n)
     for n in range(300, 400):
@@ -165,9 +150,7 @@ async def test_jobs_classed_by_their_answers_are_asked_about_one_by_one_and_each
     assert asked == []
 
 
-async def test_an_unreadable_spec_does_not_answer_for_its_class(
-    queue: Callable, take: Callable, jobs: Jobs, client: redis.Redis, keys: Keys
-) -> None:
+async def test_an_unreadable_spec_does_not_answer_for_its_class(queue, take, jobs, client, keys):
     damaged, waiting = [await queue(30) for _ in range(2)]
     client.hset(keys.job(damaged), "spec", '{"workload": 1}')
     assert take(SMALL) is None  # the damaged job fails in between
@@ -176,9 +159,7 @@ async def test_an_unreadable_spec_does_not_answer_for_its_class(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_each_device_gets_the_best_job_that_fits_it(
-    seed: int, queue: Callable, take: Callable, jobs: Jobs, leases: Leases, index: Callable, client: redis.Redis
-) -> None:
+async def test_each_device_gets_the_best_job_that_fits_it(seed, queue, take, jobs, leases, index, client):
     """Random submits, claims, requeues and cancels, against a sorted list."""
     rng = random.Random(seed)
     ranks = {"high": 0, "normal": 1, "low": 2}
@@ -215,9 +196,7 @@ async def test_each_device_gets_the_best_job_that_fits_it(
     assert all(members for name in ("cpu", "any") for members in index(name).values())
 
 
-async def test_a_requeued_job_keeps_the_answers_of_its_class(
-    queue: Callable, take: Callable, leases: Leases, asked: list[int]
-) -> None:
+async def test_a_requeued_job_keeps_the_answers_of_its_class(queue, take, leases, asked):
     job_id = await queue(15, SIZES)
     leases.requeue(take(MEDIUM), reason="shutdown", counts_attempt=False)
     assert take(SMALL) is None
@@ -225,9 +204,7 @@ async def test_a_requeued_job_keeps_the_answers_of_its_class(
     assert asked == []
 
 
-async def test_emptied_classes_leave_nothing_behind(
-    queue: Callable, take: Callable, jobs: Jobs, client: redis.Redis, keys: Keys, index: Callable
-) -> None:
+async def test_emptied_classes_leave_nothing_behind(queue, take, jobs, client, keys, index):
     canceled, claimed, waiting = [await queue(n, SIZES) for n in (40, 5, 25)]
     assert len(index()) == 3
     await jobs.cancel(canceled)
@@ -238,10 +215,10 @@ async def test_emptied_classes_leave_nothing_behind(
 
 
 @pytest.fixture
-def forget_classes(client: redis.Redis, keys: Keys) -> Callable[[Sequence[str]], None]:
+def forget_classes(client, keys):
     """Store these jobs as a version without classes did: with their own answers, in the queue alone."""
 
-    def forgotten(job_ids: Sequence[str], queue: str = "cpu") -> None:
+    def forgotten(job_ids, queue="cpu"):
         for job_id in job_ids:
             record = client.hgetall(keys.job(job_id))
             name = f"{record['schema']}.{record['needs']}"
@@ -255,9 +232,7 @@ def forget_classes(client: redis.Redis, keys: Keys) -> Callable[[Sequence[str]],
     return forgotten
 
 
-async def test_a_queue_of_an_older_version_is_claimed_in_its_order(
-    queue: Callable, take: Callable, forget_classes: Callable, leases: Leases, asked: list[int]
-) -> None:
+async def test_a_queue_of_an_older_version_is_claimed_in_its_order(queue, take, forget_classes, leases, asked):
     waiting = [await queue(15 if number % 2 else 5, SIZES) for number in range(450)]
     forget_classes(waiting)
     for expected in waiting[0::2][:3]:
@@ -268,9 +243,7 @@ async def test_a_queue_of_an_older_version_is_claimed_in_its_order(
     assert asked == []
 
 
-async def test_a_job_whose_class_is_not_listed_is_claimed(
-    queue: Callable, take: Callable, client: redis.Redis, keys: Keys, index: Callable
-) -> None:
+async def test_a_job_whose_class_is_not_listed_is_claimed(queue, take, client, keys, index):
     first, second = await queue(5, SIZES), await queue(15, SIZES)
     name, _ = [name for name, jobs in sorted(index().items(), key=lambda item: item[1] != [first])]
     client.hdel(keys.classes("cpu"), name)
@@ -280,8 +253,8 @@ async def test_a_job_whose_class_is_not_listed_is_claimed(
 
 
 async def test_jobs_that_an_older_api_queues_and_an_older_worker_takes_are_noticed(
-    queue: Callable, take: Callable, forget_classes: Callable, client: redis.Redis, keys: Keys, index: Callable
-) -> None:
+    queue, take, forget_classes, client, keys, index
+):
     taken, mine, theirs = [await queue(15, SIZES) for _ in range(3)]
     client.zrem(keys.queue("cpu"), taken)
     client.hset(keys.job(taken), "status", "running")
@@ -291,15 +264,7 @@ async def test_jobs_that_an_older_api_queues_and_an_older_worker_takes_are_notic
     assert index() == {}
 
 
-async def test_maintenance_finds_what_no_claim_notices(
-    queue: Callable,
-    take: Callable,
-    forget_classes: Callable,
-    client: redis.Redis,
-    keys: Keys,
-    settings: Settings,
-    index: Callable,
-) -> None:
+async def test_maintenance_finds_what_no_claim_notices(queue, take, forget_classes, client, keys, settings, index):
     """An older worker takes a job that fits no other device, while an older API queues one: the counts agree."""
     fleet.publish(client, settings, DEVICE, a_worker())
     taken, theirs = await queue(25, SIZES), await queue(5, SIZES)
@@ -314,9 +279,7 @@ async def test_maintenance_finds_what_no_claim_notices(
     assert 0 < client.pttl(keys.indexed("cpu")) <= 600_000
 
 
-async def test_the_index_costs_less_than_150_bytes_per_job(
-    queue: Callable, client: redis.Redis, keys: Keys, index: Callable
-) -> None:
+async def test_the_index_costs_less_than_150_bytes_per_job(queue, client, keys, index):
     count = 1000
     for number in range(count):
         await queue(20 + number % 3, SIZES)

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import product
 from typing import get_args
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.celery_app import celery_queue
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
-from dyno.models.spec import DeviceSelector, FrameworkName, Spec
-from dyno.settings import Settings
+from dyno.models.spec import DeviceSelector, FrameworkName
 from dyno.store import fleet
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.placement import fits, queue_for, queues_served
 
 DEVICE = Device(
@@ -38,12 +31,12 @@ FITTING: list[tuple[object, str]] = [
 ]
 
 
-def selector(text: object) -> DeviceSelector:
+def selector(text):
     return DeviceSelector.model_validate(text)
 
 
 @pytest.mark.parametrize(("asked", "queue"), FITTING)
-def test_a_job_waits_in_one_queue_which_the_fitting_device_serves(asked: object, queue: str) -> None:
+def test_a_job_waits_in_one_queue_which_the_fitting_device_serves(asked, queue):
     assert queue_for(selector(asked), "tensorflow") == queue
     assert queue_for(selector(asked), "jax") == f"{queue}+jax"
     served = queues_served(DEVICE)
@@ -52,24 +45,24 @@ def test_a_job_waits_in_one_queue_which_the_fitting_device_serves(asked: object,
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cpu:0", "cpu:0-1@beta", {"kind": "cpu", "model": "Ryzen"}])
-def test_a_device_does_not_serve_what_it_does_not_fit(asked: object) -> None:
+def test_a_device_does_not_serve_what_it_does_not_fit(asked):
     assert not {queue_for(selector(asked), name) for name in DEVICE.frameworks} & set(queues_served(DEVICE))
     assert not fits(selector(asked), DEVICE)
 
 
 @pytest.mark.parametrize("asked", [asked for asked, _ in FITTING])
-def test_a_worker_never_claims_a_job_of_a_missing_framework(asked: object) -> None:
+def test_a_worker_never_claims_a_job_of_a_missing_framework(asked):
     assert queue_for(selector(asked), "torch") not in queues_served(DEVICE)
     only_jax = DEVICE.model_copy(update={"frameworks": {"jax": "0.10.2"}})
     assert queue_for(selector(asked), "tensorflow") not in queues_served(only_jax)
     assert fits(selector(asked), only_jax)
 
 
-def test_the_most_specific_queue_comes_first() -> None:
+def test_the_most_specific_queue_comes_first():
     assert queues_served(DEVICE)[:2] == ["cpu:0-1@alpha+jax", "cpu:0-1@alpha"]
 
 
-def test_no_two_queues_share_a_name_in_the_store_or_in_celery() -> None:
+def test_no_two_queues_share_a_name_in_the_store_or_in_celery():
     every = DEVICE.model_copy(update={"frameworks": dict.fromkeys(get_args(FrameworkName), "1")})
     served = queues_served(every)
     assert len(set(served)) == len(list(product(FITTING, every.frameworks)))
@@ -78,14 +71,8 @@ def test_no_two_queues_share_a_name_in_the_store_or_in_celery() -> None:
 
 @pytest.mark.anyio
 async def test_in_a_mixed_fleet_each_job_goes_to_a_worker_with_its_framework(
-    client: redis.Redis,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    jobs: Jobs,
-    leases: Leases,
-    worker: WorkerRef,
-    a_spec: Callable[..., Spec],
-) -> None:
+    client, async_redis, settings, jobs, leases, worker, a_spec
+):
     wants_jax = (await jobs.submit(a_spec(framework="jax"))).job
     wants_tensorflow = (await jobs.submit(a_spec())).job
     assert (wants_jax.queue.name, wants_tensorflow.queue.name) == ("cpu+jax", "cpu")
@@ -102,7 +89,7 @@ async def test_in_a_mixed_fleet_each_job_goes_to_a_worker_with_its_framework(
     assert second.job_id == wants_jax.id
 
 
-def _idle(device: Device) -> WorkerRecord:
+def _idle(device):
     return WorkerRecord(
         id=device.id,
         host=device.host,

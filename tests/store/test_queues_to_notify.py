@@ -1,29 +1,19 @@
 """Which workers get a wake-up forwarded by a device that none of the waiting jobs fits."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-import redis
 
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
-from dyno.models.job import SCHEMA, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import SCHEMA
 from dyno.store import fleet
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Claim, Leases
 from dyno.store.placement import DYNO_VERSION, ClaimFilter, profile, queues_served
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
 
-def device(name: str, memory_bytes: int) -> Device:
+def device(name, memory_bytes):
     return Device(
         id=name, kind="gpu", model="H100", host="alpha", memory_bytes=memory_bytes, frameworks={"tensorflow": "2"}
     )
@@ -33,8 +23,8 @@ SMALL, LARGE, TWIN = device("gpu:0", 1), device("gpu:1", 9), device("gpu:2", 9)
 
 
 @pytest.fixture
-def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
-    def offered(*devices: Device, **fields: Any) -> None:
+def offer(client, settings):
+    def offered(*devices, **fields):
         for one in devices:
             known = {
                 "id": one.id,
@@ -51,10 +41,10 @@ def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
 
 
 @pytest.fixture
-def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
+def take(leases, worker):
     """Claim; a job needs as many bytes as its `n` says."""
 
-    def claimed(device: Device, version: str = DYNO_VERSION) -> Claim | None:
+    def claimed(device, version=DYNO_VERSION):
         taker = ClaimFilter(profile(device, version), lambda spec: spec.params["n"] <= device.memory_bytes)
         return leases.claim(device.full_id, queues_served(device), worker, taker)
 
@@ -62,22 +52,20 @@ def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
 
 
 @pytest.fixture
-async def for_nine(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
+async def for_nine(jobs, a_spec):
     """A job that needs nine bytes."""
     return (await jobs.submit(a_spec(device="gpu", params={"n": 9}))).job.id
 
 
 async def test_an_idle_device_that_has_not_checked_the_jobs_is_woken_through_its_own_queue(
-    leases: Leases, for_nine: str, offer: Callable, take: Callable
-) -> None:
+    leases, for_nine, offer, take
+):
     offer(SMALL, LARGE)
     assert take(SMALL) is None
     assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
-async def test_of_equal_devices_the_one_with_the_latest_heartbeat_is_woken(
-    leases: Leases, for_nine: str, offer: Callable, take: Callable
-) -> None:
+async def test_of_equal_devices_the_one_with_the_latest_heartbeat_is_woken(leases, for_nine, offer, take):
     offer(LARGE, SMALL, TWIN)
     assert take(SMALL) is None
     assert leases.queues_to_notify(SMALL) == ["gpu:2@alpha"]
@@ -85,9 +73,7 @@ async def test_of_equal_devices_the_one_with_the_latest_heartbeat_is_woken(
     assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
-async def test_busy_devices_and_those_of_other_queues_are_not_woken(
-    leases: Leases, for_nine: str, offer: Callable, take: Callable
-) -> None:
+async def test_busy_devices_and_those_of_other_queues_are_not_woken(leases, for_nine, offer, take):
     offer(SMALL)
     offer(LARGE, state="busy")
     offer(TWIN.model_copy(update={"kind": "tpu", "id": "tpu:0"}))
@@ -95,9 +81,7 @@ async def test_busy_devices_and_those_of_other_queues_are_not_woken(
     assert leases.queues_to_notify(SMALL) == []
 
 
-async def test_if_all_devices_have_checked_the_jobs_none_is_woken(
-    leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
-) -> None:
+async def test_if_all_devices_have_checked_the_jobs_none_is_woken(leases, jobs, a_spec, offer, take):
     offer(SMALL, LARGE)
     await jobs.submit(a_spec(device="gpu", params={"n": 10}))
     assert take(SMALL) is None
@@ -106,9 +90,7 @@ async def test_if_all_devices_have_checked_the_jobs_none_is_woken(
     assert leases.queues_to_notify(LARGE) == leases.queues_to_notify(SMALL) == []
 
 
-async def test_checks_by_a_worker_of_another_version_count_separately(
-    leases: Leases, for_nine: str, offer: Callable, take: Callable
-) -> None:
+async def test_checks_by_a_worker_of_another_version_count_separately(leases, for_nine, offer, take):
     offer(SMALL)
     offer(TWIN.model_copy(update={"memory_bytes": 1}), version="0.0")
     assert take(SMALL) is None
@@ -118,8 +100,8 @@ async def test_checks_by_a_worker_of_another_version_count_separately(
 
 
 async def test_a_worker_of_another_version_is_woken_for_a_job_of_a_newer_schema(
-    leases: Leases, for_nine: str, client: redis.Redis, keys: Keys, offer: Callable, take: Callable
-) -> None:
+    leases, for_nine, client, keys, offer, take
+):
     client.hset(keys.job(for_nine), "schema", SCHEMA + 1)
     offer(LARGE)
     offer(TWIN, version="later")
@@ -127,9 +109,7 @@ async def test_a_worker_of_another_version_is_woken_for_a_job_of_a_newer_schema(
     assert leases.queues_to_notify(LARGE) == ["gpu:2@alpha"]
 
 
-async def test_a_device_that_has_not_checked_the_jobs_wakes_no_other(
-    leases: Leases, for_nine: str, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
-) -> None:
+async def test_a_device_that_has_not_checked_the_jobs_wakes_no_other(leases, for_nine, jobs, a_spec, offer, take):
     offer(SMALL, LARGE)
     await jobs.submit(a_spec(device="gpu", params={"n": 1}))
     assert take(SMALL) is not None
@@ -138,7 +118,7 @@ async def test_a_device_that_has_not_checked_the_jobs_wakes_no_other(
     assert leases.queues_to_notify(SMALL) == []
 
 
-async def test_without_waiting_jobs_no_device_is_woken(leases: Leases, offer: Callable, take: Callable) -> None:
+async def test_without_waiting_jobs_no_device_is_woken(leases, offer, take):
     offer(SMALL, LARGE)
     assert take(SMALL) is None
     assert leases.queues_to_notify(SMALL) == []

@@ -1,22 +1,14 @@
 """The stored output of runners: in order, each piece once, and only the end of a long log."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import UnknownJob
 from dyno.models.job import new_job_id
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import jobs as module
-from dyno.store.jobs import Jobs, LogPart, read_log
-from dyno.store.leases import Leases, LogPiece
-from dyno.store.redis import Keys
+from dyno.store.jobs import LogPart, read_log
+from dyno.store.leases import LogPiece
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +17,11 @@ Read = Callable[..., Awaitable[LogPart]]
 
 
 @pytest.fixture
-def read(async_redis: redis.asyncio.Redis, settings: Settings) -> Read:
+def read(async_redis, settings):
     return lambda job_id, start=0: read_log(async_redis, settings, job_id, start)
 
 
-async def test_pieces_come_in_order_and_a_reader_can_resume(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
-) -> None:
+async def test_pieces_come_in_order_and_a_reader_can_resume(jobs, a_spec, claim, leases, read):
     job = (await jobs.submit(a_spec())).job
     assert await read(job.id) == LogPart("", 0, done=False)
     attempt = claim()
@@ -43,9 +33,7 @@ async def test_pieces_come_in_order_and_a_reader_can_resume(
     assert await read(job.id, 3) == LogPart("", 3, done=True)
 
 
-async def test_a_piece_that_is_sent_again_is_there_once_and_makes_no_other_version(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
-) -> None:
+async def test_a_piece_that_is_sent_again_is_there_once_and_makes_no_other_version(jobs, a_spec, claim, leases, read):
     await jobs.submit(a_spec())
     attempt = claim()
     versions = []
@@ -56,9 +44,7 @@ async def test_a_piece_that_is_sent_again_is_there_once_and_makes_no_other_versi
     assert versions[0] == versions[1] == 3  # submitted, claimed, and this
 
 
-async def test_the_next_attempt_goes_on_and_the_one_that_lost_the_job_adds_nothing(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
-) -> None:
+async def test_the_next_attempt_goes_on_and_the_one_that_lost_the_job_adds_nothing(jobs, a_spec, claim, leases, read):
     await jobs.submit(a_spec())
     first = claim()
     leases.heartbeat(first, None, LogPiece(0, "first\n"))
@@ -69,15 +55,7 @@ async def test_the_next_attempt_goes_on_and_the_one_that_lost_the_job_adds_nothi
     assert (await read(first.job_id)).text == "first\nsecond\n"
 
 
-async def test_only_the_end_of_a_long_log_is_kept_with_a_notice(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    read: Read,
-) -> None:
+async def test_only_the_end_of_a_long_log_is_kept_with_a_notice(jobs, a_spec, claim, leases, client, keys, read):
     await jobs.submit(a_spec())
     attempt = claim()
     for number in range(20):
@@ -90,27 +68,21 @@ async def test_only_the_end_of_a_long_log_is_kept_with_a_notice(
     assert (await read(attempt.job_id, 10)).text.startswith("010")
 
 
-async def test_an_unknown_job_has_no_log(read: Read) -> None:
+async def test_an_unknown_job_has_no_log(read):
     with pytest.raises(UnknownJob):
         await read(new_job_id())
 
 
 async def test_of_a_log_in_many_tiny_pieces_a_bounded_number_is_asked_for_at_once(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    read: Read,
-    async_redis: redis.asyncio.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    jobs, a_spec, claim, leases, read, async_redis, monkeypatch
+):
     await jobs.submit(a_spec())
     attempt = claim()
     for number in range(5):
         leases.heartbeat(attempt, None, LogPiece(number, f"{number}"))
     execute, asked = async_redis.execute_command, list[int]()
 
-    async def counted(*words: Any, **options: Any) -> Any:
+    async def counted(*words, **options):
         asked.append(len(words) - 2)
         return await execute(*words, **options)
 

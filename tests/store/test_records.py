@@ -1,23 +1,15 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
 import pytest
-import redis
 
 from dyno.errors import RecordUnreadable
-from dyno.models.spec import InterleavedSpec, Spec
-from dyno.store.jobs import Jobs
+from dyno.models.spec import InterleavedSpec
 from dyno.store.records import read_spec
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_fields_of_a_newer_version_are_kept_out_and_nothing_else_is_lost(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_fields_of_a_newer_version_are_kept_out_and_nothing_else_is_lost(jobs, a_spec, client, keys):
     before = (await jobs.submit(a_spec(params={"unknown_to_the_envelope": 1}, measure={"processes": 5}))).job
     spec = json.loads(client.hget(keys.job(before.id), "spec"))
     spec |= {"from_the_future": {"deep": [1]}}
@@ -33,9 +25,7 @@ async def test_fields_of_a_newer_version_are_kept_out_and_nothing_else_is_lost(
     assert after.model_copy(update={"schema_version": before.schema_version}) == before
 
 
-async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(jobs, a_spec, client, keys):
     job = (await jobs.submit(a_spec())).job
     client.hset(keys.job(job.id), "spec", '{"workload": "matmul", "framework": "abacus"}')
     with pytest.raises(RecordUnreadable, match="another version"):
@@ -46,9 +36,7 @@ async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(
     ("field", "value"),
     [("status", "dreaming"), ("warnings", "{broken"), ("worker", "1"), ("attempt", "x"), ("created_at", "today")],
 )
-async def test_a_broken_record_is_reported_and_hides_no_other(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, field: str, value: str
-) -> None:
+async def test_a_broken_record_is_reported_and_hides_no_other(jobs, a_spec, client, keys, field, value):
     broken, sound = [(await jobs.submit(a_spec())).job for _ in range(2)]
     client.hset(keys.job(broken.id), field, value)
     with pytest.raises(RecordUnreadable, match=broken.id):
@@ -57,9 +45,7 @@ async def test_a_broken_record_is_reported_and_hides_no_other(
 
 
 @pytest.mark.parametrize("field", ["id", "queue", "spec", "version"])
-async def test_a_record_that_lacks_a_field_is_broken_too(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, field: str
-) -> None:
+async def test_a_record_that_lacks_a_field_is_broken_too(jobs, a_spec, client, keys, field):
     job = (await jobs.submit(a_spec())).job
     client.hdel(keys.job(job.id), field)
     with pytest.raises(RecordUnreadable):
@@ -67,15 +53,13 @@ async def test_a_record_that_lacks_a_field_is_broken_too(
     assert (await jobs.list()).data == []
 
 
-async def test_the_attempts_token_is_never_returned(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> None:
+async def test_the_attempts_token_is_never_returned(jobs, a_spec, claim):
     await jobs.submit(a_spec())
     attempt = claim()
     assert attempt.token not in (await jobs.get(attempt.job_id)).model_dump_json()
 
 
-def test_two_specs_in_turns_survive_their_storage_without_fields_of_a_later_version(
-    a_spec: Callable[..., Spec],
-) -> None:
+def test_two_specs_in_turns_survive_their_storage_without_fields_of_a_later_version(a_spec):
     spec = InterleavedSpec(**dict(a_spec()), against=a_spec(seed=7), pairs=4, control=True, metric="throughput")
     stored = spec.model_dump(mode="json")
     stored["against"] |= {"later": 1}
@@ -83,7 +67,7 @@ def test_two_specs_in_turns_survive_their_storage_without_fields_of_a_later_vers
     assert read_spec(json.dumps(stored | {"later": 1})) == spec
 
 
-def test_every_spec_survives_its_storage(a_spec: Callable[..., Spec]) -> None:
+def test_every_spec_survives_its_storage(a_spec):
     spec = a_spec(
         device={"kind": "gpu", "model": "NVIDIA H200"},
         measure={"processes": {"min": 2, "max": 9}, "cold_start": True},

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import inspect
 from asyncio.selector_events import _SelectorSocketTransport
 
@@ -7,7 +5,7 @@ import pytest
 import redis
 
 from dyno.errors import StoreUnavailable, StoreUnfit
-from dyno.settings import Durability, Settings
+from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
 
@@ -19,17 +17,17 @@ WRITES_TO_LOST = "writelines" in vars(_SelectorSocketTransport) and "_conn_lost"
 FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
 
 
-def test_the_embedded_server_is_fit_and_without_complaints(client: redis.Redis, settings: Settings) -> None:
+def test_the_embedded_server_is_fit_and_without_complaints(client, settings):
     assert check_server(client, settings) == []
 
 
 @pytest.mark.anyio
-async def test_the_asynchronous_client_gives_the_same_judgement(settings: Settings) -> None:
+async def test_the_asynchronous_client_gives_the_same_judgement(settings):
     async with async_client(settings) as client:
         assert await check_server_async(client, settings) == []
 
 
-def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings: Settings) -> None:
+def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings):
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("appendonly", "no")
         (fault,) = check_server(client, settings)
@@ -43,7 +41,7 @@ def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_a
 @pytest.mark.parametrize(
     "flaw", [{"redis_mode": "cluster"}, {"redis_version": "6.2.14"}, {"maxmemory_policy": "volatile-ttl"}]
 )
-def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
+def test_a_server_that_can_not_keep_jobs_is_unfit(flaw):
     with pytest.raises(StoreUnfit):
         judge_server(FIT | flaw, {}, "everysec")
 
@@ -57,7 +55,7 @@ def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
         ({"maxmemory": 100, "used_memory": 96}, "full"),
     ],
 )
-def test_temporary_problems_make_the_server_unavailable_not_unfit(flaw: dict[str, object], word: str) -> None:
+def test_temporary_problems_make_the_server_unavailable_not_unfit(flaw, word):
     (fault,) = judge_server(FIT | flaw, {}, "everysec")
     assert word in fault.detail
     assert isinstance(fault, StoreUnavailable)
@@ -74,9 +72,7 @@ def test_temporary_problems_make_the_server_unavailable_not_unfit(flaw: dict[str
         ("everysec", "always", "appendfsync is everysec"),
     ],
 )
-def test_a_server_that_syncs_less_often_than_asked_is_complained_about(
-    settings: Settings, synced: str, asked: Durability, complaint: str | None
-) -> None:
+def test_a_server_that_syncs_less_often_than_asked_is_complained_about(settings, synced, asked, complaint):
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("appendfsync", synced)
         found = check_server(client, settings.model_copy(update={"durability": asked}))
@@ -84,7 +80,7 @@ def test_a_server_that_syncs_less_often_than_asked_is_complained_about(
     assert complaint is None or complaint in found[0].detail
 
 
-def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings: Settings) -> None:
+def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings):
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("no-appendfsync-on-rewrite", "yes")
         (fault,) = check_server(client, settings)
@@ -92,9 +88,7 @@ def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings: 
 
 
 @pytest.mark.anyio
-async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_strict_profile_alone(
-    settings: Settings,
-) -> None:
+async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_strict_profile_alone(settings):
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "default", "-config")
         for durability, complaints in (("everysec", 0), ("always", 1)):
@@ -107,7 +101,7 @@ async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_stric
             assert all("can't be checked" in fault.detail for fault in found)
 
 
-def test_without_a_url_there_is_no_client() -> None:
+def test_without_a_url_there_is_no_client():
     with pytest.raises(StoreUnfit, match="DYNO_REDIS_URL"):
         sync_client(Settings(redis_url=None))
 
@@ -123,17 +117,17 @@ def test_without_a_url_there_is_no_client() -> None:
         redis.ResponseError("MISCONF can't write to disk"),
     ],
 )
-def test_temporary_errors_become_store_unavailable(error: Exception) -> None:
+def test_temporary_errors_become_store_unavailable(error):
     with pytest.raises(StoreUnavailable), store_errors():
         raise error
 
 
-def test_errors_of_our_own_making_are_not_converted() -> None:
+def test_errors_of_our_own_making_are_not_converted():
     with pytest.raises(redis.ResponseError), store_errors():
         raise redis.ResponseError("WRONGTYPE")
 
 
-def test_the_client_reconnects_to_a_restarted_server(settings: Settings) -> None:
+def test_the_client_reconnects_to_a_restarted_server(settings):
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         assert client.ping()
         client.client_kill_filter(_type="normal", skipme=False)
@@ -148,13 +142,13 @@ def test_the_client_reconnects_to_a_restarted_server(settings: Settings) -> None
         pytest.param(("asyncio", {}), id="own", marks=pytest.mark.skipif(WRITES_TO_LOST, reason="CPython's gh-136234")),
     ],
 )
-async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Settings) -> None:
+async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings):
     async with async_client(settings) as client:
         assert await client.ping()
         client.shared._connection._writer.transport.abort()
         assert await client.ping()
 
 
-def test_a_script_that_the_server_has_forgotten_is_a_temporary_error(client: redis.Redis) -> None:
+def test_a_script_that_the_server_has_forgotten_is_a_temporary_error(client):
     with pytest.raises(StoreUnavailable, match="No matching script"), store_errors():
         client.evalsha("0" * 40, 0)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import NoResult, StoreUnavailable
-from dyno.models.job import Progress, WorkerRef
+from dyno.models.job import Progress
 from dyno.models.result import RunSamples
-from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.jobs import Jobs, read_log
-from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.jobs import read_log
+from dyno.store.leases import LogPiece
 from dyno.store.redis import RESERVED_BYTES, check_server_async, sync_client
 from tests.results import a_result
 from workers.outcome import Succeeded
@@ -31,22 +27,22 @@ RESULT_BYTES = 3000
 
 
 @pytest.fixture
-def settings() -> Iterator[Settings]:
+def settings():
     with EmbeddedServer() as server:
         yield Settings(redis_url=server.url)
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[redis.Redis]:
+def client(settings):
     with sync_client(settings) as client:
         yield client
 
 
 @pytest.fixture
-def limit(client: redis.Redis) -> Callable[[int], int]:
+def limit(client):
     """Set `maxmemory` to as many bytes more than are used now."""
 
-    def limited(more: int) -> int:
+    def limited(more):
         memory: Any = client.info("memory")
         bound = int(memory["used_memory"] - memory["mem_not_counted_for_evict"] + more)
         client.config_set("maxmemory", bound)
@@ -55,13 +51,13 @@ def limit(client: redis.Redis) -> Callable[[int], int]:
     return limited
 
 
-def _claim(leases: Leases, worker: WorkerRef) -> Claim:
+def _claim(leases, worker):
     claim = leases.claim("cpu:0@alpha", ["cpu"], worker)
     assert claim is not None
     return claim
 
 
-def _end(leases: Leases, claim: Claim) -> None:
+def _end(leases, claim):
     noise = random.Random(claim.job_id).randbytes(RESULT_BYTES).hex()
     leases.heartbeat(claim, Progress(phase="sampling", run=1, runs=1), LogPiece(0, noise[:500]))
     result = a_result(claim.job_id).model_copy(update={"details": {"noise": noise}})  # as long when it is compressed
@@ -70,15 +66,8 @@ def _end(leases: Leases, claim: Claim) -> None:
 
 @pytest.mark.silent("SAMPLES_NOT_STORED")
 async def test_no_more_jobs_are_accepted_than_have_room_when_they_are_done(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    leases: Leases,
-    worker: WorkerRef,
-    client: redis.Redis,
-    limit: Callable,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    jobs, a_spec, leases, worker, client, limit, async_redis, settings
+):
     await jobs.submit(a_spec())
     _end(leases, _claim(leases, worker))  # Redis keeps the scripts
     bound = limit(ROOM_BYTES)
@@ -99,7 +88,7 @@ async def test_no_more_jobs_are_accepted_than_have_room_when_they_are_done(
     assert not (await jobs.result(claim.job_id)).warnings
 
 
-async def test_a_replayed_submit_needs_no_room(jobs: Jobs, a_spec: Callable[..., Spec], limit: Callable) -> None:
+async def test_a_replayed_submit_needs_no_room(jobs, a_spec, limit):
     first = await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x")
     for _ in range(40):
         await jobs.submit(a_spec())
@@ -111,14 +100,8 @@ async def test_a_replayed_submit_needs_no_room(jobs: Jobs, a_spec: Callable[...,
 
 @pytest.mark.provokes("SAMPLES_NOT_STORED")
 async def test_above_the_limit_a_result_is_kept_without_samples_and_log(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    limit: Callable,
-    settings: Settings,
-    async_redis: redis.asyncio.Redis,
-) -> None:
+    jobs, a_spec, claim, leases, limit, settings, async_redis
+):
     job = (await jobs.submit(a_spec())).job
     attempt = claim()
     leases.heartbeat(attempt, None, LogPiece(0, "before\n"))
@@ -135,14 +118,8 @@ async def test_above_the_limit_a_result_is_kept_without_samples_and_log(
 
 @pytest.mark.provokes("SAMPLES_NOT_STORED")
 async def test_samples_and_output_leave_alone_what_is_reserved_for_waiting_jobs(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    limit: Callable,
-    settings: Settings,
-    async_redis: redis.asyncio.Redis,
-) -> None:
+    jobs, a_spec, claim, leases, limit, settings, async_redis
+):
     job = (await jobs.submit(a_spec())).job
     attempt = claim()
     for _ in range(20):

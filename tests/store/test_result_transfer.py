@@ -1,23 +1,15 @@
 """Results that leave as lines, and come into another namespace, which is another Dyno."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-import redis
 
 from dyno.errors import StoreUnavailable
 from dyno.models.api_key import Viewer
-from dyno.models.job import Status, WorkerRef, imported_job_id, new_job_id
+from dyno.models.job import Status, imported_job_id, new_job_id
 from dyno.models.result import RunSamples
 from dyno.models.result_export import ExportedResult
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.redis import JOB_ID, Keys
 from dyno.store.result_transfer import NumberedLine, ResultImports, exported_lines
 from dyno.store.retention import drop_oldest
@@ -31,14 +23,14 @@ OWNERS = ("key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb")
 
 
 @pytest.fixture
-def there(settings: Settings) -> Settings:
+def there(settings):
     """Another Dyno on the same server."""
     return settings.model_copy(update={"namespace": f"{settings.namespace}-there"})
 
 
 @pytest.fixture
-def ran(jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], worker: WorkerRef) -> Callable[..., Any]:
-    async def one(**fields: Any) -> str:
+def ran(jobs, leases, a_spec, worker):
+    async def one(**fields):
         job_id = (await jobs.submit(a_spec(labels={"commit": "abc"}, **fields))).job.id
         claim = leases.claim(DEVICE, ["cpu"], worker)
         assert claim is not None
@@ -48,22 +40,20 @@ def ran(jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], worker: WorkerR
     return one
 
 
-async def lines_of(jobs: Jobs, settings: Settings) -> list[NumberedLine]:
+async def lines_of(jobs, settings):
     page = await jobs.browse(status=Status.SUCCEEDED)
     texts = [text async for text in exported_lines(jobs._client, settings, page.data, "http://alpha:8000")]
     return [NumberedLine(number, ExportedResult.model_validate_json(text)) for number, text in enumerate(texts, 1)]
 
 
-def imports(there: Settings, jobs: Jobs, viewer: Viewer | None = None) -> tuple[Jobs, ResultImports]:
+def imports(there, jobs, viewer=None):
     seen = Jobs(jobs._client, there)
     if viewer is not None:
         seen = seen.seen_by(viewer)
     return seen, ResultImports(jobs._client, there, seen)
 
 
-async def test_an_imported_job_has_all_of_the_original_and_says_where_it_ran(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any]
-) -> None:
+async def test_an_imported_job_has_all_of_the_original_and_says_where_it_ran(jobs, settings, there, ran):
     original = await ran()
     here, importing = imports(there, jobs)
     report = await importing.store(await lines_of(jobs, settings))
@@ -80,9 +70,7 @@ async def test_an_imported_job_has_all_of_the_original_and_says_where_it_ran(
     assert JOB_ID.fullmatch(line.job)
 
 
-async def test_imports_of_one_key_cost_no_other_key_a_result(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_imports_of_one_key_cost_no_other_key_a_result(jobs, settings, there, ran, client):
     for _ in range(4):
         await ran()
     lines = await lines_of(jobs, settings)
@@ -101,9 +89,7 @@ async def test_imports_of_one_key_cost_no_other_key_a_result(
     assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {}
 
 
-async def test_the_age_of_an_imported_job_counts_from_its_import(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_the_age_of_an_imported_job_counts_from_its_import(jobs, settings, there, ran, client):
     for _ in range(4):
         await ran()
     lines = await lines_of(jobs, settings)
@@ -119,9 +105,7 @@ async def test_the_age_of_an_imported_job_counts_from_its_import(
     assert {job.id for job in (await here.list()).data} == last
 
 
-async def test_importing_it_again_finds_it_and_so_does_the_dyno_that_ran_it(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any]
-) -> None:
+async def test_importing_it_again_finds_it_and_so_does_the_dyno_that_ran_it(jobs, settings, there, ran):
     original = await ran()
     lines = await lines_of(jobs, settings)
     here, importing = imports(there, jobs)
@@ -139,15 +123,13 @@ async def test_importing_it_again_finds_it_and_so_does_the_dyno_that_ran_it(
     assert (await third.get(moved.job)).imported.job == original  # type: ignore[union-attr]
 
 
-async def test_it_is_listed_filtered_and_deleted_and_can_then_be_imported_again(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_it_is_listed_filtered_and_deleted_and_can_then_be_imported_again(jobs, settings, there, ran, client):
     await ran()
     lines = await lines_of(jobs, settings)
     here, importing = imports(there, jobs)
     job_id = (await importing.store(lines)).lines[0].job
 
-    async def listed(**wanted: Any) -> list[str]:
+    async def listed(**wanted):
         return [job.id for job in (await here.browse(**wanted)).data]
 
     fits = [{}, {"workload": "matmul"}, {"status": Status.SUCCEEDED}, {"label": "commit=abc"}, {"label": "commit"}]
@@ -163,9 +145,7 @@ async def test_it_is_listed_filtered_and_deleted_and_can_then_be_imported_again(
     assert (again.job, again.new) == (job_id, True)
 
 
-async def test_it_is_never_counted_as_a_job_that_ran_here(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_it_is_never_counted_as_a_job_that_ran_here(jobs, settings, there, ran, client):
     await ran()
     _, importing = imports(there, jobs)
     await importing.store(await lines_of(jobs, settings))
@@ -174,9 +154,7 @@ async def test_it_is_never_counted_as_a_job_that_ran_here(
     assert [*client.scan_iter(f"{there.namespace}:paces:*"), *client.scan_iter(f"{there.namespace}:peers:*")] == []
 
 
-async def test_each_key_has_its_own_copy_and_learns_nothing_of_others_jobs(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_each_key_has_its_own_copy_and_learns_nothing_of_others_jobs(jobs, settings, there, ran, client):
     await ran()
     lines = await lines_of(jobs, settings)
     found = []
@@ -195,9 +173,7 @@ async def test_each_key_has_its_own_copy_and_learns_nothing_of_others_jobs(
     assert (await at_home.store(lines)).imported == 1  # the job itself is another owner's
 
 
-async def test_a_full_redis_takes_all_lines_or_none(
-    jobs: Jobs, settings: Settings, there: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_a_full_redis_takes_all_lines_or_none(jobs, settings, there, ran, client):
     for _ in range(2):
         await ran()
     lines = await lines_of(jobs, settings)
@@ -213,9 +189,7 @@ async def test_a_full_redis_takes_all_lines_or_none(
     assert (await importing.store(lines)).imported == 2
 
 
-async def test_a_result_without_a_readable_record_is_left_out_of_the_export(
-    jobs: Jobs, settings: Settings, ran: Callable[..., Any], client: redis.Redis
-) -> None:
+async def test_a_result_without_a_readable_record_is_left_out_of_the_export(jobs, settings, ran, client):
     gone, damaged, without_samples = [await ran() for _ in range(3)]
     keys = Keys(settings.namespace)
     client.delete(keys.result(gone))
@@ -225,7 +199,7 @@ async def test_a_result_without_a_readable_record_is_left_out_of_the_export(
     assert (line.content.job.id, line.content.samples) == (without_samples, None)
 
 
-def test_ids_of_imported_jobs_keep_the_time() -> None:
+def test_ids_of_imported_jobs_keep_the_time():
     original = new_job_id()
     ids = [imported_job_id(original, owner) for owner in (None, "key_1")]
     assert all(JOB_ID.fullmatch(each) and each[:14] == original[:14] for each in ids)

@@ -8,21 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.models.api_key import Viewer
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store import retention
 from dyno.store.artifacts import note_files
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
-from dyno.store.redis import RESERVED_BYTES, Keys
+from dyno.store.redis import RESERVED_BYTES
 from dyno.store.retention import drop_oldest
-from dyno.store.webhooks import Deliveries, DeliveryQueue
+from dyno.store.webhooks import Deliveries
 from tests.deliveries import OTHER, OWNER, RECEIVER, URL, canceled, delivered, taken
 from tests.results import a_result
 
@@ -31,10 +25,10 @@ Finish = Callable[..., Any]
 
 
 @pytest.fixture
-def finish(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> Finish:
+def finish(jobs, a_spec, claim, leases):
     """Submit, claim and end jobs; returns their ids in the order of their ends."""
 
-    async def ended(number: int, samples_bytes: int = 0, owner: str | None = None) -> list[str]:
+    async def ended(number, samples_bytes=0, owner=None):
         for _ in range(number):
             await jobs.seen_by(Viewer(owner, sees_all=False)).submit(a_spec())
         attempts = [claim(f"cpu:{device}@alpha") for device in range(number)]
@@ -47,21 +41,14 @@ def finish(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Lea
     return ended
 
 
-async def test_without_limits_nothing_is_deleted(finish: Finish, client: redis.Redis, settings: Settings) -> None:
+async def test_without_limits_nothing_is_deleted(finish, client, settings):
     await finish(3)
     assert drop_oldest(client, settings) == {}
 
 
 async def test_the_jobs_that_ended_first_are_deleted_beyond_the_number(
-    finish: Finish,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    settings: Settings,
-    keys: Keys,
-) -> None:
+    finish, jobs, a_spec, claim, leases, client, settings, keys
+):
     first = (await jobs.submit(a_spec())).job.id  # created first, ends last
     early = claim("cpu:9@alpha")
     ids = await finish(6)
@@ -84,9 +71,7 @@ async def test_the_jobs_that_ended_first_are_deleted_beyond_the_number(
     assert {each.id for each in (await jobs.list()).data} == {waiting, running}
 
 
-async def test_several_processes_delete_no_job_too_many(
-    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings
-) -> None:
+async def test_several_processes_delete_no_job_too_many(finish, jobs, client, settings):
     limited = settings.model_copy(update={"max_done": 5})
     await finish(30)
     with ThreadPoolExecutor(8) as pool:
@@ -95,9 +80,7 @@ async def test_several_processes_delete_no_job_too_many(
     assert len((await jobs.list()).data) == 5
 
 
-async def test_jobs_are_deleted_until_redis_uses_less_memory(
-    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings, keys: Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_are_deleted_until_redis_uses_less_memory(finish, jobs, client, settings, keys, monkeypatch):
     monkeypatch.setattr(retention, "_DROPPED_AT_ONCE", 2)
     await finish(1)
     used: Any = client.info("memory")["used_memory"]
@@ -114,13 +97,8 @@ async def test_jobs_are_deleted_until_redis_uses_less_memory(
 
 
 async def test_a_call_is_bounded_and_a_job_with_a_pending_webhook_stays(
-    finish: Finish,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    finish, jobs, a_spec, client, settings, monkeypatch
+):
     monkeypatch.setattr(retention, "_RECORDS_AT_ONCE", 4)
     monkeypatch.setattr(retention, "_DROPPED_AT_ONCE", 2)
     untold = (await jobs.submit(a_spec(webhook={"url": "https://example.org/"}))).job.id
@@ -132,8 +110,8 @@ async def test_a_call_is_bounded_and_a_job_with_a_pending_webhook_stays(
 
 
 async def test_no_job_goes_before_its_webhook_is_delivered_wherever_the_delivery_waits(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, outbox: DeliveryQueue
-) -> None:
+    jobs, a_spec, client, settings, outbox
+):
     """A delivery waits until it is due, then in a lane, and then for the end of an attempt."""
     limited = settings.model_copy(update={"max_done": 0, "max_store_bytes": 1})
     ids = [await canceled(jobs, a_spec(webhook={"url": URL})) for _ in range(16)]
@@ -148,8 +126,8 @@ async def test_no_job_goes_before_its_webhook_is_delivered_wherever_the_delivery
 
 
 async def test_jobs_with_pending_webhooks_do_not_keep_others_from_being_deleted(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    jobs, a_spec, client, settings, monkeypatch
+):
     monkeypatch.setattr(retention, "_CANDIDATES", 3)
     untold = [await canceled(jobs, a_spec(webhook={"url": URL})) for _ in range(7)]
     told = [await canceled(jobs, a_spec()) for _ in range(4)]
@@ -157,9 +135,7 @@ async def test_jobs_with_pending_webhooks_do_not_keep_others_from_being_deleted(
     assert {each.id for each in (await jobs.list()).data} == set(untold)
 
 
-async def test_pending_webhooks_of_one_key_cost_no_other_key_its_results(
-    finish: Finish, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings
-) -> None:
+async def test_pending_webhooks_of_one_key_cost_no_other_key_its_results(finish, jobs, a_spec, client, settings):
     own = jobs.seen_by(Viewer(OWNER, sees_all=False))
     untold = [await canceled(own, a_spec(webhook={"url": URL})) for _ in range(8)]
     others = await finish(4, owner=OTHER)
@@ -167,15 +143,7 @@ async def test_pending_webhooks_of_one_key_cost_no_other_key_its_results(
     assert {each.id for each in (await jobs.list()).data} == {*untold, *others}
 
 
-async def test_a_redelivery_keeps_no_job(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    settings: Settings,
-    outbox: DeliveryQueue,
-    keys: Keys,
-    async_redis: redis.asyncio.Redis,
-) -> None:
+async def test_a_redelivery_keeps_no_job(jobs, a_spec, client, settings, outbox, keys, async_redis):
     job_id = await canceled(jobs, a_spec(webhook={"url": URL}))
     await delivered(outbox, await taken(outbox))
     await Deliveries(async_redis, settings, jobs.viewer).redeliver(f"msg_{job_id.removeprefix('job_')}")
@@ -183,9 +151,7 @@ async def test_a_redelivery_keeps_no_job(
     assert drop_oldest(client, settings.model_copy(update={"max_done": 0})) == {"max_done": 1}
 
 
-async def test_beyond_the_memory_the_key_with_the_most_bytes_loses_jobs(
-    finish: Finish, jobs: Jobs, client: redis.Redis, settings: Settings
-) -> None:
+async def test_beyond_the_memory_the_key_with_the_most_bytes_loses_jobs(finish, jobs, client, settings):
     large = await finish(4, 400_000, owner=OWNER)
     small = await finish(12, owner=OTHER)
     used: Any = client.info("memory")["used_memory"]  # buffers of other clients move it by 0.3 MB
@@ -194,9 +160,7 @@ async def test_beyond_the_memory_the_key_with_the_most_bytes_loses_jobs(
     assert {*small, large[-1]} <= {each.id for each in (await jobs.list()).data}
 
 
-async def test_memory_reserved_for_waiting_jobs_counts_as_used(
-    finish: Finish, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings
-) -> None:
+async def test_memory_reserved_for_waiting_jobs_counts_as_used(finish, jobs, a_spec, client, settings):
     await finish(3)
     for _ in range(20):
         await jobs.submit(a_spec())
@@ -206,9 +170,7 @@ async def test_memory_reserved_for_waiting_jobs_counts_as_used(
     assert drop_oldest(client, limited) == {"max_store_bytes": 3}
 
 
-async def test_a_job_whose_record_was_deleted_by_hand_is_looked_for_once(
-    finish: Finish, client: redis.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_job_whose_record_was_deleted_by_hand_is_looked_for_once(finish, client, settings, keys):
     [gone, kept] = await finish(2)
     client.delete(keys.job(gone))
     client.zrem(keys.done_of_owner(""), gone)

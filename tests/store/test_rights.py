@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,10 @@ from dyno.models.job import WorkerRef, new_job_id
 from dyno.models.result import RunSamples
 from dyno.models.spec import Spec
 from dyno.models.sweep import Stop, new_sweep_id
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.maintenance import expire_leases
-from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import Keys, async_client, sync_client
 from dyno.store.result_transfer import ResultImports
 from dyno.store.schedules import Schedules
@@ -40,7 +38,7 @@ DEVICE, OWNER, SWEEP = "cpu:0-1@alpha", "key_aaaaaaaaaaaaaaaa", new_sweep_id()
 VIEWER = Viewer(OWNER, sees_all=False)
 
 
-def called(path: Path) -> set[str]:
+def called(path):
     return {f"+{name.lower()}" for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", path.read_text())}
 
 
@@ -50,7 +48,7 @@ OF_BOTH = {"expire", "shorten", "audit"}
 OF_WORKERS = {"claim", "index", "heartbeat", "finish", "requeue"}
 
 
-def rules(user: str) -> list[str]:
+def rules(user):
     """The user's keys and commands."""
     text = (ROOT / "deploy" / "redis" / "users.acl").read_text()
     found = re.search(rf"^user {user} on \S+ resetchannels\n((?:  .+\n)+)", text, re.MULTILINE)
@@ -59,13 +57,13 @@ def rules(user: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def redis_url(request):
     with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server.url
 
 
 @pytest.mark.parametrize("script", sorted(OF_SCRIPTS.keys() - {"_ledger"}))
-def test_users_may_call_the_commands_of_their_scripts(script: str) -> None:
+def test_users_may_call_the_commands_of_their_scripts(script):
     users = ["api", "worker"] if script in OF_BOTH else ["worker"] if script in OF_WORKERS else ["api"]
     assert [OF_SCRIPTS[script] - set(rules(user)) for user in users] == [set()] * len(users)
 
@@ -73,21 +71,21 @@ def test_users_may_call_the_commands_of_their_scripts(script: str) -> None:
 class User:
     """A user of Redis with the given rules. `settings`: to connect as this user."""
 
-    def __init__(self, admin: redis.Redis, settings: Settings) -> None:
+    def __init__(self, admin, settings):
         self._admin, self._name, self._namespace = admin, settings.namespace, settings.namespace
         url = str(settings.redis_url).replace("unix://", f"unix://{self._name}:any@")
         self.settings = settings.model_copy(update={"redis_url": url})
 
-    def may(self, allowed: Sequence[str]) -> None:
+    def may(self, allowed):
         own = [rule.replace("~dyno:", f"~{self._namespace}:") for rule in allowed if rule != "+client|setinfo"]
         self._admin.execute_command("ACL", "SETUSER", self._name, "reset", "on", "nopass", *own)
 
-    def end(self) -> None:
+    def end(self):
         self._admin.execute_command("ACL", "DELUSER", self._name)
 
 
 @pytest.fixture
-def user(client: redis.Redis, settings: Settings) -> Iterator[User]:
+def user(client, settings):
     user = User(client, settings)
     yield user
     user.end()
@@ -96,52 +94,52 @@ def user(client: redis.Redis, settings: Settings) -> Iterator[User]:
 class Store:
     """The store as a user of Redis sees it."""
 
-    def __init__(self, own: redis.Redis, own_async: PipeliningRedis, settings: Settings) -> None:
+    def __init__(self, own, own_async, settings):
         self.jobs, self.leases = Jobs(own_async, settings).seen_by(VIEWER), Leases(own, settings)
         self.sweeps, self.schedules = Sweeps(own_async, settings, self.jobs), Schedules(own_async, settings, VIEWER)
         self.client, self.settings = own, settings
 
-    async def submit(self) -> str:
+    async def submit(self):
         spec = Spec(workload="matmul", device="cpu", labels={"a": "b"}, webhook="https://hooks.example.org/x")
         return (await self.jobs.submit(spec, idempotency_key="one", body_sha256="x", fits={"p": True})).job.id
 
-    def claim(self) -> Claim:
+    def claim(self):
         claim = self.leases.claim(DEVICE, ["cpu"], WorkerRef(id="w", device="cpu:0-1", host="alpha"))
         assert claim is not None
         return claim
 
 
-async def submit(own: Store, done: Mapping[str, Claim]) -> None:
+async def submit(own, done):
     await own.submit()
 
 
-async def submit_a_sweep(own: Store, done: Mapping[str, Claim]) -> None:
+async def submit_a_sweep(own, done):
     record, new = planned(Spec(workload="matmul", device="cpu"), 2)
     await own.sweeps.submit(SWEEP, record, new, idempotency_key="two")
 
 
-async def stop_a_point(own: Store, done: Mapping[str, Claim]) -> None:
+async def stop_a_point(own, done):
     stored = await own.sweeps.get(SWEEP)
     assert await own.sweeps.stop(stored, 0, Stop(reason="out_of_memory", by=0))
 
 
-async def fire_a_schedule(own: Store, done: Mapping[str, Claim]) -> None:
+async def fire_a_schedule(own, done):
     stored = await own.schedules.read(OWNER, "nightly")
     assert stored is not None
     job = NewJob(new_job_id(), Spec(workload="matmul"), [], {})
     assert await own.schedules.fire(stored, fired(stored.document, job.id), job, own.jobs)
 
 
-async def cancel(own: Store, done: Mapping[str, Claim]) -> None:
+async def cancel(own, done):
     [job] = (await own.jobs.list()).data
     await own.jobs.cancel(job.id)
 
 
-async def claim(own: Store, done: Mapping[str, Claim]) -> None:
+async def claim(own, done):
     own.claim()
 
 
-async def finish(own: Store, done: Mapping[str, Claim]) -> None:
+async def finish(own, done):
     attempt = done["claim"]
     assert own.leases.finish(
         attempt,
@@ -151,11 +149,11 @@ async def finish(own: Store, done: Mapping[str, Claim]) -> None:
     )
 
 
-async def requeue(own: Store, done: Mapping[str, Claim]) -> None:
+async def requeue(own, done):
     assert own.leases.requeue(done["claim"], reason="tested", counts_attempt=True)
 
 
-async def expire(own: Store, done: Mapping[str, Claim]) -> None:
+async def expire(own, done):
     keys = Keys(own.settings.namespace)
     own.client.hset(keys.lease(DEVICE), "expires_at_ms", 1)
     own.client.zadd(keys.leases, {DEVICE: 1})
@@ -179,11 +177,11 @@ STEPS: Sequence[tuple[Step, str, Sequence[str]]] = (
 
 
 @pytest.fixture
-async def store(client: redis.Redis, async_redis: PipeliningRedis, settings: Settings) -> Store:
+async def store(client, async_redis, settings):
     return Store(client, async_redis, settings)
 
 
-async def before(store: Store, steps: Sequence[str]) -> Mapping[str, Claim]:
+async def before(store, steps):
     for name in store.client.scan_iter(f"{store.settings.namespace}:*"):
         store.client.delete(name)
     done = {}
@@ -199,11 +197,11 @@ async def before(store: Store, steps: Sequence[str]) -> Mapping[str, Claim]:
 
 
 @pytest.fixture
-async def connect(user: User) -> AsyncIterator[Callable[[Sequence[str]], Store]]:
+async def connect(user):
     with sync_client(user.settings) as own:
         async with async_client(user.settings) as own_async:
 
-            def connected(allowed: Sequence[str]) -> Store:
+            def connected(allowed):
                 user.may(allowed)
                 return Store(own, own_async, user.settings)
 
@@ -217,15 +215,7 @@ async def connect(user: User) -> AsyncIterator[Callable[[Sequence[str]], Store]]
         for row in STEPS
     ],
 )
-async def test_a_step_that_lacks_any_right_changes_no_job(
-    step: Step,
-    role: str,
-    earlier: Sequence[str],
-    store: Store,
-    connect: Callable[[Sequence[str]], Store],
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_a_step_that_lacks_any_right_changes_no_job(step, role, earlier, store, connect, client, keys):
     every, halves = rules(role), list[str]()
     for lacking in [each for each in every if each in CALLED or "~" in each]:
         done = await before(store, earlier)
@@ -244,9 +234,7 @@ async def test_a_step_that_lacks_any_right_changes_no_job(
     assert "\n".join(halves) == ""
 
 
-async def test_an_import_that_lacks_any_right_stores_nothing(
-    store: Store, connect: Callable[[Sequence[str]], Store], client: redis.Redis, settings: Settings
-) -> None:
+async def test_an_import_that_lacks_any_right_stores_nothing(store, connect, client, settings):
     done = await before(store, ("submit", "claim"))
     await finish(store, done)
     lines = await lines_of(store.jobs, settings)

@@ -8,18 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import LimitReached, QueueFull, RecordUnreadable, UnknownSchedule
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.job import new_job_id
 from dyno.models.job_schedule import Firing, JobSchedule
 from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.redis import Keys
-from dyno.store.schedules import DueSchedule, Schedules, StoredSchedule
+from dyno.store.schedules import DueSchedule, Schedules
 from dyno.store.sweeps import NewJob
 
 pytestmark = pytest.mark.anyio
@@ -30,41 +26,41 @@ DAY = timedelta(days=1)
 Of = Callable[[Viewer], Schedules]
 
 
-def daily(name: str = "nightly", owner: str | None = None, **fields: Any) -> JobSchedule:
+def daily(name="nightly", owner=None, **fields):
     known: dict[str, Any] = {"cron": "0 3 * * *", "timezone": "UTC", "spec": {"workload": "matmul"}, "enabled": True}
     known |= {"next_firings": [DUE + at * DAY for at in range(5)], "saved_at": DUE - DAY}
     return JobSchedule(name=name, owner=owner, **known | fields)
 
 
-def fired(before: JobSchedule, job_id: str) -> JobSchedule:
+def fired(before, job_id):
     firing = Firing(due_at=before.next_firings[0], fired_at=before.next_firings[0], job=job_id)
     return before.model_copy(
         update={"firings": [firing, *before.firings], "next_firings": [at + DAY for at in before.next_firings]}
     )
 
 
-def a_job() -> NewJob:
+def a_job():
     return NewJob(new_job_id(), Spec(workload="matmul"), [], {})
 
 
 @pytest.fixture
-def of(async_redis: redis.asyncio.Redis, settings: Settings) -> Of:
+def of(async_redis, settings):
     return lambda viewer: Schedules(async_redis, settings, viewer)  # type: ignore[arg-type]
 
 
-async def saved(store: Schedules, schedule: JobSchedule) -> StoredSchedule:
+async def saved(store, schedule):
     await store.put(schedule)
     stored = await store.read(schedule.owner, schedule.name)
     assert stored is not None
     return stored
 
 
-async def numbers(jobs: Jobs, client: redis.Redis, keys: Keys) -> tuple[int, str | None]:
+async def numbers(jobs, client, keys):
     """The jobs that there are, and the firings that were counted."""
     return len((await jobs.list()).data), client.hget(keys.counts, "firing fired")  # type: ignore[return-value]
 
 
-async def test_a_schedule_is_saved_replaced_and_deleted(of: Of) -> None:
+async def test_a_schedule_is_saved_replaced_and_deleted(of):
     store = of(EVERYBODY)
     assert await store.put(daily()) == (True, daily())
     assert await store.put(daily(cron="0 3 * * 1")) == (False, daily(cron="0 3 * * 1"))
@@ -81,7 +77,7 @@ async def test_a_schedule_is_saved_replaced_and_deleted(of: Of) -> None:
             await ask("nightly")
 
 
-async def test_a_schedule_that_is_disabled_or_of_the_future_is_not_due(of: Of) -> None:
+async def test_a_schedule_that_is_disabled_or_of_the_future_is_not_due(of):
     store = of(EVERYBODY)
     await store.put(daily())
     await store.put(daily(enabled=False, next_firings=[]))
@@ -89,7 +85,7 @@ async def test_a_schedule_that_is_disabled_or_of_the_future_is_not_due(of: Of) -
     assert (await store.due())[1] == []
 
 
-async def test_keys_have_their_own_names_and_an_admin_finds_all(of: Of) -> None:
+async def test_keys_have_their_own_names_and_an_admin_finds_all(of):
     for viewer in (ONE, OTHER, EVERYBODY):
         await of(viewer).put(daily(owner=viewer.owner))
     assert (await of(ONE).get("nightly")).owner == "key_1"
@@ -101,7 +97,7 @@ async def test_keys_have_their_own_names_and_an_admin_finds_all(of: Of) -> None:
     assert (await of(ADMIN).due())[1] == []
 
 
-async def test_a_key_has_so_many_schedules_at_most(async_redis: Any, settings: Settings) -> None:
+async def test_a_key_has_so_many_schedules_at_most(async_redis, settings):
     store = Schedules(async_redis, settings.model_copy(update={"max_schedules": 2}), ONE)
     for name in ("a", "b", "a"):
         await store.put(daily(name, owner="key_1"))
@@ -111,9 +107,7 @@ async def test_a_key_has_so_many_schedules_at_most(async_redis: Any, settings: S
     assert [each.name for each in (await store.due())[1]] == ["a", "b"]
 
 
-async def test_a_firing_makes_a_job_of_the_key_and_writes_the_schedule(
-    of: Of, jobs: Jobs, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_firing_makes_a_job_of_the_key_and_writes_the_schedule(of, jobs, client, keys):
     store, job, own = of(ONE), a_job(), jobs.seen_by(ONE)
     before = await saved(store, daily(owner="key_1"))
     after = fired(before.document, job.id)
@@ -124,7 +118,7 @@ async def test_a_firing_makes_a_job_of_the_key_and_writes_the_schedule(
     assert client.hmget(keys.counts, "firing fired", "firing missed") == ["1", "3"]
 
 
-async def test_of_many_that_fire_at_once_one_makes_a_job(of: Of, jobs: Jobs, client: redis.Redis, keys: Keys) -> None:
+async def test_of_many_that_fire_at_once_one_makes_a_job(of, jobs, client, keys):
     before = await saved(of(EVERYBODY), daily())
     new = [a_job() for _ in range(20)]
     attempts = [of(EVERYBODY).fire(before, fired(before.document, job.id), job, jobs) for job in new]
@@ -132,7 +126,7 @@ async def test_of_many_that_fire_at_once_one_makes_a_job(of: Of, jobs: Jobs, cli
     assert await numbers(jobs, client, keys) == (1, "1")
 
 
-async def test_a_repeated_call_makes_no_second_job(of: Of, jobs: Jobs, client: redis.Redis, keys: Keys) -> None:
+async def test_a_repeated_call_makes_no_second_job(of, jobs, client, keys):
     """As the client sends it again when the reply was lost."""
     store, job = of(EVERYBODY), a_job()
     before = await saved(store, daily())
@@ -140,9 +134,7 @@ async def test_a_repeated_call_makes_no_second_job(of: Of, jobs: Jobs, client: r
     assert await numbers(jobs, client, keys) == (1, "1")
 
 
-async def test_a_schedule_that_was_replaced_or_deleted_meanwhile_does_not_fire(
-    of: Of, jobs: Jobs, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_schedule_that_was_replaced_or_deleted_meanwhile_does_not_fire(of, jobs, client, keys):
     store = of(EVERYBODY)
     first = await saved(store, daily())
     second = await saved(store, daily(cron="0 3 * * 1"))
@@ -154,7 +146,7 @@ async def test_a_schedule_that_was_replaced_or_deleted_meanwhile_does_not_fire(
     assert (await numbers(jobs, client, keys), (await store.due())[1]) == ((0, None), [])
 
 
-async def test_a_refused_job_leaves_the_schedule_as_it_was(of: Of, async_redis: Any, settings: Settings) -> None:
+async def test_a_refused_job_leaves_the_schedule_as_it_was(of, async_redis, settings):
     full = Jobs(async_redis, settings.model_copy(update={"max_queued": 0}))
     store, job = of(EVERYBODY), a_job()
     before = await saved(store, daily())
@@ -164,7 +156,7 @@ async def test_a_refused_job_leaves_the_schedule_as_it_was(of: Of, async_redis: 
     assert (await full.list()).data == []
 
 
-async def test_a_replaced_schedule_keeps_what_it_fired_and_missed(of: Of, jobs: Jobs) -> None:
+async def test_a_replaced_schedule_keeps_what_it_fired_and_missed(of, jobs):
     store, job = of(EVERYBODY), a_job()
     before = await saved(store, daily(missed=[DUE - DAY], missed_count=7))
     assert await store.fire(before, fired(before.document, job.id), job, jobs)
@@ -173,7 +165,7 @@ async def test_a_replaced_schedule_keeps_what_it_fired_and_missed(of: Of, jobs: 
     assert await store.get("nightly") == after
 
 
-async def test_a_due_time_without_a_schedule_is_forgotten(of: Of, client: redis.Redis, keys: Keys) -> None:
+async def test_a_due_time_without_a_schedule_is_forgotten(of, client, keys):
     store = of(EVERYBODY)
     await store.put(daily())
     client.zadd(keys.schedules_due, {"key_1:gone": 1000})
@@ -182,7 +174,7 @@ async def test_a_due_time_without_a_schedule_is_forgotten(of: Of, client: redis.
     assert [each.name for each in (await store.due())[1]] == ["nightly"]
 
 
-async def test_a_damaged_schedule_hides_no_other_and_can_be_replaced(of: Of, client: redis.Redis, keys: Keys) -> None:
+async def test_a_damaged_schedule_hides_no_other_and_can_be_replaced(of, client, keys):
     store = of(EVERYBODY)
     await store.put(daily("whole"))
     client.hset(keys.schedules(None), "damaged", "{")

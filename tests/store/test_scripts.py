@@ -1,42 +1,35 @@
-from __future__ import annotations
-
 import ast
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 
 import dyno.store
-from dyno.models.spec import Spec
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.redis import SCRIPT_SOURCES, Script, load_scripts
 
 FOLDER = Path(dyno.store.__file__).parent
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for path in FOLDER.glob("*.lua"):
         shutil.copy(path, tmp_path)
     return tmp_path
 
 
-def test_a_script_without_a_caller_stops_the_start(folder: Path) -> None:
+def test_a_script_without_a_caller_stops_the_start(folder):
     (folder / "promote.lua").write_text("#!lua\nreturn 1\n")
     with pytest.raises(RuntimeError, match="promote"):
         load_scripts(folder)
 
 
-def test_a_caller_without_a_script_stops_the_start(folder: Path) -> None:
+def test_a_caller_without_a_script_stops_the_start(folder):
     (folder / "claim.lua").unlink()
     with pytest.raises(RuntimeError, match="claim"):
         load_scripts(folder)
 
 
-def test_every_script_is_called_from_somewhere() -> None:
+def test_every_script_is_called_from_somewhere():
     texts = [path.read_text() for path in FOLDER.glob("*.py") if path.name != "scripts.py"]
     used = {
         node.attr
@@ -48,16 +41,14 @@ def test_every_script_is_called_from_somewhere() -> None:
 
 
 @pytest.mark.parametrize("script", Script)
-def test_every_script_has_the_same_head(script: Script) -> None:
+def test_every_script_has_the_same_head(script):
     head = (FOLDER / f"{script}.lua").read_text().split("\n\n")[0]
     parts = ["#!lua", "-- KEYS[1]", "-- ARGV[1]  namespace", "-- Returns "]
     assert [part for part in parts if part not in head] == []
 
 
 @pytest.mark.anyio
-async def test_scripts_that_the_server_has_forgotten_are_sent_again(
-    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis
-) -> None:
+async def test_scripts_that_the_server_has_forgotten_are_sent_again(jobs, leases, a_spec, claim, client):
     client.script_flush()
     await jobs.submit(a_spec())
     client.script_flush()
@@ -68,16 +59,14 @@ async def test_scripts_that_the_server_has_forgotten_are_sent_again(
     assert leases.finish(attempt, "succeed")
 
 
-def test_a_head_that_is_no_longer_first_would_lose_its_flags() -> None:
+def test_a_head_that_is_no_longer_first_would_lose_its_flags():
     assert all(source.startswith("#!lua") and "local TRANSITIONS" in source for source in SCRIPT_SOURCES.values())
 
 
-def test_a_script_that_a_restart_forgot_right_after_its_loading_is_sent_again(
-    leases: Leases, claim: Callable, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_a_restart_forgot_right_after_its_loading_is_sent_again(leases, claim, client, monkeypatch):
     load, forgotten = client.script_load, list[str]()
 
-    def loaded(text: str) -> str:
+    def loaded(text):
         digest = str(load(text))
         if not forgotten:
             client.script_flush()

@@ -1,26 +1,19 @@
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.errors import IdempotencyKeyReused, JobExpired, QueueFull, StoreUnavailable, UnknownJob
 from dyno.models.api_key import Viewer
-from dyno.models.job import Job, SpecWarning, Status, WorkerRef
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import SpecWarning, Status, WorkerRef
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import IDEMPOTENCY_S, Jobs
 from dyno.store.leases import Leases
-from dyno.store.redis import Keys, async_client, sync_client
+from dyno.store.redis import async_client, sync_client
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_submitted_job_is_queued_with_all_that_was_asked_for(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_a_submitted_job_is_queued_with_all_that_was_asked_for(jobs, a_spec):
     spec = a_spec(params={"n": 64}, labels={"commit": "abc"}, seed=7)
     warning = SpecWarning(code="POW2_ONLY", message="only powers of two")
 
@@ -36,9 +29,7 @@ async def test_a_submitted_job_is_queued_with_all_that_was_asked_for(jobs: Jobs,
     assert job == await jobs.get(job.id)
 
 
-async def test_only_the_job_that_finds_its_queue_empty_asks_for_a_wake_up(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
-) -> None:
+async def test_only_the_job_that_finds_its_queue_empty_asks_for_a_wake_up(jobs, a_spec, claim):
     assert (await jobs.submit(a_spec())).wake
     assert not (await jobs.submit(a_spec())).wake
     assert (await jobs.submit(a_spec(device="any"))).wake
@@ -48,9 +39,7 @@ async def test_only_the_job_that_finds_its_queue_empty_asks_for_a_wake_up(
     assert (await jobs.submit(a_spec())).wake
 
 
-async def test_the_same_idempotency_key_fifty_times_at_once_makes_one_job(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_the_same_idempotency_key_fifty_times_at_once_makes_one_job(jobs, a_spec, client, keys):
     submits = [jobs.submit(a_spec(), idempotency_key="key", body_sha256="same") for _ in range(50)]
     replies = await asyncio.gather(*submits)
 
@@ -60,28 +49,24 @@ async def test_the_same_idempotency_key_fifty_times_at_once_makes_one_job(
     assert client.zcard(keys.queue("cpu")) == 1
 
 
-async def test_an_idempotency_key_with_another_body_is_refused(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_an_idempotency_key_with_another_body_is_refused(jobs, a_spec):
     await jobs.submit(a_spec(), idempotency_key="key", body_sha256="one")
     with pytest.raises(IdempotencyKeyReused):
         await jobs.submit(a_spec(), idempotency_key="key", body_sha256="another")
 
 
-async def test_two_owners_may_use_the_same_idempotency_key(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_two_owners_may_use_the_same_idempotency_key(jobs, a_spec):
     me, you = (jobs.seen_by(Viewer(owner, sees_all=False)) for owner in ("me", "you"))
     mine, yours = [await one.submit(a_spec(), idempotency_key="key", body_sha256="x") for one in (me, you)]
     assert mine.job.id != yours.job.id
 
 
-async def test_an_idempotency_key_lives_for_a_day(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_an_idempotency_key_lives_for_a_day(jobs, a_spec, client, keys):
     await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x")
     assert IDEMPOTENCY_S - 60 < client.ttl(keys.idempotency(None, "key")) <= IDEMPOTENCY_S
 
 
-async def test_a_key_whose_job_is_gone_makes_no_second_one(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_key_whose_job_is_gone_makes_no_second_one(jobs, a_spec, client, keys):
     job = (await jobs.submit(a_spec(), idempotency_key="key", body_sha256="same")).job
     client.delete(keys.job(job.id))  # as its time to live does
     with pytest.raises(JobExpired, match=job.id):
@@ -91,10 +76,8 @@ async def test_a_key_whose_job_is_gone_makes_no_second_one(
     assert not client.exists(keys.queue("any"))
 
 
-async def test_submit_needs_no_second_request(
-    jobs: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(job_id: str) -> Job:
+async def test_submit_needs_no_second_request(jobs, a_spec, monkeypatch):
+    async def away(job_id):
         raise StoreUnavailable(job_id)
 
     with monkeypatch.context() as patch:
@@ -106,13 +89,7 @@ async def test_submit_needs_no_second_request(
     assert second.job == again.job == await jobs.get(second.job.id)
 
 
-async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    keys: Keys,
-) -> None:
+async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(async_redis, settings, a_spec, client, keys):
     jobs = Jobs(async_redis, settings.model_copy(update={"max_queued": 2}))
     await jobs.submit(a_spec())
     await jobs.submit(a_spec())
@@ -122,9 +99,7 @@ async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(
     assert not client.exists(keys.idempotency(None, "key"))
 
 
-async def test_a_full_server_refuses_new_jobs_but_ends_those_it_has(
-    settings: Settings, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_full_server_refuses_new_jobs_but_ends_those_it_has(settings, a_spec):
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url})
         async with async_client(there) as asynchronous:
@@ -142,7 +117,7 @@ async def test_a_full_server_refuses_new_jobs_but_ends_those_it_has(
 
 
 @pytest.mark.parametrize("job_id", ["", "job_1", "job_01M7YR4V72ZGCZTSZ5K8JK9CFW:events", "*", "job_" + "0" * 26])
-async def test_an_id_that_names_no_job_is_unknown(jobs: Jobs, job_id: str) -> None:
+async def test_an_id_that_names_no_job_is_unknown(jobs, job_id):
     with pytest.raises(UnknownJob):
         await jobs.get(job_id)
     with pytest.raises(UnknownJob):
@@ -151,18 +126,14 @@ async def test_an_id_that_names_no_job_is_unknown(jobs: Jobs, job_id: str) -> No
         await jobs.result(job_id)
 
 
-async def test_the_time_of_creation_is_by_the_servers_clock(
-    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_time_of_creation_is_by_the_servers_clock(jobs, a_spec, client, monkeypatch):
     before = client.time()[0]
     monkeypatch.setattr("time.time", lambda: 0.0)
     job = (await jobs.submit(a_spec())).job
     assert before <= job.created_at.timestamp() <= client.time()[0] + 1
 
 
-async def test_a_server_that_is_away_is_reported_as_unavailable(
-    settings: Settings, a_spec: Callable[..., Spec], tmp_path
-) -> None:
+async def test_a_server_that_is_away_is_reported_as_unavailable(settings, a_spec, tmp_path):
     nowhere = settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
     async with async_client(nowhere) as client:
         jobs = Jobs(client, nowhere)

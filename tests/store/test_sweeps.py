@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,12 +21,9 @@ from dyno.errors import (
 )
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status, new_job_id
-from dyno.models.spec import Spec
 from dyno.models.sweep import Stop, StoredPoint, SweepRecord, new_sweep_id
-from dyno.settings import Settings
 from dyno.store.eta import Forecast
 from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.redis import Keys
 from dyno.store.sweeps import NewJob, Sweeps, drop_empty
 
@@ -37,30 +33,28 @@ OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
 
 
 @pytest.fixture
-def sweeps(async_redis: Any, settings: Settings, jobs: Jobs) -> Sweeps:
+def sweeps(async_redis, settings, jobs):
     return Sweeps(async_redis, settings, jobs)
 
 
 @pytest.fixture
-def mine(async_redis: Any, settings: Settings, jobs: Jobs) -> Sweeps:
+def mine(async_redis, settings, jobs):
     return Sweeps(async_redis, settings, jobs.seen_by(Viewer(OWNER, sees_all=False)))
 
 
-def planned(spec: Spec, count: int = 3) -> tuple[SweepRecord, list[NewJob]]:
+def planned(spec, count=3):
     new = [NewJob(new_job_id(), spec, [], {}) for _ in range(count)]
     points = [StoredPoint(values={"params.n": place}, jobs=[job.id]) for place, job in enumerate(new)]
     axes: Any = {"params.n": list(range(count))}
     return SweepRecord(workload="matmul", metric="throughput", axes=axes, points=points), new
 
 
-def left(client: redis.Redis, settings: Settings) -> list[str]:
+def left(client, settings):
     """All keys of the namespace."""
     return sorted(map(str, client.scan_iter(f"{settings.namespace}:*")))
 
 
-async def test_all_jobs_are_queued_in_the_given_order_with_the_sweep(
-    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
-) -> None:
+async def test_all_jobs_are_queued_in_the_given_order_with_the_sweep(sweeps, jobs, a_spec, claim):
     record, new = planned(a_spec(), 5)
     sweep_id = new_sweep_id()
     assert await sweeps.submit(sweep_id, record, new) == (sweep_id, False)
@@ -72,9 +66,7 @@ async def test_all_jobs_are_queued_in_the_given_order_with_the_sweep(
     assert [claim(f"cpu:{place}@alpha").job_id for place in range(5)] == [job.id for job in new]
 
 
-async def test_a_repeated_call_queues_no_job_again_and_is_not_refused(
-    async_redis: Any, settings: Settings, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_repeated_call_queues_no_job_again_and_is_not_refused(async_redis, settings, a_spec):
     """The client repeats a call whose reply was lost."""
     limited = settings.model_copy(update={"max_queued": 3})
     jobs = Jobs(async_redis, limited)
@@ -86,8 +78,8 @@ async def test_a_repeated_call_queues_no_job_again_and_is_not_refused(
     assert len((await jobs.list()).data) == 3
 
 
-async def test_requests_with_one_key_make_one_sweep(sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
-    async def one() -> tuple[str, bool]:
+async def test_requests_with_one_key_make_one_sweep(sweeps, jobs, a_spec):
+    async def one():
         record, new = planned(a_spec())
         return await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
 
@@ -104,7 +96,7 @@ async def test_requests_with_one_key_make_one_sweep(sweeps: Sweeps, jobs: Jobs, 
         await jobs.submit(a_spec(), idempotency_key="k", body_sha256="another")
 
 
-async def test_a_key_of_a_job_makes_no_sweep(sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+async def test_a_key_of_a_job_makes_no_sweep(sweeps, jobs, a_spec):
     await jobs.submit(a_spec(), idempotency_key="k", body_sha256="of the job")
     record, new = planned(a_spec())
     with pytest.raises(IdempotencyKeyReused):
@@ -112,9 +104,7 @@ async def test_a_key_of_a_job_makes_no_sweep(sweeps: Sweeps, jobs: Jobs, a_spec:
     assert await sweeps.earlier("k", "of the job") is None
 
 
-async def test_a_key_whose_sweep_is_gone_makes_no_second_one(
-    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_key_whose_sweep_is_gone_makes_no_second_one(sweeps, a_spec, client, keys):
     record, new = planned(a_spec())
     sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new, idempotency_key="k", body_sha256="b")
     client.delete(keys.sweep(sweep_id))
@@ -131,16 +121,7 @@ async def test_a_key_whose_sweep_is_gone_makes_no_second_one(
         ({}, {"max_queued": 3, "key_queue_share": 1.0}, QueueFull),
     ],
 )
-async def test_a_limit_refuses_the_whole_sweep(
-    async_redis: Any,
-    settings: Settings,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    keys: Keys,
-    limits: dict[str, int],
-    settings_: dict[str, Any],
-    refusal: type[Exception],
-) -> None:
+async def test_a_limit_refuses_the_whole_sweep(async_redis, settings, a_spec, client, keys, limits, settings_, refusal):
     client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
     changed = settings.model_copy(update=settings_)
     jobs = Jobs(async_redis, changed).seen_by(Viewer(OWNER, sees_all=False))
@@ -155,9 +136,7 @@ async def test_a_limit_refuses_the_whole_sweep(
         assert client.zcard(keys.queued_of_owner(OWNER)) == 3
 
 
-async def test_only_queued_jobs_count_towards_the_limit(
-    mine: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_only_queued_jobs_count_towards_the_limit(mine, a_spec, client, keys):
     client.hset(keys.api_key(OWNER), mapping={"name": "ci", "queued_jobs": 3})
     client.zadd(keys.queued_of_owner(OWNER), {new_job_id(): 1})  # left by a version that forgot it
     record, new = planned(a_spec(), 3)
@@ -165,9 +144,7 @@ async def test_only_queued_jobs_count_towards_the_limit(
     assert client.zcard(keys.queued_of_owner(OWNER)) == 3
 
 
-async def test_a_cancel_ends_all_jobs_that_are_not_done(
-    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
-) -> None:
+async def test_a_cancel_ends_all_jobs_that_are_not_done(sweeps, jobs, a_spec, claim, leases):
     record, new = planned(a_spec(), 4)
     sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
     assert leases.finish(claim(), "fail")
@@ -182,9 +159,7 @@ async def test_a_cancel_ends_all_jobs_that_are_not_done(
     assert await sweeps.cancel(sweep_id) == canceled
 
 
-async def test_a_sweep_whose_jobs_are_done_is_not_canceled(
-    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_sweep_whose_jobs_are_done_is_not_canceled(sweeps, jobs, a_spec):
     record, new = planned(a_spec(), 2)
     sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
     for job in new:
@@ -194,9 +169,7 @@ async def test_a_sweep_whose_jobs_are_done_is_not_canceled(
     assert (await sweeps.get(sweep_id)).cancel_requested_at is None
 
 
-async def test_a_point_is_stopped_once(
-    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_point_is_stopped_once(sweeps, jobs, a_spec, claim, client, keys):
     """Its waiting jobs are canceled, and a running one goes on."""
     record, new = planned(a_spec(), 4)
     points = [StoredPoint(values={"params.n": place}, jobs=[job.id for job in new[place::2]]) for place in (0, 1)]
@@ -214,14 +187,12 @@ async def test_a_point_is_stopped_once(
     assert not client.exists(keys.sweep(sweep_id))
 
 
-async def test_a_sweep_that_stops_nothing_is_not_watched(sweeps: Sweeps, a_spec: Callable[..., Spec]) -> None:
+async def test_a_sweep_that_stops_nothing_is_not_watched(sweeps, a_spec):
     await sweeps.submit(new_sweep_id(), *planned(a_spec()))
     assert await sweeps.watched() == []
 
 
-async def test_a_sweep_of_another_owner_is_unknown(
-    async_redis: Any, settings: Settings, sweeps: Sweeps, mine: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_sweep_of_another_owner_is_unknown(async_redis, settings, sweeps, mine, jobs, a_spec):
     others = Sweeps(async_redis, settings, jobs.seen_by(Viewer(OTHER, sees_all=False)))
     record, new = planned(a_spec(), 2)
     sweep_id, _ = await mine.submit(new_sweep_id(), record, new)
@@ -234,9 +205,7 @@ async def test_a_sweep_of_another_owner_is_unknown(
     assert {job.status for job in (await jobs.list()).data} == {Status.QUEUED}
 
 
-async def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(
-    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(sweeps, a_spec, client, keys):
     ids = []
     for _ in range(4):
         record, new = planned(a_spec())
@@ -246,7 +215,7 @@ async def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(
     assert await _listed(sweeps) == [ids[3], ids[0]]
 
 
-async def _without_jobs(sweeps: Sweeps, jobs: Jobs, spec: Spec) -> str:
+async def _without_jobs(sweeps, jobs, spec):
     """A sweep whose jobs are deleted."""
     record, new = planned(spec)
     sweep_id, _ = await sweeps.submit(new_sweep_id(), record, new)
@@ -256,7 +225,7 @@ async def _without_jobs(sweeps: Sweeps, jobs: Jobs, spec: Spec) -> str:
     return sweep_id
 
 
-def _checked_a_day_later(client: redis.Redis, settings: Settings) -> list[str]:
+def _checked_a_day_later(client, settings):
     due = Keys(settings.namespace).sweeps_due
     if ids := client.zrange(due, 0, -1):
         client.zadd(due, dict.fromkeys(ids, 1))
@@ -264,8 +233,8 @@ def _checked_a_day_later(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 async def test_sweeps_without_jobs_are_dropped_but_not_those_that_cannot_be_read(
-    sweeps: Sweeps, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
-) -> None:
+    sweeps, jobs, a_spec, client, settings, keys
+):
     damaged, empty = [await _without_jobs(sweeps, jobs, a_spec()) for _ in range(2)]
     kept, _ = await sweeps.submit(new_sweep_id(), *planned(a_spec()))
     client.hset(keys.sweep(damaged), "sweep", "{")
@@ -275,19 +244,13 @@ async def test_sweeps_without_jobs_are_dropped_but_not_those_that_cannot_be_read
 
 @pytest.mark.parametrize("written", range(6))
 async def test_a_death_of_redis_while_a_sweep_is_dropped_leaves_none_of_it(
-    mine: Sweeps,
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    client: redis.Redis,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    written: int,
-) -> None:
+    mine, jobs, a_spec, client, settings, monkeypatch, written
+):
     """Only the first of the writes happen; a later check does the others."""
     sweep_id = await _without_jobs(mine, jobs, a_spec())
     execute = Pipeline.execute
 
-    def dies(pipeline: Pipeline) -> None:
+    def dies(pipeline):
         del pipeline.command_stack[written:]
         execute(pipeline)
         raise redis.ConnectionError("Redis is gone")
@@ -300,9 +263,7 @@ async def test_a_death_of_redis_while_a_sweep_is_dropped_leaves_none_of_it(
     assert not [name for name in left(client, settings) if "sweep" in name or sweep_id in name]
 
 
-async def test_a_page_of_sweeps_and_their_statuses_cost_few_commands(
-    sweeps: Sweeps, a_spec: Callable[..., Spec], client: redis.Redis
-) -> None:
+async def test_a_page_of_sweeps_and_their_statuses_cost_few_commands(sweeps, a_spec, client):
     for _ in range(3):
         record, new = planned(a_spec(), 50)
         await sweeps.submit(new_sweep_id(), record, new)
@@ -315,16 +276,14 @@ async def test_a_page_of_sweeps_and_their_statuses_cost_few_commands(
     assert (sent["cmdstat_evalsha"], sent["cmdstat_hgetall"]) == (3, 3)
 
 
-async def _listed(sweeps: Sweeps) -> Sequence[str]:
+async def _listed(sweeps):
     return [each.id for each in (await sweeps.page(None, 50)).data]
 
 
-async def test_the_end_of_a_sweep_is_that_of_its_last_job(
-    async_redis: Any, settings: Settings, a_spec: Callable[..., Spec]
-) -> None:
+async def test_the_end_of_a_sweep_is_that_of_its_last_job(async_redis, settings, a_spec):
     ends: dict[str, float | None] = {}
 
-    async def foresee(running: Any) -> Forecast:
+    async def foresee(running):
         return Forecast(starts_s=dict.fromkeys(ends, 0.0), ends_s=ends)
 
     jobs = Jobs(async_redis, settings, foresee)

@@ -39,7 +39,7 @@ class Driver:
     leases: Leases
     spec: Spec
 
-    async def job_in(self, status: Status | None) -> Claim:
+    async def job_in(self, status):
         if status is None:
             return Claim(new_job_id(), self.spec, 1, new_token(), "cpu", 0, False, DEVICE)
         job_id = (await self.jobs.submit(self.spec)).job.id
@@ -51,19 +51,19 @@ class Driver:
             assert self.leases.finish(claim, OUTCOMES[status])
         return claim
 
-    def status(self, claim: Claim) -> str | None:
+    def status(self, claim):
         return self.client.hget(self.keys.job(claim.job_id), "status")
 
-    def version(self, claim: Claim) -> str | None:
+    def version(self, claim):
         return self.client.hget(self.keys.job(claim.job_id), "version")
 
-    def fit_token(self, claim: Claim, status: Status | None) -> None:
+    def fit_token(self, claim, status):
         """Use the right token, so that an illegal event is refused because of the status."""
         if status not in (None, Status.RUNNING):
             self.client.hset(self.keys.job(claim.job_id), "token", claim.token)
             self.client.hdel(self.keys.job(claim.job_id), "last_token")
 
-    async def drive(self, event: Event, claim: Claim) -> None:
+    async def drive(self, event, claim):
         drivers: dict[Event, Callable[[Claim], Awaitable[None]]] = {
             Event.SUBMIT: self.submit,
             Event.IMPORT: self.import_,
@@ -80,61 +80,57 @@ class Driver:
         else:
             self.leases.finish(claim, event.value)
 
-    async def submit(self, claim: Claim) -> None:
+    async def submit(self, claim):
         record = ["spec", claim.spec.model_dump_json(), "expires_in_s", "3600"]
         arguments = [self.keys.namespace, claim.job_id, "matmul", "cpu", 1, 100, "", 1000, *record]
         self.client.register_script(SCRIPT_SOURCES[Script.SUBMIT])(
             keys=[self.keys.job(claim.job_id), ""], args=arguments
         )
 
-    async def import_(self, claim: Claim) -> None:
+    async def import_(self, claim):
         times = ["created_ms", "1000", "created_at", "1", "queued_at", "1", "finished_at", "1"]
         record = ["spec", claim.spec.model_dump_json(), "expires_in_s", "3600", "workload", "matmul", *times]
         arguments = [self.keys.namespace, "", 1, 1, claim.job_id, new_job_id(), "{}", "", len(record) // 2, *record]
         self.client.register_script(SCRIPT_SOURCES[Script.IMPORT])(keys=[], args=arguments)
 
-    async def claim(self, claim: Claim) -> None:
+    async def claim(self, claim):
         self.client.zadd(self.keys.queue("cpu"), {claim.job_id: 0})  # in a queue even where it has no business there
         self.leases.claim(OTHER, ["cpu"], WORKER)
 
-    async def pass_over(self, claim: Claim) -> None:
+    async def pass_over(self, claim):
         if self.status(claim) is not None:
             self.client.hset(self.keys.job(claim.job_id), "schema", SCHEMA + 1)
         await self.claim(claim)
 
-    async def heartbeat(self, claim: Claim) -> None:
+    async def heartbeat(self, claim):
         self.leases.heartbeat(claim, Progress(phase="sampling", run=1, runs=5))
 
-    async def cancel(self, claim: Claim) -> None:
+    async def cancel(self, claim):
         with suppress(UnknownJob, JobFinished):
             await self.jobs.cancel(claim.job_id)
 
-    async def requeue(self, claim: Claim) -> None:
+    async def requeue(self, claim):
         self.leases.requeue(claim, reason="shutdown", counts_attempt=False)
 
-    async def expire(self, claim: Claim) -> None:
+    async def expire(self, claim):
         lease = {"job": claim.job_id, "token": claim.token, "worker": "{}", "expires_at_ms": 1}
         self.client.hset(self.keys.lease(DEVICE), mapping=lease)
         self.client.zadd(self.keys.leases, {DEVICE: 1})
         expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
 
-    async def exhaust(self, claim: Claim) -> None:
+    async def exhaust(self, claim):
         if self.status(claim) is not None:
             self.client.hset(self.keys.job(claim.job_id), "attempt", MAX_ATTEMPTS)
         await self.expire(claim)
 
 
 @pytest.fixture
-def driver(
-    client: redis.Redis, settings: Settings, keys: Keys, jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec]
-) -> Driver:
+def driver(client, settings, keys, jobs, leases, a_spec):
     return Driver(client, settings, keys, jobs, leases, a_spec())
 
 
 @pytest.mark.parametrize(("status", "event"), [*product([None, *Status], Event)])
-async def test_an_event_leads_where_the_table_says_and_nowhere_else(
-    driver: Driver, status: Status | None, event: Event
-) -> None:
+async def test_an_event_leads_where_the_table_says_and_nowhere_else(driver, status, event):
     claim = await driver.job_in(status)
     driver.fit_token(claim, status)
     before = driver.version(claim)
@@ -149,13 +145,13 @@ async def test_an_event_leads_where_the_table_says_and_nowhere_else(
 
 
 @pytest.mark.parametrize("status", Status)
-async def test_each_status_index_holds_a_job_in_that_status_only(driver: Driver, status: Status) -> None:
+async def test_each_status_index_holds_a_job_in_that_status_only(driver, status):
     claim = await driver.job_in(status)
     holders = {s for s in Status if driver.client.zscore(driver.keys.jobs_with_status(s), claim.job_id) is not None}
     assert holders == {status}
 
 
-async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Driver) -> None:
+async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver):
     claim = await driver.job_in(Status.SUCCEEDED)
     own = [fields for _, fields in driver.client.xrange(driver.keys.job_events(claim.job_id))]
     everyones = [fields for _, fields in driver.client.xrange(driver.keys.events)]
@@ -167,8 +163,8 @@ async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Drive
     assert everyones == own
 
 
-async def test_events_of_a_claim_and_its_end_identify_the_attempt_without_its_token(driver: Driver) -> None:
-    def told(event: str) -> list[tuple[str, str, str]]:
+async def test_events_of_a_claim_and_its_end_identify_the_attempt_without_its_token(driver):
+    def told(event):
         found = [fields for _, fields in driver.client.xrange(driver.keys.events) if fields["event"] == event]
         assert claim.token not in str(found)
         return [(fields["attempt"], fields["device"], fields["claim"]) for fields in found]

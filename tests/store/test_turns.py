@@ -1,22 +1,13 @@
 """Keys take turns: within a priority, no key's jobs hold up another key's first job, however many they are."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Sequence
 
 import pytest
-import redis
-import redis.asyncio
 
 from dyno.models.api_key import Viewer
-from dyno.models.job import Status, WorkerRef
-from dyno.models.spec import Spec
+from dyno.models.job import Status
 from dyno.store.eta import read_queue_snapshot
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.placement import ClaimFilter
-from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +16,10 @@ FAST, SLOW = "fast00000000", "slow00000000"
 
 
 @pytest.fixture
-def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable:
+def queue(jobs, a_spec):
     """Submit a job of a key, "a" to "c", or of everybody, ""; its id."""
 
-    async def queued(owner: str, fits: dict[str, bool] | None = None, **fields: object) -> str:
+    async def queued(owner, fits=None, **fields):
         of_owner = jobs.seen_by(Viewer(OWNERS.get(owner), sees_all=False))
         return (await of_owner.submit(a_spec(**fields), fits=fits)).job.id
 
@@ -36,12 +27,10 @@ def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable:
 
 
 @pytest.fixture
-def claimed(leases: Leases, worker: WorkerRef) -> Callable[..., list[str]]:
+def claimed(leases, worker):
     """Claim and finish jobs for one device, one after another; their ids."""
 
-    def work(
-        number: int, queues: Sequence[str] = ("cpu",), profile: str = "", device: str = "cpu:0@alpha"
-    ) -> list[str]:
+    def work(number, queues=("cpu",), profile="", device="cpu:0@alpha"):
         done = []
         for _ in range(number):
             claim = leases.claim(device, queues, worker, ClaimFilter(profile, lambda spec: True))
@@ -53,14 +42,14 @@ def claimed(leases: Leases, worker: WorkerRef) -> Callable[..., list[str]]:
     return work
 
 
-async def test_two_keys_take_turns_and_each_keeps_its_order(jobs: Jobs, queue: Callable, claimed: Callable) -> None:
+async def test_two_keys_take_turns_and_each_keeps_its_order(jobs, queue, claimed):
     first = [await queue("a") for _ in range(5)]
     other = [await queue("b") for _ in range(2)]
     assert [(await jobs.get(job_id)).queue.position for job_id in other] == [1, 3]
     assert claimed(7) == [first[0], other[0], first[1], other[1], *first[2:]]
 
 
-async def test_a_key_that_comes_back_gets_the_next_turn_and_no_more(queue: Callable, claimed: Callable) -> None:
+async def test_a_key_that_comes_back_gets_the_next_turn_and_no_more(queue, claimed):
     flood = [await queue("a") for _ in range(9)]
     assert claimed(4) == flood[:4]
     back = [await queue("b") for _ in range(3)]
@@ -68,7 +57,7 @@ async def test_a_key_that_comes_back_gets_the_next_turn_and_no_more(queue: Calla
     assert claimed(10) == [flood[4], back[0], flood[5], back[1], flood[6], back[2], flood[7], flood[8], *more]
 
 
-async def test_jobs_that_were_canceled_cost_no_turn(jobs: Jobs, queue: Callable, claimed: Callable) -> None:
+async def test_jobs_that_were_canceled_cost_no_turn(jobs, queue, claimed):
     for job_id in [await queue("a") for _ in range(20)]:
         await jobs.cancel(job_id)
     keeps = await queue("b")
@@ -81,9 +70,7 @@ async def test_jobs_that_were_canceled_cost_no_turn(jobs: Jobs, queue: Callable,
     assert others[0] != claimed(1)[0] != others[1]
 
 
-async def test_what_a_key_has_canceled_costs_it_no_turn_behind_a_long_queue_of_another(
-    jobs: Jobs, queue: Callable
-) -> None:
+async def test_what_a_key_has_canceled_costs_it_no_turn_behind_a_long_queue_of_another(jobs, queue):
     for _ in range(30):
         await queue("a")
     for job_id in [await queue("b") for _ in range(20)]:
@@ -92,9 +79,7 @@ async def test_what_a_key_has_canceled_costs_it_no_turn_behind_a_long_queue_of_a
     assert (await jobs.get(late)).queue.position == 1
 
 
-async def test_what_a_faster_device_has_done_for_a_key_costs_it_no_turn_on_a_slower_one(
-    queue: Callable, claimed: Callable
-) -> None:
+async def test_what_a_faster_device_has_done_for_a_key_costs_it_no_turn_on_a_slower_one(queue, claimed):
     large, small = {FAST: False, SLOW: True}, {FAST: True, SLOW: False}
     for _ in range(30):
         await queue("a", large, params={"n": 900})
@@ -104,7 +89,7 @@ async def test_what_a_faster_device_has_done_for_a_key_costs_it_no_turn_on_a_slo
     assert late in claimed(2, profile=SLOW)
 
 
-async def test_a_key_gets_no_larger_share_by_more_queues(queue: Callable, claimed: Callable) -> None:
+async def test_a_key_gets_no_larger_share_by_more_queues(queue, claimed):
     served = ["cpu:0", "cpu", "any"]
     for device in served:
         for _ in range(8):
@@ -113,9 +98,7 @@ async def test_a_key_gets_no_larger_share_by_more_queues(queue: Callable, claime
     assert set(other) <= set(claimed(12, served))
 
 
-async def test_a_job_behind_another_key_that_uses_two_queues_waits_for_one_of_its_jobs(
-    queue: Callable, claimed: Callable
-) -> None:
+async def test_a_job_behind_another_key_that_uses_two_queues_waits_for_one_of_its_jobs(queue, claimed):
     for device in ("any", "cpu"):
         for _ in range(6):
             await queue("a", device=device)
@@ -123,27 +106,25 @@ async def test_a_job_behind_another_key_that_uses_two_queues_waits_for_one_of_it
     assert set(behind) < set(claimed(4, ["cpu", "any"]))
 
 
-async def test_a_single_key_keeps_its_order_over_all_queues(queue: Callable, claimed: Callable) -> None:
+async def test_a_single_key_keeps_its_order_over_all_queues(queue, claimed):
     submitted = [await queue("a", device=device) for device in ("cpu", "cpu", "any", "cpu", "any")]
     assert claimed(5, ["cpu", "any"]) == submitted
 
 
-async def test_requests_without_a_key_count_as_one_key(queue: Callable, claimed: Callable) -> None:
+async def test_requests_without_a_key_count_as_one_key(queue, claimed):
     first = [await queue("") for _ in range(3)]
     other = await queue("a")
     assert claimed(4) == [first[0], other, *first[1:]]
 
 
-async def test_turns_are_taken_within_a_priority(queue: Callable, claimed: Callable) -> None:
+async def test_turns_are_taken_within_a_priority(queue, claimed):
     low = await queue("b", priority="low")
     first = [await queue("a") for _ in range(2)]
     high = [await queue("a", priority="high") for _ in range(2)]
     assert claimed(5) == [*high, *first, low]
 
 
-async def test_no_key_holds_up_another_from_a_queue_that_its_device_serves_too(
-    queue: Callable, claimed: Callable
-) -> None:
+async def test_no_key_holds_up_another_from_a_queue_that_its_device_serves_too(queue, claimed):
     flood = [await queue("a", device="any") for _ in range(6)] + [await queue("a") for _ in range(6)]
     behind = await queue("b", device="any")
     alone = await queue("c", device="cpu:0")
@@ -151,9 +132,7 @@ async def test_no_key_holds_up_another_from_a_queue_that_its_device_serves_too(
     assert set(claimed(8, ["cpu:0", "cpu", "any"])) < {*flood}
 
 
-async def test_what_a_faster_device_has_done_for_others_holds_up_nobody_on_a_slower_one(
-    queue: Callable, claimed: Callable
-) -> None:
+async def test_what_a_faster_device_has_done_for_others_holds_up_nobody_on_a_slower_one(queue, claimed):
     large, small = {FAST: False, SLOW: True}, {FAST: True, SLOW: False}
     flood = [await queue("a", large, params={"n": 900}) for _ in range(20)]
     assert claimed(1, profile=SLOW) == flood[:1]
@@ -166,8 +145,8 @@ async def test_what_a_faster_device_has_done_for_others_holds_up_nobody_on_a_slo
 
 
 async def test_a_retried_job_goes_to_the_front_even_of_a_queue_that_was_empty_since(
-    queue: Callable, leases: Leases, worker: WorkerRef, claimed: Callable, jobs: Jobs
-) -> None:
+    queue, leases, worker, claimed, jobs
+):
     [await queue("a") for _ in range(5)]
     claimed(4)
     claim = leases.claim("cpu:1@alpha", ["cpu"], worker)
@@ -178,9 +157,7 @@ async def test_a_retried_job_goes_to_the_front_even_of_a_queue_that_was_empty_si
     assert claimed(5) == [claim.job_id, *waiting]
 
 
-async def test_jobs_of_an_older_version_come_first(
-    queue: Callable, claimed: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_jobs_of_an_older_version_come_first(queue, claimed, client, keys):
     old = [await queue("a") for _ in range(3)]
     for number, job_id in enumerate(old, start=26_000):  # scores counted the jobs of all keys
         score = 2**50 + number
@@ -193,9 +170,7 @@ async def test_jobs_of_an_older_version_come_first(
     assert claimed(5) == [*old, *new]
 
 
-async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(
-    queue: Callable, claimed: Callable, async_redis: redis.asyncio.Redis, keys: Keys
-) -> None:
+async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(queue, claimed, async_redis, keys):
     for owner, device in [("a", "cpu"), ("a", "cpu"), ("a", "any"), ("a", "cpu")]:
         await queue(owner, device=device)
     for owner, device in [*2 * [("b", "any")], ("c", "cpu")]:
@@ -204,9 +179,7 @@ async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(
     assert seen == claimed(7, ["cpu", "any"])
 
 
-async def test_an_empty_queue_forgets_the_keys(
-    jobs: Jobs, queue: Callable, claimed: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_an_empty_queue_forgets_the_keys(jobs, queue, claimed, client, keys):
     ids = [await queue(owner) for owner in "abca"]
     assert client.zrange(keys.waiting("cpu", OWNERS["a"]), 0, -1) == [ids[0], ids[3]]
     await jobs.cancel(ids[0])
@@ -215,7 +188,7 @@ async def test_an_empty_queue_forgets_the_keys(
 
 
 @pytest.mark.verify
-async def test_25000_jobs_of_one_key_hold_up_no_job_of_another(jobs: Jobs, queue: Callable, claimed: Callable) -> None:
+async def test_25000_jobs_of_one_key_hold_up_no_job_of_another(jobs, queue, claimed):
     for _ in range(100):
         await asyncio.gather(*(queue("a") for _ in range(250)))
     late = await queue("b")

@@ -1,22 +1,13 @@
 """Workers and APIs of two versions on one store: records are read or refused with a reason, but never damaged."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
 import pytest
-import redis
 
 from dyno.errors import RecordUnreadable
 from dyno.models.job import SCHEMA, Progress, Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
-from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -30,15 +21,8 @@ FROM_THE_FIRST_DAY = {
 
 
 async def test_whatever_happens_to_a_job_the_fields_of_a_newer_version_stay_what_they_are(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    run_out: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    trusting: Settings,
-) -> None:
+    jobs, a_spec, claim, run_out, leases, client, keys, trusting
+):
     spec = json.loads(a_spec().model_dump_json()) | {"later": 1}
     job_id = (await jobs.submit(a_spec())).job.id
     client.hset(keys.job(job_id), mapping=LATER | {"spec": json.dumps(spec)})
@@ -58,14 +42,8 @@ async def test_whatever_happens_to_a_job_the_fields_of_a_newer_version_stay_what
 
 
 async def test_a_job_of_a_newer_schema_waits_for_a_worker_that_knows_it_and_says_so(
-    jobs: Jobs,
-    a_spec: Callable[..., Spec],
-    claim: Callable,
-    leases: Leases,
-    client: redis.Redis,
-    keys: Keys,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    jobs, a_spec, claim, leases, client, keys, monkeypatch
+):
     newer, plain = [(await jobs.submit(a_spec())).job for _ in range(2)]
     client.hset(keys.job(newer.id), "schema", SCHEMA + 1)
     assert claim().job_id == plain.id
@@ -83,9 +61,7 @@ async def test_a_job_of_a_newer_schema_waits_for_a_worker_that_knows_it_and_says
     assert leases.finish(attempt, "succeed", result=a_result(newer.id))
 
 
-async def test_a_job_that_no_worker_knows_yet_can_be_canceled(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_job_that_no_worker_knows_yet_can_be_canceled(jobs, a_spec, claim, client, keys):
     job_id = (await jobs.submit(a_spec())).job.id
     client.hset(keys.job(job_id), "schema", SCHEMA + 1)
     assert claim() is None
@@ -93,9 +69,7 @@ async def test_a_job_that_no_worker_knows_yet_can_be_canceled(
     assert client.exists(keys.passed("cpu"), keys.resting, keys.queues) == 0
 
 
-async def test_a_record_from_the_first_day_is_shown_and_run(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+async def test_a_record_from_the_first_day_is_shown_and_run(jobs, a_spec, claim, leases, client, keys):
     job_id = (await jobs.submit(a_spec())).job.id
     spec = {"workload": "matmul", "params": {}, "device": {"kind": "cpu"}}
     client.hset(keys.job(job_id), "spec", json.dumps(spec))
@@ -109,8 +83,8 @@ async def test_a_record_from_the_first_day_is_shown_and_run(
 
 
 async def test_a_result_of_a_newer_version_is_shown_without_what_is_not_known_of_it(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
-) -> None:
+    jobs, a_spec, claim, leases, client, keys
+):
     job_id = (await jobs.submit(a_spec())).job.id
     assert leases.finish(claim(), "succeed", result=a_result(job_id))
     kept = json.loads(decompress(execute_raw(client, "GET", keys.result(job_id))))

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
@@ -15,12 +13,8 @@ from dyno.errors import UnknownDelivery
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus, delivery_of
-from dyno.settings import Settings
 from dyno.store import records as module
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.maintenance import drop_expired, expire_leases
-from dyno.store.redis import Keys
 from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
 from tests.deliveries import DELIVERED, OTHER, OWNER, REFUSED, URL, canceled, found, taken
 from tests.results import a_result
@@ -32,15 +26,8 @@ ASpec = Callable[..., Spec]
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
 async def test_each_end_of_a_job_with_a_webhook_makes_one_delivery(
-    jobs: Jobs,
-    a_spec: ASpec,
-    claim: Callable,
-    leases: Leases,
-    outbox: DeliveryQueue,
-    client: redis.Redis,
-    keys: Keys,
-    outcome: Any,
-) -> None:
+    jobs, a_spec, claim, leases, outbox, client, keys, outcome
+):
     await jobs.submit(a_spec(webhook=URL))
     attempt = claim()
     assert await outbox.take() is None, "before its end"
@@ -53,14 +40,8 @@ async def test_each_end_of_a_job_with_a_webhook_makes_one_delivery(
 
 
 async def test_a_lost_job_makes_a_delivery_when_no_attempt_is_left(
-    jobs: Jobs,
-    a_spec: ASpec,
-    claim: Callable,
-    run_out: Callable,
-    client: redis.Redis,
-    trusting: Settings,
-    outbox: DeliveryQueue,
-) -> None:
+    jobs, a_spec, claim, run_out, client, trusting, outbox
+):
     job = (await jobs.submit(a_spec(webhook=URL))).job
     for told in (None, job.id):
         claim()
@@ -70,17 +51,13 @@ async def test_a_lost_job_makes_a_delivery_when_no_attempt_is_left(
         assert (one and one.job_id) == told
 
 
-async def test_a_job_without_a_webhook_makes_no_delivery(
-    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries
-) -> None:
+async def test_a_job_without_a_webhook_makes_no_delivery(jobs, a_spec, outbox, deliveries):
     await canceled(jobs, a_spec())
     assert await outbox.take() is None
     assert await found(deliveries) == []
 
 
-async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(
-    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None]
-) -> None:
+async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(jobs, a_spec, outbox, deliveries, over):
     job_id = await canceled(jobs, a_spec(webhook=URL))
     dead = await taken(outbox)
     assert await outbox.take() is None
@@ -95,9 +72,7 @@ async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(
     assert [each.ended for each in delivery.attempts] == [None, DELIVERED]
 
 
-async def test_a_short_timeout_leaves_time_to_settle(
-    jobs: Jobs, a_spec: ASpec, async_redis: redis.asyncio.Redis, client: redis.Redis, settings: Settings, keys: Keys
-) -> None:
+async def test_a_short_timeout_leaves_time_to_settle(jobs, a_spec, async_redis, client, settings, keys):
     hasty = DeliveryQueue(async_redis, settings.model_copy(update={"webhook_timeout_s": 0.5}))
     job_id = await canceled(jobs, a_spec(webhook=URL))
     leased = await taken(hasty)
@@ -105,9 +80,7 @@ async def test_a_short_timeout_leaves_time_to_settle(
     assert 10 < ends_ms / 1000 - leased.at_s < 30
 
 
-async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_over(
-    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, over: Callable[[str], None]
-) -> None:
+async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_over(jobs, a_spec, outbox, over):
     job_id = await canceled(jobs, a_spec(webhook=URL))
     assert await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 3600)
     assert await outbox.take() is None
@@ -115,14 +88,7 @@ async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_o
     assert (await taken(outbox)).tried == 2
 
 
-async def test_a_delivery_ends_even_if_every_deliverer_dies(
-    jobs: Jobs,
-    a_spec: ASpec,
-    settings: Settings,
-    outbox: DeliveryQueue,
-    deliveries: Deliveries,
-    over: Callable[[str], None],
-) -> None:
+async def test_a_delivery_ends_even_if_every_deliverer_dies(jobs, a_spec, settings, outbox, deliveries, over):
     job_id = await canceled(jobs, a_spec(webhook=URL))
     for _ in range(len(settings.webhook_retry_s) + 1):
         assert await found(deliveries) == [(job_id, "pending")]
@@ -132,9 +98,7 @@ async def test_a_delivery_ends_even_if_every_deliverer_dies(
     assert await found(deliveries) == [(job_id, "failed")]
 
 
-async def test_of_many_attempts_the_last_ones_are_kept(
-    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries, client: redis.Redis, keys: Keys
-) -> None:
+async def test_of_many_attempts_the_last_ones_are_kept(jobs, a_spec, outbox, deliveries, client, keys):
     job_id = await canceled(jobs, a_spec(webhook=URL))
     for _ in range(30):
         await deliveries.redeliver(delivery_of(job_id))
@@ -144,9 +108,7 @@ async def test_of_many_attempts_the_last_ones_are_kept(
     assert client.hlen(keys.webhook(job_id)) == 7 + 2 * 24
 
 
-async def test_an_owner_sees_and_sends_its_own_alone(
-    jobs: Jobs, a_spec: ASpec, async_redis: redis.asyncio.Redis, settings: Settings, deliveries: Deliveries
-) -> None:
+async def test_an_owner_sees_and_sends_its_own_alone(jobs, a_spec, async_redis, settings, deliveries):
     mine = await canceled(jobs.seen_by(Viewer(OWNER, sees_all=False)), a_spec(webhook=URL))
     nobodys = await canceled(jobs, a_spec(webhook=URL))
     owner, other = (Deliveries(async_redis, settings, Viewer(name, sees_all=False)) for name in (OWNER, OTHER))
@@ -160,9 +122,7 @@ async def test_an_owner_sees_and_sends_its_own_alone(
     assert (await owner.redeliver(delivery_of(mine))).owner == OWNER
 
 
-async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, settings: Settings, keys: Keys, outbox: DeliveryQueue
-) -> None:
+async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(jobs, a_spec, client, settings, keys, outbox):
     mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
     expires, deleted = [await canceled(mine, a_spec(webhook=URL, expires_in_s=60)) for _ in range(2)]
     assert 0 < client.pttl(keys.webhook(expires)) <= 60_000
@@ -175,9 +135,7 @@ async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(
     assert await outbox.take() is None
 
 
-async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, outbox: DeliveryQueue
-) -> None:
+async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken(jobs, a_spec, client, keys, outbox):
     gone, there = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(2)]
     client.delete(keys.webhook(gone))
     assert (await taken(outbox)).job_id == there
@@ -186,13 +144,8 @@ async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken
 
 
 async def test_an_unreadable_delivery_hides_no_other_and_pages_continue(
-    jobs: Jobs,
-    a_spec: ASpec,
-    client: redis.Redis,
-    keys: Keys,
-    deliveries: Deliveries,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    jobs, a_spec, client, keys, deliveries, monkeypatch
+):
     monkeypatch.setattr(module, "_STEP", 1)
     made = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(4)]
     client.hset(keys.webhook(made[1]), "status", "of a newer version")

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import pytest
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"

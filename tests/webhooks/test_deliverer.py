@@ -1,7 +1,5 @@
 """The deliverer stops when it is canceled, and forgets attempts that have ended."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -25,7 +23,7 @@ OWNER = Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("moments", [20, pytest.param(100, marks=pytest.mark.verify)])
-async def test_the_deliverer_stops_at_any_moment(redis_url: str, moments: int) -> None:
+async def test_the_deliverer_stops_at_any_moment(redis_url, moments):
     """Even if the reply of Redis arrives at the moment of the cancel, which Python 3.11 then forgets."""
     settings = Settings(redis_url=redis_url, webhook_secret=SecretStr(SECRET), webhook_every_s=0.001)
     async with async_client(settings) as client:
@@ -35,7 +33,7 @@ async def test_the_deliverer_stops_at_any_moment(redis_url: str, moments: int) -
 
 
 @pytest.mark.anyio
-async def test_the_counters_forget_receivers_and_owners_without_attempts(redis_url: str, namespace: str) -> None:
+async def test_the_counters_forget_receivers_and_owners_without_attempts(redis_url, namespace):
     own = {"webhook_secret": SecretStr(SECRET), "webhook_allowed_hosts": ("127.0.0.1",), "webhook_every_s": 0.01}
     settings = Settings(redis_url=redis_url, namespace=namespace, **own)
     with Inbox() as inbox:
@@ -53,6 +51,6 @@ async def test_the_counters_forget_receivers_and_owners_without_attempts(redis_u
     assert [*deliverer._running, *deliverer._of_owners] == []
 
 
-async def _delivered(deliveries: Deliveries) -> None:
+async def _delivered(deliveries):
     while not (await deliveries.page(DeliveryQuery(DeliveryStatus.DELIVERED), None, 1)).data:
         await asyncio.sleep(0.01)

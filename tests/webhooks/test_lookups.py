@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from threading import Event
 
 import pytest
@@ -34,11 +33,11 @@ asyncio.run(main())
 class NameServer:
     """Lookups of names that begin with "hangs" block until `answers` is set; others return the port."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[str] = []
         self.answers = Event()
 
-    def look_up(self, host: str, port: int) -> list[str]:
+    def look_up(self, host, port):
         self.asked.append(host)
         if host.startswith("hangs"):
             self.answers.wait(WITHIN_S)
@@ -48,19 +47,19 @@ class NameServer:
 
 
 @pytest.fixture
-def name_server() -> Iterator[NameServer]:
+def name_server():
     server = NameServer()
     yield server
     server.answers.set()
 
 
-async def find(lookups: Lookups, host: str, owner: str, within_s: float = WITHIN_S) -> list[str]:
+async def find(lookups, host, owner, within_s=WITHIN_S):
     async with asyncio.timeout(within_s):
         return list(await lookups.find(host, 7, owner))
 
 
 @pytest.mark.anyio
-async def test_a_lookup_returns_what_the_system_returns(name_server: NameServer) -> None:
+async def test_a_lookup_returns_what_the_system_returns(name_server):
     lookups = Lookups(name_server.look_up)
     assert await find(lookups, "quick", "") == ["7"]
     with pytest.raises(OSError, match="no such name"):
@@ -69,9 +68,7 @@ async def test_a_lookup_returns_what_the_system_returns(name_server: NameServer)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("owner", "bounds"), [("greedy", (8, 2)), ("", (2, 1))])
-async def test_a_hanging_lookup_counts_until_it_ends(
-    name_server: NameServer, owner: str, bounds: tuple[int, int]
-) -> None:
+async def test_a_hanging_lookup_counts_until_it_ends(name_server, owner, bounds):
     lookups = Lookups(name_server.look_up, *bounds)
     for number in range(3):
         with pytest.raises(TimeoutError):
@@ -86,7 +83,7 @@ async def test_a_hanging_lookup_counts_until_it_ends(
     assert {"hangs-0", "hangs-1"} <= set(name_server.asked) <= {"hangs-0", "hangs-1", "quick", "next"}
 
 
-def test_a_hanging_lookup_does_not_keep_the_process_alive() -> None:
+def test_a_hanging_lookup_does_not_keep_the_process_alive():
     command = [sys.executable, "-c", ENDS_WITH_ONE_THAT_HANGS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr

@@ -1,21 +1,17 @@
 """One attempt, at real receivers on loopback: where it connects, which certificates it trusts, what it limits."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from dyno.models.webhook import Outcome
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.webhook_delivery import LOOKUP_S, Resolve, WebhookSender
+from dyno.webhook_delivery import LOOKUP_S, WebhookSender
 from tests.certificates import certificate_for
 from tests.inbox import Inbox
 
@@ -26,15 +22,15 @@ HEADERS = {"webhook-id": "msg_1"}
 MOST_SENT_BYTES = 32 * 2**20  # buffers of the kernel and a little more
 
 
-def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) -> WebhookSender:
+def sender(*allowed, resolve=None, within_s=60):
     return WebhookSender(Settings(webhook_allowed_hosts=allowed, webhook_timeout_s=within_s), resolve)
 
 
-def leading_to(*answers: Sequence[str]) -> Resolve:
+def leading_to(*answers):
     """A resolver that returns the next of `answers` for any name, and then raises OSError."""
     left = list(answers)
 
-    async def found(host: str, port: int, owner: str) -> Sequence[str]:
+    async def found(host, port, owner):
         if not left:
             raise OSError("no such name")
         return left.pop(0)
@@ -43,11 +39,11 @@ def leading_to(*answers: Sequence[str]) -> Resolve:
 
 
 @contextmanager
-def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
+def answering(*pieces):
     """A port that sends the pieces, then repeats the last one while the client reads. Also counts the bytes sent."""
     sent = [0]
 
-    def serve() -> None:
+    def serve():
         with suppress(OSError):
             connection, _ = listening.accept()
             with connection:
@@ -65,7 +61,7 @@ def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
         thread.join(60)
 
 
-async def test_the_status_of_the_response_decides() -> None:
+async def test_the_status_of_the_response_decides():
     with Inbox(200, 299, 404, 500) as inbox:
         ends = [await sender("127.0.0.1").send(inbox.url, '{"a":1}', HEADERS) for _ in range(4)]
     assert [(each.outcome, each.status_code) for each in ends] == [
@@ -79,14 +75,14 @@ async def test_the_status_of_the_response_decides() -> None:
     assert message.headers["webhook-id"] == "msg_1"
 
 
-async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
+async def test_a_redirect_is_a_failure_and_is_not_followed():
     with Inbox(302, 307, 308) as inbox:
         ends = [await sender("127.0.0.1").send(inbox.url, "{}", HEADERS) for _ in range(3)]
     assert [(each.outcome, each.status_code) for each in ends] == [(Outcome.REFUSED, n) for n in (302, 307, 308)]
     assert len(inbox.messages) == 3
 
 
-async def test_a_name_that_resolves_to_a_private_address_is_not_called() -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_not_called():
     with Inbox() as inbox:
         url = f"https://{NAME}:{inbox.port}/"
         for addresses in (["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]):
@@ -104,7 +100,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_not_called() -> None
     assert inbox.messages == []
 
 
-async def test_the_sender_connects_to_the_address_it_checked() -> None:
+async def test_the_sender_connects_to_the_address_it_checked():
     with Inbox() as inbox:
         once = leading_to(["127.0.0.1"])
         ended = await sender(NAME, resolve=once).send(f"http://{NAME}:{inbox.port}/x?y", "{}", HEADERS)
@@ -114,21 +110,21 @@ async def test_the_sender_connects_to_the_address_it_checked() -> None:
     assert [(each.path, each.headers["host"]) for each in inbox.messages] == [("/x?y", f"{NAME}:{inbox.port}")]
 
 
-async def test_the_next_address_is_tried_if_one_refuses() -> None:
+async def test_the_next_address_is_tried_if_one_refuses():
     with Inbox() as inbox:
         two = leading_to(["127.0.0.2", "127.0.0.1"])
         ended = await sender(NAME, resolve=two).send(f"http://{NAME}:{inbox.port}/", "{}", HEADERS)
     assert ended.outcome is Outcome.DELIVERED, ended
 
 
-async def test_tls_is_for_the_name_and_must_be_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_is_for_the_name_and_must_be_trusted(tmp_path, monkeypatch):
     cert, key = certificate_for(f"DNS:{NAME}", tmp_path)
     server, named = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
     server.load_cert_chain(cert, key)
     server.sni_callback = lambda connection, name, context: named.append(name)
     with Inbox(tls=server) as inbox:
 
-        async def outcome(name: str) -> Outcome:
+        async def outcome(name):
             one = sender(name, resolve=leading_to(["127.0.0.1"]))
             return (await one.send(f"https://{name}:{inbox.port}/", "{}", HEADERS)).outcome
 
@@ -140,7 +136,7 @@ async def test_tls_is_for_the_name_and_must_be_trusted(tmp_path: Path, monkeypat
     assert len(inbox.messages) == 1
 
 
-async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_ignored(monkeypatch):
     with Inbox() as inbox, Inbox() as proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -150,7 +146,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.Monkey
     assert (len(inbox.messages), proxy.messages) == (1, [])
 
 
-async def test_a_refused_connection_is_unreachable_and_a_silent_receiver_a_timeout() -> None:
+async def test_a_refused_connection_is_unreachable_and_a_silent_receiver_a_timeout():
     gone = await sender("127.0.0.1").send(f"http://127.0.0.1:{free_port()}/", "{}", HEADERS)
     assert (gone.outcome, gone.status_code) == (Outcome.UNREACHABLE, None)
     with Inbox() as inbox:
@@ -159,8 +155,8 @@ async def test_a_refused_connection_is_unreachable_and_a_silent_receiver_a_timeo
     assert (silent.outcome, silent.status_code) == (Outcome.TIMEOUT, None)
 
 
-async def test_a_name_server_that_hangs_is_a_timeout() -> None:
-    async def hangs(host: str, port: int, owner: str) -> Sequence[str]:
+async def test_a_name_server_that_hangs_is_a_timeout():
+    async def hangs(host, port, owner):
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -168,14 +164,14 @@ async def test_a_name_server_that_hangs_is_a_timeout() -> None:
     assert ended.outcome is Outcome.TIMEOUT
 
 
-async def test_an_endless_response_is_not_read() -> None:
+async def test_an_endless_response_is_not_read():
     with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536) as (port, sent):
         ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
     assert ended.outcome is Outcome.DELIVERED
     assert sent[0] < MOST_SENT_BYTES
 
 
-async def test_endless_headers_are_not_read_to_their_end() -> None:
+async def test_endless_headers_are_not_read_to_their_end():
     with answering(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536) as (port, sent):
         ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
     assert ended.outcome is Outcome.UNREACHABLE

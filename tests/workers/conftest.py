@@ -11,20 +11,17 @@ import math
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dyno.bench.devices.discovery import discover
 from dyno.bench.registry import registry, resolve
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
-from dyno.bench.runner.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
-from dyno.models.device import Device
-from dyno.models.job import Job, WorkerRef
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopSwitch
+from dyno.models.job import WorkerRef
 from dyno.models.runner_protocol import ProgressFrame, RunRequest
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
@@ -37,14 +34,14 @@ from workers.attempt import WorkerContext
 from workers.supervisor import Supervisor
 
 
-def tiny(**fields: object) -> Spec:
+def tiny(**fields):
     """The smallest possible job: one run, one sample."""
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}  # type: ignore[dict-item]
     body = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": measure}
     return resolve(Spec.model_validate(body | fields)).spec
 
 
-def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True) -> InterleavedSpec:
+def in_turns(first, second, *, pairs=2, control=True):
     """Both specs as one A/B job, as the API makes it."""
 
     runs = {"processes": Processes(min=pairs, max=pairs)}
@@ -55,12 +52,12 @@ def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True)
 class Heart:
     """Counts its beats, and answers each with the next of `orders`."""
 
-    def __init__(self, every_s: float = math.inf, orders: Callable[[], StopReason | None] = lambda: None) -> None:
+    def __init__(self, every_s=math.inf, orders=lambda: None):
         self.beats: list[ProgressFrame | None] = []
         self._every_s, self._orders = every_s, orders
         self.due_s = time.monotonic() + every_s
 
-    def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
+    def beat(self, frame, run):
         self.beats.append(frame)
         self.due_s = time.monotonic() + self._every_s
         return self._orders()
@@ -69,29 +66,21 @@ class Heart:
 class Misbehaving(Launcher):
     """Starts `program` instead of the runner: Python code whose descriptor 3 is the frames pipe."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program):
         super().__init__("spawn", [CORE])
         self.program = program
 
-    def start(self, request: RunRequest) -> RunnerProcess:
+    def start(self, request):
         return self.spawn(["-P", "-c", self.program], request.model_dump_json().encode())
 
 
-def watched(
-    runner: RunnerProcess,
-    heart: Heart | None = None,
-    stop: StopSwitch | None = None,
-    *,
-    stall_s: float = 60,
-    grace_s: float = 5,
-    timeout_s: float = 60,
-) -> RunEnd:
+def watched(runner, heart=None, stop=None, *, stall_s=60, grace_s=5, timeout_s=60):
     limits = RunLimits(stall_s, grace_s, time.monotonic() + timeout_s)
     with runner:
         return RunnerMonitor(runner, 0, limits, heart or Heart(), stop or StopSwitch(), time.monotonic).until_ended()
 
 
-def until_begun(runner: RunnerProcess) -> int:
+def until_begun(runner):
     """The runner's pid, once its zygote has reported it."""
     with selectors.DefaultSelector() as selector:
         selector.register(runner.status_fd, selectors.EVENT_READ)
@@ -102,7 +91,7 @@ def until_begun(runner: RunnerProcess) -> int:
     return runner.pid
 
 
-def until_gone(pid: int, within_s: float = 60) -> bool:
+def until_gone(pid, within_s=60):
     """Whether the process, which may not be our child, ends in time."""
     try:
         fd = os.pidfd_open(pid)
@@ -115,7 +104,7 @@ def until_gone(pid: int, within_s: float = 60) -> bool:
     return gone
 
 
-def children_of(pid: int) -> set[int]:
+def children_of(pid):
     """The child processes of all its threads."""
     found: set[int] = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -125,16 +114,16 @@ def children_of(pid: int) -> set[int]:
 
 
 @pytest.fixture(scope="session")
-def here() -> Device:
+def here():
     return discover(HERE, Settings())
 
 
-def _is_on_tensorflow(request: pytest.FixtureRequest) -> bool:
+def _is_on_tensorflow(request):
     return request.node.get_closest_marker("on_tensorflow") is not None
 
 
 @pytest.fixture(autouse=True)
-def on_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_numpy(request, monkeypatch):
     """Starts misbehaving runners, and ends them after the test."""
     if not _is_on_tensorflow(request):
         for name, value in ON_NUMPY.items():
@@ -142,19 +131,19 @@ def on_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(scope="session")
-def numpy_launcher(here: Device) -> Iterator[Launcher]:
+def numpy_launcher(here):
     with closing(Launcher("fork", here.cores)) as launcher:
         yield launcher
 
 
 @pytest.fixture(scope="session")
-def tensorflow_launcher(here: Device) -> Iterator[Launcher]:
+def tensorflow_launcher(here):
     with closing(Launcher("fork", here.cores)) as launcher:
         yield launcher
 
 
 @pytest.fixture
-def forking(request: pytest.FixtureRequest, on_numpy: None) -> Launcher:
+def forking(request, on_numpy):
     """A launcher whose zygote the tests share; tests that break a zygote use their own."""
     launcher: Launcher = request.getfixturevalue(
         "tensorflow_launcher" if _is_on_tensorflow(request) else "numpy_launcher"
@@ -164,8 +153,8 @@ def forking(request: pytest.FixtureRequest, on_numpy: None) -> Launcher:
 
 
 @pytest.fixture
-def request_for(here: Device, tmp_path: Path) -> Callable[..., RunRequest]:
-    def made(spec: Spec | None = None, run: int = 0) -> RunRequest:
+def request_for(here, tmp_path):
+    def made(spec=None, run=0):
         lock = str(tmp_path / "device.lock")
         return RunRequest(job="job", spec=spec or tiny(), run=run, runs=1, device=here, lock_paths=[lock])
 
@@ -173,10 +162,10 @@ def request_for(here: Device, tmp_path: Path) -> Callable[..., RunRequest]:
 
 
 @pytest.fixture
-def misbehaving() -> Iterator[Callable[[str], Misbehaving]]:
+def misbehaving():
     made: list[Misbehaving] = []
 
-    def launcher(program: str) -> Misbehaving:
+    def launcher(program):
         made.append(Misbehaving(program))
         return made[-1]
 
@@ -193,26 +182,26 @@ LONG = {"target_rel_ci": 1, "min_samples": 10, "min_s": 60, "max_s": 600}
 class Store:
     """The operations of an API client, as blocking calls."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings):
         self.settings = settings
 
-    def submit(self, spec: Spec) -> str:
+    def submit(self, spec):
         return self._do(lambda jobs: jobs.submit(spec)).job.id
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id):
         return self._do(lambda jobs: jobs.get(job_id))
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id):
         self._do(lambda jobs: jobs.cancel(job_id))
 
-    def result(self, job_id: str) -> Any:
+    def result(self, job_id):
         return self._do(lambda jobs: jobs.result(job_id))
 
-    def samples(self, job_id: str) -> Any:
+    def samples(self, job_id):
         return self._do(lambda jobs: jobs.samples(job_id))
 
-    def _do(self, call: Callable[[Jobs], Any]) -> Any:
-        async def done() -> Any:
+    def _do(self, call):
+        async def done():
             async with async_client(self.settings) as client:
                 return await call(Jobs(client, self.settings))
 
@@ -220,21 +209,21 @@ class Store:
 
 
 @pytest.fixture
-def quick(settings: Settings) -> Settings:
+def quick(settings):
     return settings.model_copy(update={"heartbeat_s": 0.2, "term_grace_s": 1.0})
 
 
 @pytest.fixture
-def store(quick: Settings) -> Store:
+def store(quick):
     return Store(quick)
 
 
 @pytest.fixture
-def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
+def supervisor_of(here):
     """A supervisor with a launcher; at the end it hands back its running job."""
     made: list[Supervisor] = []
 
-    def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
+    def supervisor(settings, launcher, **changes):
         leases = Leases(sync_client(settings), settings)
         workloads, clock = changes.pop("workloads", registry()), changes.pop("clock", time.monotonic)
         context = WorkerContext(here, leases, launcher, settings, workloads, clock=clock)
@@ -248,14 +237,12 @@ def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
 
 
 @pytest.fixture
-def background() -> Iterator[ThreadPoolExecutor]:
+def background():
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
 
 @pytest.fixture
-def serve(
-    quick: Settings, supervisor_of: Callable[..., Supervisor], forking: Launcher, background: ThreadPoolExecutor
-) -> Callable[[], Future[int]]:
+def serve(quick, supervisor_of, forking, background):
     """Runs a supervisor in the background; returns the number of jobs it has claimed."""
     return lambda: background.submit(supervisor_of(quick, forking).serve)

@@ -1,24 +1,19 @@
 """Helpers for endings: one to write, one that couldn't be written, those in the outbox, and the log before."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from pathlib import Path
 
 from dyno.bench.runner.monitor import StopSwitch
 from dyno.models.result import Headline, Peer, RunSamples
-from dyno.settings import Settings
 from dyno.store.eta import ExpectedDuration
 from dyno.store.jobs import read_log
-from dyno.store.leases import Claim, Leases
 from dyno.store.redis import async_client
 from tests.results import a_result
-from workers.outbox import Outbox, deliver_ending
-from workers.outcome import Ending, Succeeded
+from workers.outbox import deliver_ending
+from workers.outcome import Succeeded
 
 
-def succeeded(claim: Claim) -> Succeeded:
+def succeeded(claim):
     samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
     headline = Headline("series", Peer(job=claim.job_id, value=5.0))
     return Succeeded(
@@ -26,21 +21,21 @@ def succeeded(claim: Claim) -> Succeeded:
     )
 
 
-def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Outbox) -> bool:
+def given_up(ending, claim, nowhere, spool):
     """The ending of a worker that must end at once, so that it goes to the outbox."""
     stop = StopSwitch()
     stop.stop(0)
     return deliver_ending(ending, claim, nowhere, spool, stop, time.monotonic)
 
 
-def endings_in(folder: Path) -> list[Path]:
+def endings_in(folder):
     return sorted(folder.glob("*.ending"))
 
 
-def log_of(settings: Settings, job_id: str) -> str:
+def log_of(settings, job_id):
     """The whole output of the job's runners."""
 
-    async def read() -> str:
+    async def read():
         async with async_client(settings) as client:
             return (await read_log(client, settings, job_id)).text
 

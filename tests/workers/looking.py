@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Sequence
 from pathlib import Path
 
-import redis
-
 from dyno.bench.devices.locks import lock_paths
-from dyno.models.device import Device
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 
-def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> int:
+def runner_of(here, settings, not_in=()):
     """The process that holds the device's lock, once there is a new one."""
     [path] = [Path(name) for name in lock_paths(here, settings)]
     found: list[int] = []
 
-    def held() -> bool:
+    def held():
         if not path.exists():
             return False
         with path.open() as file:
@@ -34,5 +29,5 @@ def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> i
     return found[0]
 
 
-def device_is_free(client: redis.Redis, settings: Settings, here: Device) -> bool:
+def device_is_free(client, settings, here):
     return not client.exists(Keys(settings.namespace).lease(here.full_id))

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dyno import folders
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
-from dyno.bench.runner.monitor import RunEnd, RunnerMonitor
+from dyno.bench.runner.launcher import Launcher
+from dyno.bench.runner.monitor import RunnerMonitor
 from dyno.models.job import Status
 from dyno.models.runner_protocol import RunRequest
-from dyno.settings import Settings
-from tests.workers.conftest import Store, tiny
-from workers.supervisor import Supervisor
+from tests.workers.conftest import tiny
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
 
@@ -25,16 +22,11 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "t
 @pytest.mark.on_tensorflow
 @pytest.mark.verify
 def test_later_runs_get_the_parameters_that_the_first_run_tuned(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    quick, store, supervisor_of, forking, monkeypatch, tmp_path
+):
     told: list[RunRequest] = []
 
-    def start(request: RunRequest) -> RunnerProcess:
+    def start(request):
         told.append(request)
         return Launcher.start(forking, request)
 
@@ -47,21 +39,15 @@ def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     assert told[1].tuned["jit_compile"] is False
 
 
-def test_the_phases_of_each_run_add_up_to_its_wall_time(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor_of, forking, monkeypatch):
     began_s: list[float] = []
     ended_s: list[float] = []
 
-    def start(request: RunRequest) -> RunnerProcess:
+    def start(request):
         began_s.append(time.perf_counter())
         return Launcher.start(forking, request)
 
-    def until_ended(monitor: RunnerMonitor) -> RunEnd:
+    def until_ended(monitor):
         ended = watch(monitor)
         ended_s.append(time.perf_counter())
         return ended
@@ -82,16 +68,10 @@ def test_the_phases_of_each_run_add_up_to_its_wall_time(
     assert result.phases.overhead_s == statistics.median(run.phases.overhead_s or 0.0 for run in result.runs)
 
 
-def test_a_run_finds_no_temporary_files_of_earlier_runs(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_finds_no_temporary_files_of_earlier_runs(quick, store, supervisor_of, forking, monkeypatch):
     found: list[list[str]] = []
 
-    def start(request: RunRequest) -> RunnerProcess:
+    def start(request):
         assert request.scratch_dir is not None
         room = Path(request.scratch_dir)
         found.append(

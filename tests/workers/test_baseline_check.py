@@ -1,39 +1,31 @@
 """Jobs with a baseline: their outcomes and their further runs, with a real store and real runners."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import redis
 
 from dyno.bench.measure import regression_band
 from dyno.bench.measure.baseline_outcome import figure_metric, figure_of
 from dyno.bench.measure.regression_band import headline
 from dyno.bench.registry import resolve
-from dyno.bench.runner.launcher import Launcher
 from dyno.models.baseline import Baseline
 from dyno.models.job import Status
-from dyno.models.result import Peer, Result
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.result import Peer
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys, async_client, sync_client
-from tests.workers.conftest import Store, tiny
+from tests.workers.conftest import tiny
 from workers.attempt import BaselineCheck
-from workers.supervisor import Supervisor
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def a_limit(at_least: float) -> Baseline:
+def a_limit(at_least):
     return Baseline(name="main", metric="throughput", margin=0, job=None, at_least=at_least, saved_at=NOW)
 
 
-def times_as_good(result: Result, of: Spec, factor: float, margin: float = 0.05) -> Baseline:
+def times_as_good(result, of, factor, margin=0.05):
     """A baseline that is `factor` times as good as the result."""
     resolved, metric = resolve(of), figure_metric(result, None)
     metric = metric.model_copy(
@@ -46,11 +38,9 @@ def times_as_good(result: Result, of: Spec, factor: float, margin: float = 0.05)
 
 
 @pytest.fixture
-def run(
-    quick: Settings, settings: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> Callable[..., Result]:
-    def finished(spec: Spec, baseline: Baseline | None = None) -> Result:
-        async def submitted() -> str:
+def run(quick, settings, store, supervisor_of, forking):
+    def finished(spec, baseline=None):
+        async def submitted():
             async with async_client(settings) as client:
                 return (await Jobs(client, settings).submit(spec, baseline=baseline)).job.id
 
@@ -65,18 +55,18 @@ def run(
     return finished
 
 
-def two_runs(processes: object = 2, **fields: object) -> Spec:
+def two_runs(processes=2, **fields):
     return tiny(measure={"processes": processes}, **fields)
 
 
-def test_a_job_passes_and_fails_limits_far_from_its_figure(run: Callable[..., Result]) -> None:
+def test_a_job_passes_and_fails_limits_far_from_its_figure(run):
     for at_least, outcome in ((1.0, "pass"), (1e18, "fail")):
         found = run(two_runs(baseline="main"), a_limit(at_least)).baseline
         assert found is not None
         assert (found.outcome, found.name) == (outcome, "main")
 
 
-def test_an_inconclusive_job_makes_further_runs_up_to_its_bound(run: Callable[..., Result]) -> None:
+def test_an_inconclusive_job_makes_further_runs_up_to_its_bound(run):
     """One run shows no scatter, so it takes three, three times the number."""
     one = run(tiny(baseline="main"), a_limit(1.0))
     assert len(one.runs) == 3
@@ -87,9 +77,7 @@ def test_an_inconclusive_job_makes_further_runs_up_to_its_bound(run: Callable[..
     assert len(fixed.runs) == 2
 
 
-def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(
-    run: Callable[..., Result], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(run, client, settings, monkeypatch):
     monkeypatch.setattr(regression_band, "DISTURBED", frozenset())  # one sample, and perhaps busy neighbours
     spec = two_runs(processes=3)
     first = run(spec)
@@ -105,7 +93,7 @@ def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(
     assert {(peer.job, peer.failed) for peer in peers} == {(first.job, False), (slow.job, True)}
 
 
-def test_a_job_without_its_copy_is_inconclusive(run: Callable[..., Result]) -> None:
+def test_a_job_without_its_copy_is_inconclusive(run):
     """As from an API of a version that stores none."""
     found = run(two_runs(baseline="main")).baseline
     assert found is not None
@@ -113,9 +101,7 @@ def test_a_job_without_its_copy_is_inconclusive(run: Callable[..., Result]) -> N
     assert "no copy" in (found.reason or "")
 
 
-def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(
-    run: Callable[..., Result], client: redis.Redis, settings: Settings
-) -> None:
+def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(run, client, settings):
     spec = two_runs(processes=3)
     first = run(spec)
     named, slower = spec.model_copy(update={"baseline": "main"}), times_as_good(first, spec, 1e6)
@@ -126,10 +112,10 @@ def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(
 
         reachable = True
 
-        def baseline(self, claim: Claim) -> Baseline:
+        def baseline(self, claim):
             return slower if self.reachable else Leases(sync_client(away), away).baseline(claim)  # type: ignore[return-value]
 
-        def peers(self, series: str) -> list[Peer]:
+        def peers(self, series):
             return (super() if self.reachable else Leases(sync_client(away), away)).peers(series)
 
     leases = Outage(client, settings)
@@ -144,5 +130,5 @@ def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(
     assert "couldn't read" in str(unknown.reason)
 
 
-def test_a_job_whose_spec_names_no_baseline_has_no_outcome(run: Callable[..., Result]) -> None:
+def test_a_job_whose_spec_names_no_baseline_has_no_outcome(run):
     assert run(two_runs()).baseline is None

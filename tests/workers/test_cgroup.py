@@ -9,11 +9,10 @@ import errno
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dyno.bench.runner.limits import Cgroup, runner_cgroup
+from dyno.bench.runner.limits import runner_cgroup
 
 SHARED = "cgroup.subtree_control"
 
@@ -26,42 +25,42 @@ class Kernel:
     root: bool = False
 
     @property
-    def box(self) -> Path:
+    def box(self):
         return self.mount / "box"
 
-    def cgroup(self) -> Cgroup:
+    def cgroup(self):
         membership = self.mount / "self"
         membership.write_text("0::/box\n")
         return runner_cgroup(1 << 30, 40, self.mount, membership)
 
-    def made_below(self) -> list[Path]:
+    def made_below(self):
         return [path for path in self.box.iterdir() if path.is_dir()]
 
-    def written(self, file: Path, text: str) -> None:
+    def written(self, file, text):
         kept = set(file.read_text().split())
         if text == "+memory" and not self.root:
             raise OSError(errno.EBUSY, "a process is in it")
         (kept.add if text[0] == "+" else kept.discard)(text[1:])
         file.write_bytes(" ".join(sorted(kept)).encode())
 
-    def made(self, folder: Path) -> None:
+    def made(self, folder):
         (folder / "cgroup.type").write_bytes(b"domain\n" if self.root else b"domain invalid\n")
         for controller in (self.box / SHARED).read_text().split():
             (folder / f"{controller}.max").touch()
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+def kernel(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path)
     kernel.box.mkdir()
     for name in ("cgroup.procs", SHARED):
         (kernel.box / name).touch()
     write, mkdir = Path.write_text, Path.mkdir
 
-    def write_text(path: Path, text: str) -> Any:
+    def write_text(path, text):
         return kernel.written(path, text) if path.name == SHARED else write(path, text)
 
-    def make(path: Path, **options: Any) -> None:
+    def make(path, **options):
         mkdir(path, **options)
         kernel.made(path)
 
@@ -71,21 +70,21 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return kernel
 
 
-def test_below_a_group_with_processes_none_is_made_and_that_one_stays_what_it_was(kernel: Kernel) -> None:
+def test_below_a_group_with_processes_none_is_made_and_that_one_stays_what_it_was(kernel):
     cgroup = kernel.cgroup()
     assert (cgroup.limits_memory, cgroup.limits_tasks, cgroup.doors) == (False, False, [])
     assert kernel.made_below() == []
     assert (kernel.box / SHARED).read_text() == ""
 
 
-def test_what_others_had_enabled_stays_enabled(kernel: Kernel) -> None:
+def test_what_others_had_enabled_stays_enabled(kernel):
     (kernel.box / SHARED).write_bytes(b"pids")
     assert not kernel.cgroup().limits_tasks
     assert kernel.made_below() == []
     assert (kernel.box / SHARED).read_text() == "pids"
 
 
-def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
+def test_in_the_hosts_root_one_group_limits_both(kernel):
     kernel.root = True
     cgroup = kernel.cgroup()
     assert (cgroup.limits_memory, cgroup.limits_tasks) == (True, True)
@@ -96,7 +95,7 @@ def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
     assert kernel.made_below() == []
 
 
-def test_a_cgroup_knows_its_own_processes_only(kernel: Kernel) -> None:
+def test_a_cgroup_knows_its_own_processes_only(kernel):
     kernel.root = True
     cgroup = kernel.cgroup()
     (folder,) = kernel.made_below()

@@ -31,18 +31,16 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("asked", "device"), FITTING)
-def test_a_job_that_the_device_can_run_is_claimed(asked: dict[str, Any], device: dict[str, Any]) -> None:
+def test_a_job_that_the_device_can_run_is_claimed(asked, device):
     assert claim_filter(DEVICE.model_copy(update=device), registry()).fits(tiny(**asked))
 
 
 @pytest.mark.parametrize(("asked", "device"), UNFIT)
-def test_memory_units_and_what_the_workload_refuses_are_looked_at(
-    asked: dict[str, Any], device: dict[str, Any]
-) -> None:
+def test_memory_units_and_what_the_workload_refuses_are_looked_at(asked, device):
     assert not claim_filter(DEVICE.model_copy(update=device), registry()).fits(tiny(**asked))
 
 
-def test_a_job_of_two_specs_is_taken_by_a_device_that_both_fit() -> None:
+def test_a_job_of_two_specs_is_taken_by_a_device_that_both_fit():
     device = DEVICE.model_copy(update={"frameworks": {"tensorflow": "2", "jax": "0"}})
     assert claim_filter(device, registry()).fits(in_turns(tiny(), tiny(framework="jax")))
     assert not claim_filter(device, registry()).fits(in_turns(tiny(), tiny(framework="torch")))
@@ -50,14 +48,12 @@ def test_a_job_of_two_specs_is_taken_by_a_device_that_both_fit() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"params": {"n": -1}}, {"workload": "nonesuch"}])
-def test_an_invalid_job_is_claimed_so_that_it_fails(wrong: dict[str, Any]) -> None:
+def test_an_invalid_job_is_claimed_so_that_it_fails(wrong):
     assert claim_filter(DEVICE, registry()).fits(Spec.model_validate({"workload": "matmul"} | wrong))
 
 
-def test_a_workload_whose_fit_check_fails_does_not_block_other_jobs(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def broken(*_: object) -> Any:
+def test_a_workload_whose_fit_check_fails_does_not_block_other_jobs(caplog):
+    def broken(*_):
         raise ZeroDivisionError
 
     broken_one: Callable[..., Any] = broken

@@ -1,19 +1,14 @@
 """A whole worker with an emulated TPU: routing, replicas, and untrusted results."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from dyno.celery_app import send_wake_up
-from dyno.models.job import Job, Status
-from dyno.models.spec import Spec
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.fleet import devices
 from dyno.store.redis import async_client
@@ -25,7 +20,7 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 32, "train_samples": 32, 
 
 
 @pytest.fixture(scope="module")
-def own(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def own(redis_url, tmp_path_factory):
     folder = tmp_path_factory.mktemp("emulated")
     return Settings(
         redis_url=redis_url, namespace="emulated", run_dir=folder, artifact_url=f"file://{folder}/artifacts"
@@ -33,7 +28,7 @@ def own(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def emulated(own: Settings) -> Iterator[Store]:
+def emulated(own):
     """A worker for tpu:0, emulated with 8 virtual CPU devices."""
     command = [sys.executable, "-P", "-m", "workers", "--emulate", "tpu:8", "--name", "emulated"]
     with subprocess.Popen(command, env=os.environ | environment_of(own)) as worker:
@@ -44,22 +39,22 @@ def emulated(own: Settings) -> Iterator[Store]:
             worker.terminate()
 
 
-def _state(settings: Settings) -> str | None:
-    async def state() -> str | None:
+def _state(settings):
+    async def state():
         async with async_client(settings) as client:
             return next((device.state for device in await devices(client, settings)), None)
 
     return asyncio.run(state())
 
 
-def _ended(store: Store, spec: Spec) -> Job:
+def _ended(store, spec):
     job_id = store.submit(spec)
     send_wake_up(store.settings, store.job(job_id).queue.name)
     eventually(lambda: store.job(job_id).done, within_s=150)
     return store.job(job_id)
 
 
-def _result(store: Store, spec: Spec) -> Any:
+def _result(store, spec):
     job = _ended(store, spec)
     assert job.status is Status.SUCCEEDED, job.failure
     assert job.worker is not None
@@ -67,25 +62,25 @@ def _result(store: Store, spec: Spec) -> Any:
     return store.result(job.id)
 
 
-def _spec(**fields: object) -> Spec:
+def _spec(**fields):
     return tiny(device="tpu", **fields)
 
 
-def _distrusted(result: Any) -> bool:
+def _distrusted(result):
     codes = {warning.code for warning in result.warnings}
     return result.verdict == "untrusted" and "EMULATED_DEVICE" in codes and result.device["emulated"]
 
 
 @pytest.mark.verify
 @pytest.mark.provokes("EMULATED_DEVICE")
-def test_a_product_runs_on_it_and_is_untrusted(emulated: Store) -> None:
+def test_a_product_runs_on_it_and_is_untrusted(emulated):
     result = _result(emulated, _spec())
     assert _distrusted(result)
     assert (result.peak.value, result.peak.reason) == (None, "an emulated device has no peak of its own")
 
 
 @pytest.mark.verify
-def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
+def test_digits_are_learnt_over_eight_replicas(emulated):
     result = _result(emulated, _spec(workload="mnist_cnn", params=DIGITS, replicas=8))
     assert _distrusted(result)
     details = result.details
@@ -95,7 +90,7 @@ def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
 
 
 @pytest.mark.verify
-def test_a_job_for_more_devices_than_it_has_waits_for_another_while_it_goes_on(emulated: Store) -> None:
+def test_a_job_for_more_devices_than_it_has_waits_for_another_while_it_goes_on(emulated):
     job_id = emulated.submit(_spec(workload="mnist_cnn", params=DIGITS, replicas=16))
     assert _result(emulated, _spec()) is not None
     waiting = emulated.job(job_id)

@@ -1,34 +1,18 @@
 """The duration that a real attempt records."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from dyno.bench.registry import registry
-from dyno.bench.runner.launcher import Launcher
-from dyno.models.device import Device
-from dyno.models.spec import Spec
-from dyno.settings import Settings
 from dyno.store.eta import duration_series, parse_durations
 from dyno.store.redis import Keys
 from service.state import expected_s
-from tests.workers.conftest import Store, in_turns, tiny
-from workers.supervisor import Supervisor
+from tests.workers.conftest import in_turns, tiny
 
 
 @pytest.mark.parametrize("spec", [tiny(), in_turns(tiny(), tiny(seed=1))], ids=["one spec", "two in turns"])
 def test_a_job_records_its_estimated_duration_and_its_device_time(
-    spec: Spec,
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-) -> None:
+    spec, quick, store, client, here, supervisor_of, forking
+):
     job_id = store.submit(spec)
     supervisor_of(quick, forking).serve()
     job = store.job(job_id)

@@ -1,23 +1,14 @@
 """If a runner misbehaves, its job fails with a class, a reason and the end of its log, and the next job runs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-import redis
 
 from dyno import folders
-from dyno.bench.runner.launcher import TAIL_BYTES, Launcher
-from dyno.models.device import Device
+from dyno.bench.runner.launcher import TAIL_BYTES
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.waiting import promised
-from tests.workers.conftest import Store, children_of, tiny
+from tests.workers.conftest import children_of, tiny
 from tests.workers.looking import device_is_free
 from tests.workers.programs import first_runner_is
-from workers.supervisor import Supervisor
 
 FREE_WITHIN_S = promised(5)
 TIMEOUT_S = 6.0  # the program must have begun by then
@@ -56,7 +47,7 @@ for number in itertools.count():
 
 
 @pytest.fixture
-def limited(settings: Settings) -> Settings:
+def limited(settings):
     """Heartbeats and grace periods are those of production, so limits that heartbeats check are found as late."""
     limits = {"runner_memory_bytes": 600 << 20, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
     return settings.model_copy(update=limits)
@@ -77,19 +68,8 @@ def limited(settings: Settings) -> Settings:
     ],
 )
 def test_a_runner_that_goes_wrong_frees_the_device_for_the_next_job(
-    limited: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    program: str,
-    failure_class: str,
-    reason: str,
-    log: str,
-) -> None:
+    limited, store, client, here, supervisor_of, forking, monkeypatch, tmp_path, program, failure_class, reason, log
+):
     began = tmp_path / "began"
     first_runner_is(program, forking, monkeypatch, began)
     given = {"timeout_s": TIMEOUT_S} if reason == "timeout" else {}

@@ -8,26 +8,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dyno.bench.devices.discovery import discover
 from dyno.bench.registry import registry
 from dyno.bench.runner.health_check import device_loss
-from dyno.bench.runner.launcher import Launcher
 from dyno.errors import DeviceUnavailable
-from dyno.models.device import Device
-from dyno.models.job import FailureClass, Job, Status, WorkerRef
-from dyno.settings import Settings
+from dyno.models.job import FailureClass, Status, WorkerRef
 from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Store, tiny, until_gone
+from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import runner_of
 from workers.attempt import WorkerContext
 from workers.supervisor import Supervisor
@@ -58,22 +51,22 @@ while True:
 class Worker(Supervisor):
     """A supervisor for `device` that records its calls of `leave` and `wake`."""
 
-    def __init__(self, device: Device, settings: Settings, launcher: Launcher, **context: Any) -> None:
+    def __init__(self, device, settings, launcher, **context):
         self.left, self.woken = 0, list[str]()
         leases = Leases(sync_client(settings), settings)
         ref = WorkerRef(id="w", device=device.full_id, host=device.host)
         made = WorkerContext(device, leases, launcher, settings, registry(), **context)
         super().__init__(made, ref, self.woken.append, leave=self._count)
 
-    def _count(self) -> None:
+    def _count(self):
         self.left += 1
 
 
 @pytest.fixture
-def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Worker]]:
+def worker_of(quick, forking):
     made: list[Worker] = []
 
-    def worker(device: Device, **context: Any) -> Worker:
+    def worker(device, **context):
         made.append(Worker(device, quick, forking, **context))
         return made[-1]
 
@@ -83,17 +76,17 @@ def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Work
 
 
 @pytest.fixture
-def gpu(here: Device) -> Device:
+def gpu(here):
     """The GPU as it was discovered before it disappeared."""
     facts = {"id": "gpu:0", "kind": "gpu", "model": "Tesla T4", "memory_bytes": 16 << 30, "uuids": ["GPU-5c89852c"]}
     return here.model_copy(update=facts)
 
 
 @pytest.fixture
-def driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def driver_is(tmp_path, monkeypatch):
     """Replaces NVML for processes started from now on; returns the file to which HANGS writes its pid."""
 
-    def made(program: str) -> Path:
+    def made(program):
         (tmp_path / "pynvml.py").write_text(program)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
         return tmp_path / "hanging"
@@ -101,13 +94,11 @@ def driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return made
 
 
-def is_handed_to_others(job: Job) -> bool:
+def is_handed_to_others(job):
     return (job.status, job.status_reason, job.attempt) == (Status.QUEUED, "no_such_device", 1)
 
 
-def test_a_job_whose_cores_are_gone_is_run_by_another_worker(
-    here: Device, store: Store, worker_of: Callable[..., Worker]
-) -> None:
+def test_a_job_whose_cores_are_gone_is_run_by_another_worker(here, store, worker_of):
     job_id = store.submit(tiny())
     losing = worker_of(here.model_copy(update={"cores": [4095]}))
     assert losing.serve() == 1
@@ -118,7 +109,7 @@ def test_a_job_whose_cores_are_gone_is_run_by_another_worker(
     assert (store.job(job_id).status, store.job(job_id).attempt) == (Status.SUCCEEDED, 2)
 
 
-def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu: Device, store: Store, worker_of: Callable[..., Worker]) -> None:
+def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu, store, worker_of):
     job_id = store.submit(tiny(device="gpu"))
     losing = worker_of(gpu, gone=lambda: "NVML lists 0 here")
     assert losing.serve() == 1
@@ -126,9 +117,7 @@ def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu: Device, store: Store, wo
     assert losing.left == 1
 
 
-def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(
-    gpu: Device, store: Store, worker_of: Callable[..., Worker]
-) -> None:
+def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(gpu, store, worker_of):
     job_id = store.submit(tiny(device="gpu"))
     for _ in range(2):
         assert worker_of(gpu, gone=lambda: "NVML lists 0 here").serve() == 1
@@ -139,8 +128,8 @@ def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(
 
 
 def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of(
-    here: Device, quick: Settings, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
-) -> None:
+    here, quick, store, worker_of, background
+):
     job_id = store.submit(tiny(measure=LONG))
     losing = worker_of(here, gone=lambda: "GPU is lost")
     serving = background.submit(losing.serve)
@@ -160,22 +149,15 @@ def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of
     ],
     ids=["there", "gone", "renumbered", "not known"],
 )
-def test_the_health_check_runs_in_its_own_process(
-    gpu: Device, forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
-) -> None:
+def test_the_health_check_runs_in_its_own_process(gpu, forking, driver_is, driver, found):
     driver_is(driver)
     said = device_loss(forking, gpu)
     assert said is None if found is None else found in (said or "")
 
 
 def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
-    gpu: Device,
-    store: Store,
-    worker_of: Callable[..., Worker],
-    forking: Launcher,
-    driver_is: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    gpu, store, worker_of, forking, driver_is, monkeypatch
+):
     monkeypatch.setattr("dyno.bench.runner.health_check.ANSWER_TIMEOUT_S", 3.0)
     hanging = driver_is(HANGS)
     job_id = store.submit(tiny(device="gpu"))
@@ -187,9 +169,7 @@ def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
         assert until_gone(int(pid))
 
 
-def test_a_slow_health_check_keeps_the_lease_and_obeys_a_cancel(
-    gpu: Device, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
-) -> None:
+def test_a_slow_health_check_keeps_the_lease_and_obeys_a_cancel(gpu, store, worker_of, background):
     answered = threading.Event()
     job_id = store.submit(tiny(device="gpu"))
     serving = background.submit(worker_of(gpu, gone=lambda: str(answered.wait())).serve)
@@ -202,9 +182,7 @@ def test_a_slow_health_check_keeps_the_lease_and_obeys_a_cancel(
     assert store.job(job_id).status is Status.CANCELED
 
 
-def test_a_device_that_is_there_and_that_a_framework_does_not_know_fails_the_job_alone(
-    gpu: Device, store: Store, worker_of: Callable[..., Worker]
-) -> None:
+def test_a_device_that_is_there_and_that_a_framework_does_not_know_fails_the_job_alone(gpu, store, worker_of):
     job_id = store.submit(tiny(device="gpu"))
     there = worker_of(gpu)
     assert there.serve() == 1
@@ -214,6 +192,6 @@ def test_a_device_that_is_there_and_that_a_framework_does_not_know_fails_the_job
     assert there.left == 0
 
 
-def test_no_worker_starts_for_a_device_that_is_gone(gpu: Device, settings: Settings) -> None:
+def test_no_worker_starts_for_a_device_that_is_gone(gpu, settings):
     with pytest.raises(DeviceUnavailable, match="not found"):
         discover(gpu.id, settings)

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
-import redis
 
 from dyno.bench.measure.regression_band import headline
 from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import resolve
-from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
-from dyno.models.result import Headline, Metric, Peer, Result, Verdict
-from dyno.settings import Settings
+from dyno.models.result import Headline, Metric, Peer, Verdict
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.bench.measure.conftest import make_record
 from tests.comparisons import a_metric, of_metrics
-from tests.workers.conftest import Store, tiny
+from tests.workers.conftest import tiny
 from workers.attempt import check_history
-from workers.supervisor import Supervisor
 
 OF = resolve(tiny())
 VALUE = 100.0
 
 
 @pytest.fixture
-def remember(client: redis.Redis, settings: Settings) -> Callable[..., None]:
+def remember(client, settings):
     """Adds figures to a series, like earlier results."""
 
-    def put(series: str, *values: float) -> None:
+    def put(series, *values):
         texts = [Peer(job="job", value=value).model_dump_json() for value in values]
         client.lpush(Keys(settings.namespace).peers(series), *texts)
 
     return put
 
 
-def trusted(**fields: object) -> Result:
+def trusted(**fields):
     known = {"device": {"kind": "cpu", "model": "Test CPU", "cores": [0]}, "verdict": Verdict.TRUSTED}
     metrics: Sequence[Metric] = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])  # type: ignore[assignment]
     return of_metrics(metrics, **known | fields)
 
 
-def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
-    client: redis.Redis, settings: Settings, remember: Callable[..., None]
-) -> None:
+def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(client, settings, remember):
     own = headline(trusted(), OF.spec, OF.params)
     assert own is not None
     remember(own.series, *[2 * VALUE + step for step in range(6)])
@@ -55,7 +49,7 @@ def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
     assert kept.series == own.series
 
 
-def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client: redis.Redis, settings: Settings) -> None:
+def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client, settings):
     leases = Leases(client, settings)
     emulated = trusted(device={"kind": "tpu", "model": "v5e", "cores": [0], "emulated": True})
     for result in (trusted(verdict=Verdict.UNTRUSTED), emulated):
@@ -63,9 +57,7 @@ def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client: re
         assert (found.warnings, found.verdict, kept) == (result.warnings, result.verdict, None)
 
 
-def test_the_next_result_is_predicted_from_stored_ones_on_the_same_hardware_and_software(
-    client: redis.Redis, settings: Settings
-) -> None:
+def test_the_next_result_is_predicted_from_stored_ones_on_the_same_hardware_and_software(client, settings):
     """One run in each job: their values alone show how much results differ."""
     leases, own = Leases(client, settings), headline(trusted(), OF.spec, OF.params)
     assert own is not None
@@ -82,19 +74,19 @@ def test_the_next_result_is_predicted_from_stored_ones_on_the_same_hardware_and_
     assert (kept.own.runs, kept.own.scatter) == (5, 0.0)
 
 
-def of_a_store_away(settings: Settings) -> Leases:
+def of_a_store_away(settings):
     nowhere = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
     return Leases(sync_client(nowhere), nowhere)
 
 
-def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(settings: Settings) -> None:
+def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(settings):
     found, kept = check_history(trusted(), OF, of_a_store_away(settings))
     assert (found.unchecked, found.verdict) == (["METRIC_OUT_OF_BAND"], Verdict.INDICATIVE)
     assert found.metrics[0].value == VALUE
     assert kept is not None
 
 
-def test_a_damaged_series_leaves_the_check_unmade(client: redis.Redis, settings: Settings) -> None:
+def test_a_damaged_series_leaves_the_check_unmade(client, settings):
     own = headline(trusted(), OF.spec, OF.params)
     assert isinstance(own, Headline)
     client.set(Keys(settings.namespace).peers(own.series), "no list")
@@ -105,14 +97,9 @@ def test_a_damaged_series_leaves_the_check_unmade(client: redis.Redis, settings:
 @pytest.mark.provokes("METRIC_OUT_OF_BAND")
 @pytest.mark.silent("METRIC_OUT_OF_BAND")
 def test_measured_results_make_the_series_that_the_next_one_is_held_against(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    remember: Callable[..., None],
-) -> None:
-    def measured() -> Result:
+    quick, store, client, supervisor_of, forking, remember
+):
+    def measured():
         job_id = store.submit(tiny())
         supervisor_of(quick, forking).serve()
         assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
@@ -133,24 +120,20 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
     assert "METRIC_OUT_OF_BAND" in codes(measured())
 
 
-def codes(result: Result) -> set[str]:
+def codes(result):
     return {raised.code for raised in result.warnings}
 
 
 @pytest.mark.parametrize(
     "code", ["NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES", None]
 )
-def test_disturbed_results_are_not_used_for_later_checks(
-    client: redis.Redis, settings: Settings, code: str | None
-) -> None:
+def test_disturbed_results_are_not_used_for_later_checks(client, settings, code):
     result = trusted(warnings=[warning(code)] if code else [])
     _, kept = check_history(result, OF, Leases(client, settings))
     assert (kept is None) == (code is not None)
 
 
-def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(
-    client: redis.Redis, settings: Settings
-) -> None:
+def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(client, settings):
     """Two runs of each job, and what the first one keeps is the peer of the second. Its clock was 2 % lower."""
     clocks_hz, leases = (3.6e9, 3.672e9), Leases(client, settings)
     for jobs, clock_hz in enumerate(clocks_hz):

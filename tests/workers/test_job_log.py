@@ -1,39 +1,30 @@
 """Output of runners: sent to the store in bounded pieces, and complete however a run ends."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
 
-from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.leases import LogPiece
 from tests.waiting import eventually
-from tests.workers.conftest import Store, tiny
+from tests.workers.conftest import tiny
 from tests.workers.endings import log_of
 from tests.workers.programs import first_runner_is
 from workers.heartbeat import PIECE_BYTES, JobLog
-from workers.supervisor import Supervisor
 
 
-def a_log() -> JobLog:
+def a_log():
     log = JobLog(attempt=1)
     log.begin(0)
     return log
 
 
-def next_text(log: JobLog) -> str:
+def next_text(log):
     piece = log.piece()
     assert piece is not None
     log.sent()
     return piece.text
 
 
-def test_a_piece_is_the_same_until_it_has_arrived() -> None:
+def test_a_piece_is_the_same_until_it_has_arrived():
     log = a_log()
     log.add(b"one\n")
     first = log.piece()
@@ -45,7 +36,7 @@ def test_a_piece_is_the_same_until_it_has_arrived() -> None:
     assert log.piece() is None
 
 
-def test_each_run_that_prints_is_named_once() -> None:
+def test_each_run_that_prints_is_named_once():
     log = JobLog(attempt=2)
     for run, words in enumerate((b"a\n", b"", b"c\n")):
         log.begin(run)
@@ -54,7 +45,7 @@ def test_each_run_that_prints_is_named_once() -> None:
     assert next_text(log) == "[attempt 2, run 1]\na\n[attempt 2, run 3]\nc\n"
 
 
-def test_of_much_output_the_end_is_sent_with_the_number_of_missing_bytes() -> None:
+def test_of_much_output_the_end_is_sent_with_the_number_of_missing_bytes():
     log = a_log()
     for _ in range(100):
         log.add(b"flood " * 1000)
@@ -65,7 +56,7 @@ def test_of_much_output_the_end_is_sent_with_the_number_of_missing_bytes() -> No
     assert next_text(log) == "after\n"
 
 
-def test_a_character_that_arrives_in_two_parts_is_decoded() -> None:
+def test_a_character_that_arrives_in_two_parts_is_decoded():
     log = JobLog(attempt=1)
     log.add("é".encode()[:1])
     halves = log.piece()
@@ -83,16 +74,8 @@ def test_a_character_that_arrives_in_two_parts_is_decoded() -> None:
     ],
 )
 def test_the_last_output_is_stored_however_a_run_ends(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    end: str,
-    timeout_s: float | None,
-    status: Status,
-) -> None:
+    quick, store, supervisor_of, forking, monkeypatch, tmp_path, end, timeout_s, status
+):
     first_runner_is(f"print('the last words', flush=True)\n{end}", forking, monkeypatch, tmp_path / "began")
     settings = quick.model_copy(update={"heartbeat_s": 600.0})  # so that no heartbeat has carried them
     job_id = store.submit(tiny(timeout_s=timeout_s))
@@ -102,14 +85,8 @@ def test_the_last_output_is_stored_however_a_run_ends(
 
 
 def test_what_a_runner_prints_can_be_read_while_it_runs(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    background: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    quick, store, supervisor_of, forking, background, monkeypatch, tmp_path
+):
     program = "import time; print('first', flush=True); time.sleep(600)"
     first_runner_is(program, forking, monkeypatch, tmp_path / "began")
     job_id = store.submit(tiny())

@@ -1,12 +1,9 @@
 """Starting runners, and the fallback from forking to spawning, which happens only if forking fails."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,19 +12,16 @@ import pytest
 from dyno.bench.devices.discovery import discover, installed_frameworks
 from dyno.bench.devices.environment import FLAGS
 from dyno.bench.frameworks.isolation import isolating_variables
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.self_test import prove_fork
-from dyno.models.device import Device
-from dyno.models.runner_protocol import RunRequest
-from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Misbehaving, tiny, until_begun, watched
+from tests.workers.conftest import LONG, tiny, until_begun, watched
 
 WAITING = "import signal; signal.pause()"
 
 
-def environment_of(runner: RunnerProcess) -> dict[str, str]:
+def environment_of(runner):
     """The variables of a live runner, which is then killed."""
     lines = eventually(Path(f"/proc/{until_begun(runner)}/environ").read_text).split("\0")  # empty during exec
     runner.send(signal.SIGKILL)
@@ -36,14 +30,12 @@ def environment_of(runner: RunnerProcess) -> dict[str, str]:
 
 
 @pytest.fixture
-def automatic(here: Device) -> Iterator[Launcher]:
+def automatic(here):
     with closing(Launcher("auto", here.cores)) as launcher:
         yield launcher
 
 
-def test_a_cold_start_is_spawned_and_pays_for_the_import(
-    forking: Launcher, request_for: Callable[..., RunRequest]
-) -> None:
+def test_a_cold_start_is_spawned_and_pays_for_the_import(forking, request_for):
     cold = watched(forking.start(request_for(tiny(measure={"cold_start": True})))).record
     warm = watched(forking.start(request_for())).record
     assert cold is not None
@@ -54,9 +46,7 @@ def test_a_cold_start_is_spawned_and_pays_for_the_import(
 
 
 @two_cores
-def test_a_runner_pins_itself_to_the_cores_of_its_device(
-    forking: Launcher, request_for: Callable[..., RunRequest], settings: Settings
-) -> None:
+def test_a_runner_pins_itself_to_the_cores_of_its_device(forking, request_for, settings):
     """Its zygote is pinned to the other core."""
     other = discover(THERE, settings)
     runner = forking.start(request_for(tiny(measure=LONG)).model_copy(update={"device": other}))
@@ -68,8 +58,8 @@ def test_a_runner_pins_itself_to_the_cores_of_its_device(
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_the_device_s_variables_replace_the_worker_s_before_a_runner_imports_anything(
-    here: Device, request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
+    here, request_for, monkeypatch, start
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     variables = isolating_variables("gpu", ["GPU-5c89852c", "GPU-71b8f36e"])
     with closing(Launcher(start, here.cores, variables=variables)) as launcher:
@@ -86,9 +76,7 @@ SECRETS = (
 )
 
 
-def test_no_runner_is_given_a_secret_of_its_worker(
-    misbehaving: Callable[[str], Misbehaving], request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_runner_is_given_a_secret_of_its_worker(misbehaving, request_for, monkeypatch):
     request = request_for()  # before the settings are wrong
     for name in SECRETS:
         monkeypatch.setenv(name, "hidden")
@@ -102,9 +90,7 @@ def test_no_runner_is_given_a_secret_of_its_worker(
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_a_runner_is_given_the_variables_that_the_operator_names(
-    here: Device, request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
+def test_a_runner_is_given_the_variables_that_the_operator_names(here, request_for, monkeypatch, start):
     request = request_for(tiny(measure=LONG))
     given = {"HF_TOKEN": "a", "LAB_KEY": "b", "LAB": "c", "https_proxy": "http://me:word@proxy:3128"}
     for name, value in given.items():
@@ -118,9 +104,7 @@ def test_a_runner_is_given_the_variables_that_the_operator_names(
     assert not found.keys() & {"LAB", "DYNO_REDIS_URL"}
 
 
-def test_a_runner_is_given_what_frameworks_read(
-    misbehaving: Callable[[str], Misbehaving], request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_is_given_what_frameworks_read(misbehaving, request_for, monkeypatch):
     read = [*("TZ", "LC_ALL", "LD_LIBRARY_PATH", "NCCL_IB_PKEY", "TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_LOG_COMPILES")]
     read += [name for name in FLAGS if name not in os.environ and name != "LD_PRELOAD"]
     for name in read:
@@ -131,7 +115,7 @@ def test_a_runner_is_given_what_frameworks_read(
     assert found["https_proxy"] == "http://proxy:3128"
 
 
-def test_a_runner_outlives_the_thread_that_asked_for_it(here: Device, request_for: Callable[..., RunRequest]) -> None:
+def test_a_runner_outlives_the_thread_that_asked_for_it(here, request_for):
     asked = []
     with closing(Launcher("fork", here.cores)) as launcher:
         thread = threading.Thread(target=lambda: asked.append(launcher.start(request_for())))
@@ -141,15 +125,13 @@ def test_a_runner_outlives_the_thread_that_asked_for_it(here: Device, request_fo
 
 
 @pytest.mark.skipif("torch" in installed_frameworks(), reason="torch can be loaded here")
-def test_a_framework_that_cannot_be_loaded_is_refused_with_the_reason(
-    automatic: Launcher, request_for: Callable[..., RunRequest]
-) -> None:
+def test_a_framework_that_cannot_be_loaded_is_refused_with_the_reason(automatic, request_for):
     ended = watched(automatic.start(request_for(tiny(framework="torch"))))
     assert ended.exit.refused is not None
     assert "torch" in ended.exit.refused
 
 
-def test_the_fallback_is_per_framework_and_recorded_in_the_device(automatic: Launcher, here: Device) -> None:
+def test_the_fallback_is_per_framework_and_recorded_in_the_device(automatic, here):
     assert automatic.describe(here).started_with == "fork"
     assert automatic.fall_back("tensorflow", "it hung")
     described = automatic.describe(here)
@@ -158,20 +140,18 @@ def test_the_fallback_is_per_framework_and_recorded_in_the_device(automatic: Lau
 
 
 @pytest.mark.parametrize(("setting", "started_with"), [("fork", "fork"), ("spawn", "spawn")])
-def test_the_setting_overrides_the_fallback(here: Device, setting: str, started_with: str) -> None:
+def test_the_setting_overrides_the_fallback(here, setting, started_with):
     with closing(Launcher(setting, here.cores)) as launcher:
         launcher.fall_back("tensorflow", "it hung")
         assert launcher.describe(here).started_with == started_with
 
 
-def test_a_start_proves_that_a_forked_runner_works(automatic: Launcher, here: Device, settings: Settings) -> None:
+def test_a_start_proves_that_a_forked_runner_works(automatic, here, settings):
     prove_fork(automatic, here, settings)
     assert automatic.forks("tensorflow") == (True, None)
 
 
-def test_a_forked_runner_that_does_not_come_to_its_first_operation_means_spawning(
-    automatic: Launcher, here: Device, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_forked_runner_that_does_not_come_to_its_first_operation_means_spawning(automatic, here, settings, caplog):
     caplog.set_level(logging.WARNING, "dyno.worker")
     prove_fork(automatic, here, settings, deadline_s=0.05)
     forks, reason = automatic.forks("tensorflow")
@@ -180,7 +160,7 @@ def test_a_forked_runner_that_does_not_come_to_its_first_operation_means_spawnin
     assert "fork-failed" in caplog.text
 
 
-def test_the_self_test_fails_on_a_device_that_runners_may_not_use(automatic: Launcher, settings: Settings) -> None:
+def test_the_self_test_fails_on_a_device_that_runners_may_not_use(automatic, settings):
     nowhere = discover(HERE, settings).model_copy(update={"cores": [4000]})
     prove_fork(automatic, nowhere, settings)
     assert "no_such_device" in (automatic.forks("tensorflow")[1] or "")

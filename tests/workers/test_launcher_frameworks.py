@@ -1,11 +1,8 @@
 """Forked runners of other frameworks than the default, each tested before its first runner."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,9 +11,6 @@ import pytest
 from dyno.bench.devices.discovery import installed_frameworks
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.self_test import prove_fork
-from dyno.models.device import Device
-from dyno.models.runner_protocol import RunRequest
-from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched
 
 JAX = "jax" in installed_frameworks()
@@ -37,7 +31,7 @@ print(DEFAULT_FRAMEWORK)
 
 
 @pytest.fixture
-def launcher(here: Device, settings: Settings) -> Iterator[Launcher]:
+def launcher(here, settings):
     """A launcher after a worker's start, on a host where the default framework isn't tested."""
     with closing(Launcher("auto", here.cores)) as automatic:
         prove_fork(automatic, here.model_copy(update={"frameworks": {}}), settings)
@@ -46,9 +40,7 @@ def launcher(here: Device, settings: Settings) -> Iterator[Launcher]:
 
 @pytest.mark.verify
 @pytest.mark.skipif(not JAX, reason=NO_JAX)
-def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(
-    launcher: Launcher, request_for: Callable[..., RunRequest], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(launcher, request_for, caplog):
     caplog.set_level(logging.INFO, "dyno.worker")
     records = [watched(launcher.start(request_for(tiny(framework="jax")))).record for _ in range(2)]
     assert [record.summary.process_start for record in records if record] == ["forked", "forked"]
@@ -60,9 +52,7 @@ def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(
 
 @pytest.mark.verify
 @pytest.mark.skipif(not JAX, reason=NO_JAX)
-def test_a_framework_whose_proof_fails_is_spawned_from_its_first_runner_on(
-    here: Device, settings: Settings, request_for: Callable[..., RunRequest]
-) -> None:
+def test_a_framework_whose_proof_fails_is_spawned_from_its_first_runner_on(here, settings, request_for):
     with closing(Launcher("auto", here.cores)) as launcher:
         prove_fork(launcher, here.model_copy(update={"frameworks": {}}), settings, deadline_s=0.05)
         record = watched(launcher.start(request_for(tiny(framework="jax")))).record
@@ -72,6 +62,6 @@ def test_a_framework_whose_proof_fails_is_spawned_from_its_first_runner_on(
 
 
 @pytest.mark.skipif(not JAX, reason=NO_JAX)
-def test_the_default_framework_is_the_first_that_is_installed() -> None:
+def test_the_default_framework_is_the_first_that_is_installed():
     done = subprocess.run([sys.executable, "-P", "-c", WITHOUT_TENSORFLOW], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["jax"]

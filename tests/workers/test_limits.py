@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import Cgroup, RunnerLimits, runner_cgroup
 from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopSwitch
 from dyno.bench.runner.zygote import descendants
-from dyno.models.job import Failure
 from dyno.settings import Settings
 from tests.cores import CORE
 from tests.waiting import eventually
@@ -80,10 +77,10 @@ class Bench:
     launcher: Launcher
     folder: Path
 
-    def run(self, program: str, **limits: float) -> Failure | None:
+    def run(self, program, **limits):
         return self.watch(program, **limits)[0]
 
-    def watch(self, program: str, every_s: float = 0.1, timeout_s: float = 60) -> tuple[Failure | None, float]:
+    def watch(self, program, every_s=0.1, timeout_s=60):
         """Run a program; returns its failure, and the seconds from its start to its end."""
         bounds = RunnerLimits(self.settings, self.launcher.cgroup, self.folder)
         began_s = time.monotonic()
@@ -96,7 +93,7 @@ class Bench:
 
 
 @pytest.fixture
-def grouped() -> Cgroup:
+def grouped():
     cgroup = runner_cgroup(ROOM_BYTES, TASKS)
     if not (cgroup.limits_memory and cgroup.limits_tasks):
         pytest.skip("cgroups can't be made here")
@@ -104,7 +101,7 @@ def grouped() -> Cgroup:
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -> Iterator[Bench]:
+def bench(request, settings, tmp_path):
     """Parametrized: "cgroup" if the kernel enforces the limits, "looks" if only the supervisor checks them."""
     cgroup = request.getfixturevalue("grouped") if getattr(request, "param", "looks") == "cgroup" else Cgroup()
     changes = {"runner_memory_bytes": ROOM_BYTES, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
@@ -118,31 +115,31 @@ both = pytest.mark.parametrize("bench", ["cgroup", "looks"], indirect=True)
 by_cgroup = pytest.mark.parametrize("bench", ["cgroup"], indirect=True)
 
 
-def told(failure: Failure | None) -> tuple[str, str, str]:
+def told(failure):
     assert failure is not None
     return failure.failure_class.value, failure.reason, failure.log_tail or ""
 
 
 @both
-def test_a_runner_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> None:
+def test_a_runner_that_takes_too_much_memory_is_out_of_memory(bench):
     assert told(bench.run(HOARD)) == ("resource", "out_of_memory", "taking it\n")
 
 
 @both
-def test_memory_shared_by_its_processes_counts_once(bench: Bench) -> None:
+def test_memory_shared_by_its_processes_counts_once(bench):
     assert told(bench.run(SHARED_HOARD)) == ("benchmark", "no_result", "shared\n")
 
 
 @both
 @pytest.mark.parametrize("program", [BOMB, DEAF, THREADS])
-def test_a_runner_with_too_many_processes_or_threads_is_stopped(bench: Bench, program: str) -> None:
+def test_a_runner_with_too_many_processes_or_threads_is_stopped(bench, program):
     failure_class, reason, log = told(bench.run(program))
     assert (failure_class, reason) == ("resource", "too_many_processes")
     assert log.startswith("taking them\n")
 
 
 @by_cgroup
-def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
+def test_a_fork_that_was_refused_is_why_its_runner_failed(bench):
     """The runner fails long before the first check."""
     failure_class, reason, log = told(bench.run(UNCAUGHT, every_s=600))
     assert (failure_class, reason) == ("resource", "too_many_processes")
@@ -150,7 +147,7 @@ def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
 
 
 @by_cgroup
-def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Bench) -> None:
+def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench):
     failure_class, reason, log = told(bench.run(CHILD_HOARDS, every_s=600))
     assert (failure_class, reason) == ("resource", "out_of_memory")
     assert "my child ended with 9" in log
@@ -158,21 +155,19 @@ def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Benc
 
 @by_cgroup
 @pytest.mark.parametrize(("program", "reason"), [(HOARD, "out_of_memory"), (BOMB, "too_many_processes")])
-def test_a_runner_whose_zygote_could_not_join_the_cgroup_is_checked(
-    bench: Bench, program: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_whose_zygote_could_not_join_the_cgroup_is_checked(bench, program, reason, monkeypatch):
     monkeypatch.setattr(Cgroup, "doors", [])
     assert told(bench.run(program))[1] == reason
 
 
 @by_cgroup
-def test_the_next_runner_has_the_whole_room_again(bench: Bench) -> None:
+def test_the_next_runner_has_the_whole_room_again(bench):
     assert told(bench.run(HOARD))[1] == "out_of_memory"
     assert told(bench.run(BOMB))[1] == "too_many_processes"
     assert told(bench.run("print('nothing')")) == ("benchmark", "no_result", "nothing\n")
 
 
-def test_a_runner_that_fills_the_disk_is_stopped_before_it_is_full(bench: Bench) -> None:
+def test_a_runner_that_fills_the_disk_is_stopped_before_it_is_full(bench):
     program = f"""import itertools, time
 print('writing', flush=True)
 for number in itertools.count():
@@ -182,9 +177,7 @@ for number in itertools.count():
     assert told(bench.run(program)) == ("resource", "artifacts_too_large", "writing\n")
 
 
-def test_a_runner_that_fills_the_disk_with_small_files_is_stopped(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_that_fills_the_disk_with_small_files_is_stopped(bench, monkeypatch):
     monkeypatch.setattr(bounds_module, "MOST_FILES", 50)
     program = f"""import itertools, os, time
 os.mkdir({str(bench.folder)!r} + '/within')
@@ -194,14 +187,12 @@ for number in itertools.count():
     assert told(bench.run(program))[1] == "artifacts_too_large"
 
 
-def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(bench, monkeypatch):
     for name in ("goes", *"abcdefghij"):
         (bench.folder / name).write_bytes(bytes(1 << 20))
     scan = os.scandir
 
-    def listed_then_gone(path: str) -> AbstractContextManager[Any]:
+    def listed_then_gone(path):
         with scan(path) as entries:
             listed = sorted(entries, key=lambda entry: entry.name != "goes")
         (bench.folder / "goes").unlink()
@@ -213,7 +204,7 @@ def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(
     assert found.reason == "artifacts_too_large"
 
 
-def test_a_check_of_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
+def test_a_check_of_a_runner_costs_the_supervisor_next_to_nothing(bench):
     """With ten processes of four threads and 1,000 files, a check takes a small part of a heartbeat of 2 s."""
     program = """import os, threading, time
 for _ in range(9):
@@ -237,7 +228,7 @@ time.sleep(600)"""
         assert (time.process_time() - before_s) / 20 < 0.2  # a tenth of a heartbeat
 
 
-def test_a_cgroup_is_removed_with_its_launcher(grouped: Cgroup) -> None:
+def test_a_cgroup_is_removed_with_its_launcher(grouped):
     folders = [Path(door).parent for door in grouped.doors]
     with closing(Launcher("spawn", [CORE], grouped)) as launcher:
         with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:

@@ -1,32 +1,19 @@
 """However a job loses its runner, the job gets the right status and the device is free for the next one."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-import redis
-
-from dyno.bench.runner.launcher import Launcher
-from dyno.models.device import Device
 from dyno.models.job import FailureClass, Status
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
-from workers.supervisor import Supervisor
 
 
-def test_a_job_beyond_its_timeout_fails_as_such(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_a_job_beyond_its_timeout_fails_as_such(quick, store, supervisor_of, forking):
     job_id = store.submit(tiny(measure=LONG, timeout_s=1))
     supervisor_of(quick, forking).serve()
     job = store.job(job_id)
@@ -36,13 +23,7 @@ def test_a_job_beyond_its_timeout_fails_as_such(
     assert job.failure.failure_class is FailureClass.TIMEOUT
 
 
-def test_a_killed_runner_is_tried_once_more_and_then_fails(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    serve: Callable[[], Future[int]],
-) -> None:
+def test_a_killed_runner_is_tried_once_more_and_then_fails(quick, store, client, here, serve):
     job_id = store.submit(tiny(measure=LONG))
     after = store.submit(tiny())
     serving = serve()
@@ -59,14 +40,8 @@ def test_a_killed_runner_is_tried_once_more_and_then_fails(
 
 
 def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    quick, store, supervisor_of, forking, here, background, monkeypatch
+):
     monkeypatch.setattr("workers.attempt._SIGNAL_SPREAD_S", 30)  # the worker may be told long after its runner
     job_id = store.submit(tiny(measure=LONG))
     supervisor = supervisor_of(quick, forking)
@@ -78,12 +53,7 @@ def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
 
 
-def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
-    quick: Settings,
-    store: Store,
-    here: Device,
-    serve: Callable[[], Future[int]],
-) -> None:
+def test_a_segfault_is_the_benchmarks_own_and_not_repeated(quick, store, here, serve):
     job_id = store.submit(tiny(measure=LONG))
     after = store.submit(tiny())
     serving = serve()
@@ -98,14 +68,8 @@ def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
 
 
 def test_a_superseded_attempt_is_killed_and_writes_nothing(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-) -> None:
+    quick, store, client, supervisor_of, forking, here, background
+):
     job_id = store.submit(tiny(measure=LONG))
     supervisor = supervisor_of(quick, forking)
     serving = background.submit(supervisor.serve)
@@ -118,13 +82,8 @@ def test_a_superseded_attempt_is_killed_and_writes_nothing(
 
 
 def test_a_run_outlasts_a_store_that_takes_no_writes_and_its_result_is_written_later(
-    quick: Settings,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    quick, supervisor_of, forking, here, background, caplog
+):
     caplog.set_level(logging.WARNING, "dyno.worker")
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})

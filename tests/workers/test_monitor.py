@@ -1,7 +1,5 @@
 """The monitor reports each way in which a runner can end, in time, and leaves no process behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -10,10 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from dyno.bench.runner.failures import failure_of
-from dyno.bench.runner.launcher import TAIL_BYTES, Launcher
+from dyno.bench.runner.launcher import TAIL_BYTES
 from dyno.bench.runner.monitor import StopReason, StopSwitch
 from dyno.models.job import FailureClass
-from dyno.models.runner_protocol import RunRequest
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Heart, Misbehaving, tiny, until_begun, until_gone, watched
 
@@ -30,11 +27,11 @@ DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; tim
 Made = Callable[[str], Misbehaving]
 
 
-def start(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
+def start(misbehaving, program):  # type: ignore[no-untyped-def]
     return misbehaving(program).spawn(["-P", "-c", program], b"{}")
 
 
-def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
+def start_up(misbehaving, program):  # type: ignore[no-untyped-def]
     """Start a runner and wait for its `UP`, so that deadlines needn't include an interpreter's start."""
     runner = start(misbehaving, program)
     until_begun(runner)
@@ -57,15 +54,13 @@ def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
         (f"{FRAME}say('no frame at all')", FailureClass.BENCHMARK, "no_result"),
     ],
 )
-def test_each_end_without_a_result_has_a_class_of_its_own(
-    misbehaving: Made, program: str, failure_class: FailureClass, reason: str
-) -> None:
+def test_each_end_without_a_result_has_a_class_of_its_own(misbehaving, program, failure_class, reason):
     failure = failure_of(watched(start(misbehaving, program)), 60, 60)
     assert failure is not None
     assert (failure.failure_class, failure.reason) == (failure_class, reason)
 
 
-def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving: Made) -> None:
+def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving):
     program = "import ctypes; print('about to fall', flush=True); ctypes.string_at(0)"
     failure = failure_of(watched(start(misbehaving, program)), 60, 60)
     assert failure is not None
@@ -74,9 +69,7 @@ def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving: Made
     assert "about to fall" in failure.log_tail
 
 
-def test_a_crash_in_a_forked_runner_shows_the_python_stack(
-    forking: Launcher, request_for: Callable[..., RunRequest]
-) -> None:
+def test_a_crash_in_a_forked_runner_shows_the_python_stack(forking, request_for):
     runner = forking.start(request_for(tiny(measure=LONG)))
     until_begun(runner)
     while not runner.read_frames():
@@ -88,7 +81,7 @@ def test_a_crash_in_a_forked_runner_shows_the_python_stack(
     assert "Fatal Python error" in (failure.log_tail or "")
 
 
-def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving: Made) -> None:
+def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving):
     program = f"{FRAME}\nfor _ in range(2000): print('x' * 9999)\nprint('the end', flush=True)\nsay({FAILED!r})"
     ended = watched(start(misbehaving, program))
     assert ended.failed is not None
@@ -97,7 +90,7 @@ def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving: Ma
     assert len(ended.log_tail) == TAIL_BYTES
 
 
-def test_a_silent_runner_is_killed_as_stalled(misbehaving: Made) -> None:
+def test_a_silent_runner_is_killed_as_stalled(misbehaving):
     ended = watched(start_up(misbehaving, f"{UP}; time.sleep(600)"), stall_s=0.3)
     failure = failure_of(ended, 60, 0.3)
     assert ended.exit.signal == signal.SIGKILL
@@ -105,14 +98,14 @@ def test_a_silent_runner_is_killed_as_stalled(misbehaving: Made) -> None:
     assert (failure.failure_class, failure.reason) == (FailureClass.BENCHMARK, "stalled")
 
 
-def test_frames_keep_a_runner_from_being_stalled(misbehaving: Made) -> None:
+def test_frames_keep_a_runner_from_being_stalled(misbehaving):
     program = f"{FRAME}{UP}\nfor _ in range(40): say({PROGRESS!r}); time.sleep(0.1)\nsay({FAILED!r})"
     ended = watched(start_up(misbehaving, program), stall_s=3)
     assert ended.stopped_for is None
     assert ended.failed is not None
 
 
-def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving: Made) -> None:
+def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving):
     ended = watched(start_up(misbehaving, DEAF), timeout_s=0.2, grace_s=0.3)
     failure = failure_of(ended, 0.2, 60)
     assert ended.exit.signal == signal.SIGKILL
@@ -120,9 +113,7 @@ def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving: Made) -> None:
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
 
 
-def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(
-    misbehaving: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(misbehaving, monkeypatch):
     """As with a runner that hangs in the kernel, which no signal ends: the worker must not wait for it."""
     monkeypatch.setattr("dyno.bench.runner.monitor.KILL_TIMEOUT_S", 0.3)
     runner = start_up(misbehaving, DEAF)
@@ -137,20 +128,20 @@ def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(
     assert until_gone(zygote)
 
 
-def test_a_runner_that_hangs_after_its_last_frame_is_killed_and_its_record_kept(misbehaving: Made) -> None:
+def test_a_runner_that_hangs_after_its_last_frame_is_killed_and_its_record_kept(misbehaving):
     ended = watched(start(misbehaving, f"{FRAME}import time; say({FAILED!r}); time.sleep(600)"), grace_s=0.2)
     assert ended.failed is not None
     assert ended.stopped_for is None
 
 
 @pytest.mark.parametrize("reason", [StopReason.CANCEL, StopReason.SUPERSEDED])
-def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving: Made, reason: StopReason) -> None:
+def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving, reason):
     heart = Heart(every_s=0.1, orders=lambda: reason)
     ended = watched(start(misbehaving, "import time; time.sleep(600)"), heart)
     assert ended.stopped_for is reason
 
 
-def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor(misbehaving: Made) -> None:
+def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor(misbehaving):
     began_s, heart = time.monotonic(), Heart(every_s=0.2)
     runner = start_up(misbehaving, f"{FRAME}{UP}; say({PROGRESS!r}); time.sleep(0.7); say({FAILED!r})")
     before_s = time.process_time()
@@ -162,7 +153,7 @@ def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor
     assert time.process_time() - before_s < 0.2
 
 
-def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: Made) -> None:
+def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving):
     switch = StopSwitch()
     began_s = time.monotonic()
     switch.stop(began_s + 0.4)
@@ -171,7 +162,7 @@ def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: M
     assert time.monotonic() - began_s >= 0.4
 
 
-def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_not_killed(misbehaving: Made) -> None:
+def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_not_killed(misbehaving):
     switch = StopSwitch()
     switch.stop(time.monotonic() + 30)
     ended = watched(start(misbehaving, f"{FRAME}say({FAILED!r})"), stop=switch)
@@ -179,8 +170,8 @@ def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_not_killed(misb
     assert ended.failed is not None
 
 
-def test_an_exception_in_the_monitor_leaves_no_runner(misbehaving: Made) -> None:
-    def fail() -> StopReason | None:
+def test_an_exception_in_the_monitor_leaves_no_runner(misbehaving):
+    def fail():
         raise RuntimeError("a heart of stone")
 
     runner = start(misbehaving, "import time; time.sleep(600)")

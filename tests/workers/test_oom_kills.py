@@ -1,7 +1,5 @@
 """The kernel's count of out-of-memory kills, in all places where it may be."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -14,35 +12,35 @@ from tests.workers.conftest import Misbehaving, watched
 V1 = Path("/sys/fs/cgroup/memory")
 
 
-def written(path: Path, text: str) -> Path:
+def written(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
-def test_version_2_counts_in_memory_events(tmp_path: Path) -> None:
+def test_version_2_counts_in_memory_events(tmp_path):
     membership = written(tmp_path / "self", "0::/box/worker\n")
     written(tmp_path / "cgroup/box/worker/memory.events", "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\n")
     assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 2
 
 
-def test_version_1_counts_in_memory_oom_control(tmp_path: Path) -> None:
+def test_version_1_counts_in_memory_oom_control(tmp_path):
     membership = written(tmp_path / "self", "4:memory:/box\n0::/\n")
     written(tmp_path / "cgroup/memory/box/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
     assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 5
 
 
-def test_without_a_group_the_hosts_count_stands_in(tmp_path: Path) -> None:
+def test_without_a_group_the_hosts_count_stands_in(tmp_path):
     vmstat = written(tmp_path / "vmstat", "nr_free_pages 1\noom_kill 7\n")
     assert oom_kills(tmp_path / "cgroup", tmp_path / "none", vmstat) == 7
 
 
-def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path: Path) -> None:
+def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path):
     assert oom_kills(tmp_path, tmp_path / "none", tmp_path / "none") == 0
 
 
 @pytest.fixture
-def small_cgroup() -> Path:
+def small_cgroup():
     """A memory cgroup below this process's own, limited to 64 MiB."""
     [line] = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line] or [""]
     # A worker that starts meanwhile deletes cgroups named dyno-* whose process has ended.
@@ -56,7 +54,7 @@ def small_cgroup() -> Path:
     cgroup.rmdir()
 
 
-def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: Path, monkeypatch) -> None:
+def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup, monkeypatch):
     """The runner joins the cgroup. The supervisor isn't in it, but reads its counter."""
     program = f"open('{small_cgroup}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
     monkeypatch.setattr("dyno.bench.runner.monitor.oom_kills", lambda: _count(small_cgroup))
@@ -70,5 +68,5 @@ def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: 
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
 
 
-def _count(cgroup: Path) -> int:
+def _count(cgroup):
     return int((cgroup / "memory.oom_control").read_text().split()[-1])

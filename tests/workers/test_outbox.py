@@ -4,45 +4,40 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 import redis
 from pydantic_core import to_json
 
-from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.monitor import StopSwitch
-from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, Status, WorkerRef
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
-from tests.workers.conftest import Store, tiny
+from tests.workers.conftest import tiny
 from tests.workers.endings import endings_in, given_up, succeeded
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
-from workers.outcome import Ending, Failed, HandedBack, Stopped
-from workers.supervisor import Supervisor
+from workers.outcome import Failed, HandedBack, Stopped
 
 BROKEN = Failed(Failure(failure_class=FailureClass.BENCHMARK, reason="runner_crashed", message="it broke"))
 
 
 @pytest.fixture
-def leases(client: redis.Redis, quick: Settings) -> Leases:
+def leases(client, quick):
     return Leases(client, quick)
 
 
 @pytest.fixture
-def spool(quick: Settings) -> Outbox:
+def spool(quick):
     return Outbox(quick.spool_dir, quick.namespace)
 
 
 @pytest.fixture
-def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
+def claimed(store, leases):
     """A job claimed by a worker of the device."""
 
-    def one(device: str = "cpu:0-0@alpha") -> Claim:
+    def one(device="cpu:0-0@alpha"):
         store.submit(tiny())
         claim = leases.claim(device, ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
         assert claim is not None
@@ -52,15 +47,13 @@ def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
 
 
 @pytest.fixture
-def nowhere(quick: Settings) -> Leases:
+def nowhere(quick):
     """The leases of an unreachable store."""
     settings = quick.model_copy(update={"redis_url": f"unix://{quick.run_dir}/none.sock"})
     return Leases(sync_client(settings), settings)
 
 
-def test_an_ending_that_is_written_at_once_makes_no_file(
-    leases: Leases, spool: Outbox, claimed: Callable[..., Claim], quick: Settings
-) -> None:
+def test_an_ending_that_is_written_at_once_makes_no_file(leases, spool, claimed, quick):
     claim = claimed()
     assert deliver_ending(succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
     assert not quick.spool_dir.exists()
@@ -76,15 +69,8 @@ def test_an_ending_that_is_written_at_once_makes_no_file(
     ids=lambda one: type(one).__name__,
 )
 def test_a_later_worker_writes_the_ending_that_a_worker_could_not(
-    ending: Ending,
-    status: Status,
-    attempt: int,
-    claimed: Callable[..., Claim],
-    nowhere: Leases,
-    leases: Leases,
-    quick: Settings,
-    store: Store,
-) -> None:
+    ending, status, attempt, claimed, nowhere, leases, quick, store
+):
     claim = claimed()
     assert not given_up(ending, claim, nowhere, Outbox(quick.spool_dir, quick.namespace))
     assert store.job(claim.job_id).status is Status.RUNNING
@@ -95,8 +81,8 @@ def test_a_later_worker_writes_the_ending_that_a_worker_could_not(
 
 
 def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_read_it(
-    claimed: Callable[..., Claim], nowhere: Leases, spool: Outbox, leases: Leases, quick: Settings, store: Store
-) -> None:
+    claimed, nowhere, spool, leases, quick, store
+):
     claim = claimed()
     ending = succeeded(claim)
     given_up(ending, claim, nowhere, spool)
@@ -113,14 +99,8 @@ def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_re
 
 
 def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
-    claimed: Callable[..., Claim],
-    nowhere: Leases,
-    spool: Outbox,
-    leases: Leases,
-    quick: Settings,
-    store: Store,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    claimed, nowhere, spool, leases, quick, store, caplog
+):
     claim = claimed()
     given_up(succeeded(claim), claim, nowhere, spool)
     leases.requeue(claim, reason="worker_lost", counts_attempt=True)
@@ -130,9 +110,7 @@ def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
     assert "counted=false" in caplog.text
 
 
-def test_endings_of_another_namespace_or_store_are_left_alone(
-    claimed: Callable[..., Claim], nowhere: Leases, spool: Outbox, leases: Leases, quick: Settings, client: redis.Redis
-) -> None:
+def test_endings_of_another_namespace_or_store_are_left_alone(claimed, nowhere, spool, leases, quick, client):
     elsewhere, unknown, refused = (claimed(f"cpu:{number}-{number}@alpha") for number in range(3))
     given_up(succeeded(elsewhere), elsewhere, nowhere, Outbox(quick.spool_dir, "another"))
     for claim in (unknown, refused):
@@ -145,9 +123,7 @@ def test_endings_of_another_namespace_or_store_are_left_alone(
     assert list(spool.waiting()) == [], "once is enough for one process"
 
 
-def test_an_ending_whose_record_is_damaged_is_kept_at_the_first_try(
-    claimed: Callable[..., Claim], spool: Outbox, leases: Leases, quick: Settings, client: redis.Redis
-) -> None:
+def test_an_ending_whose_record_is_damaged_is_kept_at_the_first_try(claimed, spool, leases, quick, client):
     for number, ending_of in enumerate((succeeded, lambda _: HandedBack("worker_shutdown"))):
         claim = claimed(f"cpu:{number}-{number}@alpha")
         client.set(Keys(quick.namespace).job(claim.job_id), "no record at all")
@@ -156,16 +132,7 @@ def test_an_ending_whose_record_is_damaged_is_kept_at_the_first_try(
         assert len(endings_in(quick.spool_dir)) == number + 1
 
 
-def test_a_supervisor_catches_up_before_it_claims(
-    claimed: Callable[..., Claim],
-    nowhere: Leases,
-    spool: Outbox,
-    store: Store,
-    quick: Settings,
-    here: Device,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-) -> None:
+def test_a_supervisor_catches_up_before_it_claims(claimed, nowhere, spool, store, quick, here, supervisor_of, forking):
     """Otherwise the lease of the spooled attempt would keep the device from claiming a job."""
     claim = claimed(here.full_id)
     given_up(succeeded(claim), claim, nowhere, spool)
@@ -175,15 +142,8 @@ def test_a_supervisor_catches_up_before_it_claims(
 
 
 def test_waiting_endings_are_not_written_during_a_benchmark(
-    claimed: Callable[..., Claim],
-    nowhere: Leases,
-    spool: Outbox,
-    store: Store,
-    quick: Settings,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    background: ThreadPoolExecutor,
-) -> None:
+    claimed, nowhere, spool, store, quick, supervisor_of, forking, background
+):
     supervisor = supervisor_of(quick, forking)
     spooled = claimed()
     running = store.submit(tiny(measure={"min_samples": 200, "min_s": 120, "max_s": 600}))

@@ -1,20 +1,15 @@
 """A worker retries the write of its attempt's ending until Redis has accepted it."""
 
-from __future__ import annotations
-
 import resource
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from dyno.bench.runner.monitor import StopSwitch
 from dyno.models.job import Status, WorkerRef
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from tests.servers import kill_once_written
 from tests.waiting import eventually
@@ -25,19 +20,19 @@ from workers.outbox import Outbox, deliver_ending
 
 
 @pytest.fixture
-def spool(quick: Settings) -> Outbox:
+def spool(quick):
     return Outbox(quick.spool_dir, quick.namespace)
 
 
 @pytest.fixture
-def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
+def switch(background):
     """The stop switch of background deliveries; it is set before the test waits for them."""
     switch = StopSwitch()
     yield switch
     switch.stop(0)
 
 
-def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
+def claimed(settings):
     """A claimed job on this server."""
     store, leases = Store(settings), Leases(sync_client(settings), settings)
     store.submit(tiny())
@@ -46,9 +41,7 @@ def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
     return store, leases, claim
 
 
-def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(
-    quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
-) -> None:
+def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(quick, spool, background, switch):
     with EmbeddedServer() as server:
         store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
@@ -62,7 +55,7 @@ def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(
 
 
 @contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
+def files_of_at_most(size):
     """Limits the size of this process's files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -72,13 +65,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_without_room_on_the_disk_the_ending_is_written_from_memory(
-    quick: Settings,
-    spool: Outbox,
-    background: ThreadPoolExecutor,
-    switch: StopSwitch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_room_on_the_disk_the_ending_is_written_from_memory(quick, spool, background, switch, caplog):
     with EmbeddedServer() as server:
         store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
@@ -91,9 +78,7 @@ def test_without_room_on_the_disk_the_ending_is_written_from_memory(
         assert store.job(claim.job_id).status is Status.SUCCEEDED
 
 
-def test_the_last_output_also_waits_for_redis(
-    quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
-) -> None:
+def test_the_last_output_also_waits_for_redis(quick, spool, background, switch):
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
         _, leases, claim = claimed(settings)

@@ -1,11 +1,8 @@
 """Files in the outbox: damaged files, files of other versions, and too many files."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from tests.workers.endings import endings_in, succeeded
 from workers.outbox import Outbox
 
 
-def claim_of(job_id: str) -> Claim:
+def claim_of(job_id):
     return Claim(
         job_id=job_id,
         spec=Spec.model_validate({"workload": "matmul", "device": "cpu"}),
@@ -29,26 +26,26 @@ def claim_of(job_id: str) -> Claim:
     )
 
 
-def keep(spool: Outbox, job_id: str = "job_one") -> Path:
+def keep(spool, job_id="job_one"):
     claim = claim_of(job_id)
     return spool.keep(succeeded(claim), claim)
 
 
-def jobs_in(spool: Outbox) -> list[str]:
+def jobs_in(spool):
     return [spooled.claim.job_id for spooled in spool.waiting()]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "spool"
 
 
 @pytest.fixture
-def spool(folder: Path) -> Outbox:
+def spool(folder):
     return Outbox(folder, "dyno")
 
 
-def damage(folder: Path, whole: bytes) -> set[str]:
+def damage(folder, whole):
     """Creates all kinds of invalid files; returns their names."""
     header, _ = whole.split(b"\n")[:2]
     texts = {
@@ -66,7 +63,7 @@ def damage(folder: Path, whole: bytes) -> set[str]:
     return {*texts, "pipe", "folder", "link"}
 
 
-def test_damaged_files_are_set_aside_and_do_not_block_others(spool: Outbox, folder: Path) -> None:
+def test_damaged_files_are_set_aside_and_do_not_block_others(spool, folder):
     whole = keep(spool)
     names = damage(folder, whole.read_bytes())
     assert jobs_in(spool) == ["job_one"]
@@ -83,9 +80,7 @@ def test_damaged_files_are_set_aside_and_do_not_block_others(spool: Outbox, fold
         ("0.2.0", "0.2.0.dev1", False),
     ],
 )
-def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(
-    ours: str, theirs: str, is_newer: bool, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(ours, theirs, is_newer, folder, caplog):
     newer = Outbox(folder, "dyno", version=theirs)
     path = keep(newer)
     spool = Outbox(folder, "dyno", version=ours)
@@ -104,9 +99,7 @@ def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(
         (b'"Succeeded"', b'"Ascended"'),
     ],
 )
-def test_a_form_that_is_not_known_yet_is_left_as_it_is(
-    written: bytes, instead: bytes, spool: Outbox, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_form_that_is_not_known_yet_is_left_as_it_is(written, instead, spool, folder, caplog):
     path = keep(spool)
     unknown = re.sub(written, instead, path.read_bytes())
     path.write_bytes(unknown)
@@ -117,12 +110,10 @@ def test_a_form_that_is_not_known_yet_is_left_as_it_is(
     assert caplog.text.count("spool-newer") == 1
 
 
-def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(tmp_path, monkeypatch):
     synced, sync = list[Path](), os.fsync
 
-    def noted(descriptor: int) -> None:
+    def noted(descriptor):
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
         sync(descriptor)
 
@@ -135,7 +126,7 @@ def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(
     assert synced[1:] == [path.parent], "once is enough"
 
 
-def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool: Outbox, folder: Path) -> None:
+def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool, folder):
     waiting = keep(spool)
     size = waiting.stat().st_size
     aside = folder / "old.aside"
@@ -147,9 +138,7 @@ def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(sp
     assert waiting.exists()
 
 
-def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(
-    spool: Outbox, folder: Path
-) -> None:
+def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(spool, folder):
     paths = [keep(spool, f"job_{name}") for name in ("oldest", "older!", "recent")]
     size = max(path.stat().st_size for path in paths)
     now_s = time.time()
@@ -165,12 +154,10 @@ def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_t
         keep(Outbox(folder, "dyno", 4 * size), "job_six")
 
 
-def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_place(
-    spool: Outbox, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_place(spool, folder, monkeypatch):
     told, listed = keep(spool), Path.iterdir
 
-    def listed_before_it_went(of: Path) -> Iterator[Path]:
+    def listed_before_it_went(of):
         names = list(listed(of))
         told.unlink()
         return iter(names)
@@ -180,7 +167,7 @@ def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_plac
     assert endings_in(folder) == [kept]
 
 
-def test_old_unfinished_files_are_deleted(spool: Outbox, folder: Path) -> None:
+def test_old_unfinished_files_are_deleted(spool, folder):
     folder.mkdir()
     old, new = folder / "old.1.part", folder / "new.2.part"
     for path in (old, new):
@@ -190,7 +177,7 @@ def test_old_unfinished_files_are_deleted(spool: Outbox, folder: Path) -> None:
     assert list(folder.iterdir()) == [new]
 
 
-def test_it_counts_what_is_undelivered_or_damaged_and_no_half_written_file(spool: Outbox, folder: Path) -> None:
+def test_it_counts_what_is_undelivered_or_damaged_and_no_half_written_file(spool, folder):
     assert spool.count() == 0
     kept = keep(spool)
     (folder / "job_two.1.0.1.part").write_text("half")

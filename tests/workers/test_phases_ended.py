@@ -1,23 +1,12 @@
 """A cancel and a timeout in each phase of a run: the right status, no process left, and the next job runs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
-import redis
 
-from dyno.bench.runner.launcher import Launcher
-from dyno.models.device import Device
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.waiting import eventually
-from tests.workers.conftest import Store, children_of, tiny, until_gone
+from tests.workers.conftest import children_of, tiny, until_gone
 from tests.workers.looking import device_is_free
 from tests.workers.programs import first_runner_is
-from workers.supervisor import Supervisor
 
 TIMEOUT_S = 6.0  # the program must have begun by then
 PHASES = [None, "starting", "build", "compile", "training", "warmup", "sampling", "verify"]  # None: before any frame
@@ -47,18 +36,8 @@ while True:
     ],
 )
 def test_an_end_in_any_phase_leaves_no_process_and_harms_no_other_job(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    background: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    ended_by: str,
-    phase: str | None,
-) -> None:
+    quick, store, client, here, supervisor_of, forking, background, monkeypatch, tmp_path, ended_by, phase
+):
     began = tmp_path / "began"
     first_runner_is(STUCK.format(phase=phase), forking, monkeypatch, began)
     given = {"timeout_s": TIMEOUT_S} if ended_by == "timeout" else {}

@@ -1,11 +1,8 @@
 """Descendants of a process are found with and without the kernel's lists of children."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,7 +22,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def root() -> Iterator[int]:
+def root():
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
@@ -35,9 +32,7 @@ def root() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("lists_children", [True, False])
-def test_all_below_are_found_with_their_threads(
-    root: int, lists_children: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_below_are_found_with_their_threads(root, lists_children, monkeypatch):
     if lists_children and not zygote._LISTS_CHILDREN:
         pytest.skip("this kernel lists no children")
     if not lists_children:

@@ -1,28 +1,25 @@
 """Progress over the runs of a job: a fraction that never falls, and the time left by earlier jobs and by its runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from dyno.bench.runner.progress import JobProgress, RunTimes
-from dyno.models.job import Progress
 from dyno.models.runner_protocol import ProgressFrame
 
 EQUAL = RunTimes(1.0)
 HALF = ProgressFrame(phase="sampling", completed=10, total=20)
 
 
-def told(job: JobProgress, frame: ProgressFrame | None, run: int, elapsed_s: float) -> Progress:
+def told(job, frame, run, elapsed_s):
     found = job.of(frame, run, elapsed_s)
     assert found is not None
     return found
 
 
-def test_there_is_no_progress_before_the_first_frame() -> None:
+def test_there_is_no_progress_before_the_first_frame():
     assert JobProgress([EQUAL] * 5).of(None, 0, 1.0) is None
 
 
-def test_the_fraction_is_over_all_runs() -> None:
+def test_the_fraction_is_over_all_runs():
     job = JobProgress([EQUAL] * 4)
     job.run_ended(12.0)
     job.run_ended(24.0)
@@ -31,24 +28,24 @@ def test_the_fraction_is_over_all_runs() -> None:
     assert progress.eta_s == pytest.approx(18)
 
 
-def test_a_job_without_progress_has_no_eta() -> None:
+def test_a_job_without_progress_has_no_eta():
     progress = told(JobProgress([EQUAL] * 4), ProgressFrame(phase="build"), 0, 3.0)
     assert progress.fraction == 0
     assert progress.eta_s is None
 
 
-def test_little_progress_gives_no_eta() -> None:
+def test_little_progress_gives_no_eta():
     job = JobProgress([EQUAL])
     frames = [ProgressFrame(phase="sampling", completed=completed, total=200) for completed in (1, 9, 10)]
     assert [told(job, frame, 0, 4.5).eta_s for frame in frames] == [None, None, pytest.approx(85.5)]
 
 
-def test_earlier_jobs_give_an_eta_from_the_first_frame_on() -> None:
+def test_earlier_jobs_give_an_eta_from_the_first_frame_on():
     progress = told(JobProgress([EQUAL] * 4, likely_s=40.0), ProgressFrame(phase="build"), 0, 1.0)
     assert progress.eta_s == 39
 
 
-def test_the_runs_so_far_count_more_and_more_than_earlier_jobs() -> None:
+def test_the_runs_so_far_count_more_and_more_than_earlier_jobs():
     job = JobProgress([EQUAL] * 4, likely_s=40.0)
     etas = []
     for run in range(1, 4):
@@ -61,7 +58,7 @@ def test_the_runs_so_far_count_more_and_more_than_earlier_jobs() -> None:
     ]
 
 
-def test_the_first_run_trains_before_it_samples() -> None:
+def test_the_first_run_trains_before_it_samples():
     frames = [
         ProgressFrame(phase="compile"),
         ProgressFrame(phase="training", completed=1, total=2, unit="epochs"),
@@ -75,13 +72,13 @@ def test_the_first_run_trains_before_it_samples() -> None:
     assert [told(job, frame, 0, 1.0).fraction for frame in frames] == [0, 0.3, 0.6, 0.6, 0.6, 0.7, 0.8]
 
 
-def test_the_training_of_the_first_run_does_not_lengthen_the_others() -> None:
+def test_the_training_of_the_first_run_does_not_lengthen_the_others():
     job = JobProgress([RunTimes(10.0, 10.0), *[RunTimes(10.0)] * 4])
     job.run_ended(105.0, 100.0)
     assert told(job, None, 1, 105.0).eta_s == pytest.approx(20)
 
 
-def test_a_first_set_that_requires_fewer_runs_shortens_the_plan() -> None:
+def test_a_first_set_that_requires_fewer_runs_shortens_the_plan():
     job = JobProgress([RunTimes(10.0)] * 20)
     for run in range(5):
         job.run_ended(20.0 * (run + 1))
@@ -92,7 +89,7 @@ def test_a_first_set_that_requires_fewer_runs_shortens_the_plan() -> None:
     assert (after.runs, after.fraction, after.eta_s) == (8, 0.625, 60)
 
 
-def test_what_only_the_first_run_does_does_not_lengthen_the_others() -> None:
+def test_what_only_the_first_run_does_does_not_lengthen_the_others():
     job = JobProgress([RunTimes(10.0)] * 4)
     job.run_ended(30.0, first_only_s=15.0)
     assert told(job, None, 1, 30.0).eta_s == pytest.approx(3 * 15)
@@ -100,7 +97,7 @@ def test_what_only_the_first_run_does_does_not_lengthen_the_others() -> None:
     assert told(job, None, 2, 50.0).eta_s == pytest.approx(2 * 20)  # as the only further run took
 
 
-def test_the_steps_of_a_training_tell_its_time() -> None:
+def test_the_steps_of_a_training_tell_its_time():
     job = JobProgress([RunTimes(10.0, 1000.0), RunTimes(10.0)])
     etas = [
         told(job, ProgressFrame(phase="training", completed=done, total=100), 0, 5.0 + done).eta_s
@@ -110,7 +107,7 @@ def test_the_steps_of_a_training_tell_its_time() -> None:
     assert told(job, ProgressFrame(phase="sampling", completed=1, total=2), 0, 110.0).eta_s == pytest.approx(20)
 
 
-def test_what_follows_a_training_takes_longer_if_earlier_jobs_took_longer() -> None:
+def test_what_follows_a_training_takes_longer_if_earlier_jobs_took_longer():
     job = JobProgress([RunTimes(10.0, 80.0), RunTimes(10.0)], likely_s=200.0)
     for done in (0, 50):
         progress = told(job, ProgressFrame(phase="training", completed=done, total=100), 0, 1.0 + done)
@@ -118,7 +115,7 @@ def test_what_follows_a_training_takes_longer_if_earlier_jobs_took_longer() -> N
     assert progress.eta_s == pytest.approx(whole_s * 100 / whole_s + 200 * (1 - 100 / whole_s) - 51)
 
 
-def test_the_first_run_of_each_of_two_specs_trains() -> None:
+def test_the_first_run_of_each_of_two_specs_trains():
     job = JobProgress([RunTimes(10.0, 10.0), RunTimes(20.0, 40.0), RunTimes(20.0), RunTimes(10.0)])
     job.run_ended(40.0, 20.0)  # twice the planned times
     assert told(job, None, 1, 40.0).eta_s == pytest.approx(2 * 90)
@@ -126,7 +123,7 @@ def test_the_first_run_of_each_of_two_specs_trains() -> None:
     assert told(job, None, 2, 160.0).eta_s == pytest.approx(2 * 30)
 
 
-def test_a_running_job_is_never_complete() -> None:
+def test_a_running_job_is_never_complete():
     job = JobProgress([EQUAL], likely_s=3.0)
     frames = [ProgressFrame(phase="sampling", completed=30, total=20), ProgressFrame(phase="verify")]
     for frame, elapsed_s in zip(frames, (2.0, 50.0), strict=True):

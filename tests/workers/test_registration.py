@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
 
 from dyno.models.device import Device, PeakFigure
 from dyno.models.inventory import WorkerRecord
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, sync_client
@@ -29,14 +25,14 @@ BEATS, BYTES_A_BEAT = 20, 400
 
 
 @pytest.fixture
-def there(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def there(settings, monkeypatch):
     """Records are extended every 0.1 s, and outlast a pause of a busy machine."""
     monkeypatch.setattr("workers.worker._UPDATES_PER_TTL", 100)
     with EmbeddedServer() as server:
         yield settings.model_copy(update={"redis_url": server.url, "device_ttl_s": 10.0})
 
 
-def test_an_unchanged_worker_writes_only_heartbeats(there: Settings) -> None:
+def test_an_unchanged_worker_writes_only_heartbeats(there):
     there.spool_dir.mkdir()
     shown = [DEVICE.model_copy(update={"frameworks": {"tensorflow": "2", "text": "x" * 5000}})]
     with sync_client(there) as client:
@@ -64,8 +60,8 @@ def test_an_unchanged_worker_writes_only_heartbeats(there: Settings) -> None:
         assert client.keys("*") == []
 
 
-def test_workers_of_one_machine_share_its_name(there: Settings) -> None:
-    def claim(boot: str) -> bool:
+def test_workers_of_one_machine_share_its_name(there):
+    def claim(boot):
         with sync_client(there) as own:
             return fleet.claim_host(own, there, "alpha", boot)
 
@@ -75,7 +71,7 @@ def test_workers_of_one_machine_share_its_name(there: Settings) -> None:
         assert claim("this machine")
 
 
-def test_the_name_of_a_machine_that_is_gone_is_free_once_its_claim_expires(there: Settings) -> None:
+def test_the_name_of_a_machine_that_is_gone_is_free_once_its_claim_expires(there):
     brief = there.model_copy(update={"device_ttl_s": 0.3})
     with sync_client(there) as client:
         assert fleet.claim_host(client, brief, "alpha", "before its restart")
@@ -84,12 +80,10 @@ def test_the_name_of_a_machine_that_is_gone_is_free_once_its_claim_expires(there
         assert 0 < client.pttl(Keys(there.namespace).host("alpha")) <= there.device_ttl_s * 1000
 
 
-def test_a_late_answer_is_asked_for_again_since_the_other_claim_may_have_run_out(
-    there: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_answer_is_asked_for_again_since_the_other_claim_may_have_run_out(there, monkeypatch):
     passed_s, answers = [0.0], iter([False, True])
 
-    def claim_host(*_: object) -> bool:
+    def claim_host(*_):
         passed_s[0] += 2 * there.device_ttl_s
         return next(answers)
 
@@ -100,13 +94,13 @@ def test_a_late_answer_is_asked_for_again_since_the_other_claim_may_have_run_out
     assert list(answers) == []
 
 
-def test_a_name_is_claimed_later_if_the_store_is_away(there: Settings, tmp_path: Path) -> None:
+def test_a_name_is_claimed_later_if_the_store_is_away(there, tmp_path):
     away = there.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
     with sync_client(away) as client:
         claim_host_name(client, away, "alpha", "this machine")
 
 
-def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there: Settings) -> None:
+def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there):
     told, owns = list[str](), [True]
     brief = there.model_copy(update={"device_ttl_s": 2.0})
     with sync_client(there) as client:
@@ -126,11 +120,11 @@ def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there
     assert told == ["taken"]
 
 
-def _log_bytes(client: redis.Redis) -> int:
+def _log_bytes(client):
     found: Any = client.info("persistence")
     return int(found["aof_current_size"])
 
 
-def _sets(client: redis.Redis) -> int:
+def _sets(client):
     found: Any = client.info("commandstats")
     return int(found["cmdstat_set"]["calls"])

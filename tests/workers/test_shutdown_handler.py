@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ INSTRUCTIONS = 300  # more than a handler has
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
+def handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     interrupted(0, lambda: StopSwitch().stop(0.0))  # since Python 3.12, the first tracer gets no instructions
     yield
@@ -31,11 +28,11 @@ def handlers() -> Iterator[None]:
 class Amid:
     """A tracer that raises TERM at the `nth` instruction of `dyno.bench.runner.monitor`, once."""
 
-    def __init__(self, nth: int) -> None:
+    def __init__(self, nth):
         self._left = nth
         self.raised = False
 
-    def __call__(self, frame: FrameType, what: str, _: object) -> Callable[..., Any] | None:
+    def __call__(self, frame, what, _):
         if frame.f_code.co_filename != monitor.__file__:
             return None
         frame.f_trace_opcodes = True
@@ -47,7 +44,7 @@ class Amid:
         return self
 
 
-def interrupted(nth: int, raised_by: Callable[[], None]) -> bool:
+def interrupted(nth, raised_by):
     """Whether `raised_by` reached its `nth` instruction, where it raised TERM."""
     amid, before = Amid(nth), sys.gettrace()
     sys.settrace(amid)
@@ -58,7 +55,7 @@ def interrupted(nth: int, raised_by: Callable[[], None]) -> bool:
     return amid.raised
 
 
-def test_the_second_of_two_signals_does_not_wait_wherever_it_comes_in_the_first(handlers: None) -> None:
+def test_the_second_of_two_signals_does_not_wait_wherever_it_comes_in_the_first(handlers):
     tried = 0
     for nth in range(1, INSTRUCTIONS):
         switch = StopSwitch()
@@ -73,7 +70,7 @@ def test_the_second_of_two_signals_does_not_wait_wherever_it_comes_in_the_first(
     assert 20 <= tried < INSTRUCTIONS - 1
 
 
-def test_one_signal_lets_the_job_at_hand_finish(handlers: None) -> None:
+def test_one_signal_lets_the_job_at_hand_finish(handlers):
     switch = StopSwitch()
     on_signals(shutdown_handler(PATIENCE_S, switch.stop, lambda: None))
     assert switch.deadline_s == math.inf

@@ -7,30 +7,24 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import pytest
 import redis
 
 from dyno.bench.devices import locks
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.launcher import Launcher
 from dyno.errors import StoreUnavailable
 from dyno.logging import current_job_id
-from dyno.models.device import Device, PeakFigure
+from dyno.models.device import PeakFigure
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.result import PartialMetrics
-from dyno.models.runner_protocol import RunRequest
-from dyno.settings import Settings
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Misbehaving, Store, tiny
+from tests.workers.conftest import LONG, tiny
 from tests.workers.looking import device_is_free, runner_of
-from workers.supervisor import Supervisor
 
 # A zygote on a host without room for another process. The limit doesn't apply to root.
 FULL = """
@@ -43,9 +37,7 @@ Zygote(socket.socket(fileno=int(sys.argv[1])), None).serve()
 """
 
 
-def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(quick, store, supervisor_of, forking):
     job_id = store.submit(tiny(measure={"processes": 3}))
     assert supervisor_of(quick, forking).serve() == 1
     result = store.result(job_id)
@@ -55,16 +47,11 @@ def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(
 
 
 def test_the_figures_so_far_are_sent_after_each_run_but_the_last(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    quick, store, supervisor_of, forking, client, monkeypatch
+):
     job_id, seen = store.submit(tiny(measure={"processes": 3})), dict[str, str]()
 
-    def start(request: RunRequest) -> RunnerProcess:
+    def start(request):
         seen.update(client.hgetall(Keys(quick.namespace).partial(job_id)))
         return Launcher.start(forking, request)
 
@@ -79,13 +66,8 @@ def test_the_figures_so_far_are_sent_after_each_run_but_the_last(
 
 
 def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_does_not(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    quick, store, supervisor_of, forking, caplog, monkeypatch
+):
     said: list[tuple[str, str | None]] = []
     listening = logging.Handler()
     monkeypatch.setattr(listening, "emit", lambda record: said.append((record.event, current_job_id.get())))
@@ -97,13 +79,7 @@ def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_doe
     assert {job for name, job in said if name == "claimed"} == {None}
 
 
-def test_progress_of_a_running_job_is_seen_in_its_record(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    background: ThreadPoolExecutor,
-) -> None:
+def test_progress_of_a_running_job_is_seen_in_its_record(quick, store, supervisor_of, forking, background):
     job_id = store.submit(tiny(measure=LONG))
     supervisor = supervisor_of(quick, forking)
     background.submit(supervisor.serve)
@@ -111,13 +87,7 @@ def test_progress_of_a_running_job_is_seen_in_its_record(
     supervisor.stop(0)
 
 
-def test_a_canceled_job_is_stopped_in_mid_run(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    serve: Callable[[], Future[int]],
-) -> None:
+def test_a_canceled_job_is_stopped_in_mid_run(quick, store, client, here, serve):
     job_id = store.submit(tiny(measure=LONG))
     serving = serve()
     runner_of(here, quick)
@@ -128,14 +98,8 @@ def test_a_canceled_job_is_stopped_in_mid_run(
 
 
 def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-) -> None:
+    quick, store, client, supervisor_of, forking, here, background
+):
     job_id = store.submit(tiny(measure=LONG))
     woken: list[str] = []
     supervisor = supervisor_of(quick, forking, wake=woken.append)
@@ -149,9 +113,7 @@ def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(
     assert device_is_free(client, quick, here)
 
 
-def test_a_claim_that_leaves_jobs_behind_wakes_the_next_worker(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_a_claim_that_leaves_jobs_behind_wakes_the_next_worker(quick, store, supervisor_of, forking):
     woken: list[str] = []
     for _ in range(3):
         store.submit(tiny())
@@ -159,21 +121,14 @@ def test_a_claim_that_leaves_jobs_behind_wakes_the_next_worker(
     assert woken == ["cpu", "cpu"]
 
 
-def test_a_job_that_this_worker_does_not_know_is_refused(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_a_job_that_this_worker_does_not_know_is_refused(quick, store, supervisor_of, forking):
     job_id = store.submit(tiny())
     supervisor_of(quick, forking, workloads={}).serve()
     job = store.job(job_id)
     assert (job.status, job.status_reason) == (Status.FAILED, "unknown_workload")
 
 
-def test_a_busy_device_costs_no_attempt_and_wakes_no_worker_at_once(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-) -> None:
+def test_a_busy_device_costs_no_attempt_and_wakes_no_worker_at_once(quick, store, supervisor_of, misbehaving):
     frame = '{"frame": "failed", "failure_class": "infrastructure", "reason": "device_busy", "message": "held"}'
     job_id = store.submit(tiny())
     launcher = misbehaving(f"import os; os.write(3, {frame.encode()!r} + b'\\n')")
@@ -185,18 +140,12 @@ def test_a_busy_device_costs_no_attempt_and_wakes_no_worker_at_once(
 
 
 def test_a_job_stays_queued_and_names_the_user_of_its_device_until_that_is_free(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-) -> None:
+    quick, store, client, supervisor_of, forking, here, background
+):
     shown: list[tuple[str, bool]] = []
     woken: list[str] = []
 
-    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
+    def show(state, job=None, held_by=None):
         shown.append((state, held_by is not None))
 
     supervisor = supervisor_of(quick, forking, show=show, wake=woken.append)
@@ -218,12 +167,7 @@ def test_a_job_stays_queued_and_names_the_user_of_its_device_until_that_is_free(
     assert shown == [("busy", True), ("busy", False), ("idle", False)]
 
 
-def test_a_device_that_runners_find_in_use_is_tried_ever_more_rarely(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-) -> None:
+def test_a_device_that_runners_find_in_use_is_tried_ever_more_rarely(quick, store, supervisor_of, misbehaving):
     frame = '{"frame": "failed", "failure_class": "infrastructure", "reason": "device_busy", "message": "held"}'
     launcher = misbehaving(f"import os; os.write(3, {frame.encode()!r} + b'\\n')")
     ahead_s = [0.0]
@@ -237,19 +181,12 @@ def test_a_device_that_runners_find_in_use_is_tried_ever_more_rarely(
 
 
 def test_a_runner_that_outlives_its_attempt_cordons_the_device_until_it_ends(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-    background: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    quick, store, client, supervisor_of, forking, here, background, monkeypatch
+):
     monkeypatch.setattr(locks, "HUNG_AFTER_S", 0.2)
     shown: list[tuple[str, bool]] = []
 
-    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
+    def show(state, job=None, held_by=None):
         shown.append((state, held_by is not None and held_by.hung))
 
     supervisor = supervisor_of(quick, forking, show=show)
@@ -275,13 +212,8 @@ def test_a_runner_that_outlives_its_attempt_cordons_the_device_until_it_ends(
 
 
 def test_a_worker_waits_for_its_device_only_while_jobs_wait_and_it_is_not_stopping(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-    here: Device,
-    background: ThreadPoolExecutor,
-) -> None:
+    quick, store, supervisor_of, misbehaving, here, background
+):
     supervisor = supervisor_of(quick, misbehaving("never started"))
     other = DeviceTurn(here, quick).take()
     assert isinstance(other, HeldLocks)
@@ -298,12 +230,12 @@ def test_a_worker_waits_for_its_device_only_while_jobs_wait_and_it_is_not_stoppi
 
 
 def test_a_preparation_delayed_by_another_worker_runs_once_before_the_first_job(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher, here: Device
-) -> None:
+    quick, store, supervisor_of, forking, here
+):
     peak = {"float32": PeakFigure(value=1.0, provenance="measured here")}
     prepared: list[bool] = []
 
-    def prepare() -> Device:
+    def prepare():
         other = DeviceTurn(here, quick)
         prepared.append(isinstance(other.take(), Holder))
         other.leave()
@@ -316,19 +248,14 @@ def test_a_preparation_delayed_by_another_worker_runs_once_before_the_first_job(
 
 
 def test_a_job_whose_claim_had_no_answer_runs_in_the_same_attempt(
-    quick: Settings,
-    store: Store,
-    here: Device,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    quick, store, here, supervisor_of, forking, monkeypatch
+):
     woken: list[str] = []
     supervisor = supervisor_of(quick, forking, wake=woken.append)
     leases = supervisor._context.leases
     run = leases._run
 
-    def answered_too_late(*call: Any) -> list[Any]:
+    def answered_too_late(*call):
         reply = run(*call)
         if reply[0] == "claimed":
             raise StoreUnavailable("no answer")
@@ -348,15 +275,11 @@ def test_a_job_whose_claim_had_no_answer_runs_in_the_same_attempt(
 
 
 def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_busy(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-) -> None:
+    quick, store, client, supervisor_of, forking
+):
     shown: list[str] = []
 
-    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
+    def show(state, job=None, held_by=None):
         shown.append(state)
         client.hset(Keys(quick.namespace).classes("cpu"), "no class at all", "")
 
@@ -366,11 +289,9 @@ def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_b
     assert shown == ["busy", "idle"]
 
 
-def test_an_error_in_the_worker_is_reported_and_retried(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor]
-) -> None:
+def test_an_error_in_the_worker_is_reported_and_retried(quick, store, supervisor_of):
     class Broken(Launcher):
-        def start(self, request: object) -> Any:
+        def start(self, request):
             raise OSError("no descriptors left")
 
     launcher = Broken("fork", [0])
@@ -381,13 +302,7 @@ def test_an_error_in_the_worker_is_reported_and_retried(
     assert (job.status, job.status_reason) == (Status.FAILED, "worker_error")
 
 
-def test_a_fork_refused_for_want_of_room_does_not_end_forking(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    here: Device,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fork_refused_for_want_of_room_does_not_end_forking(quick, store, supervisor_of, here, monkeypatch):
     full = [sys.executable, "-P", "-c", FULL]
     monkeypatch.setattr("dyno.bench.runner.launcher._command", lambda framework, fd, cores, doors: [*full, str(fd)])
     job_id = store.submit(tiny())
@@ -400,9 +315,7 @@ def test_a_fork_refused_for_want_of_room_does_not_end_forking(
     assert "Resource temporarily unavailable" in job.failure.message
 
 
-def test_two_calls_to_serve_never_overlap(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_two_calls_to_serve_never_overlap(quick, store, supervisor_of, forking):
     ids = [store.submit(tiny()) for _ in range(4)]
     supervisor = supervisor_of(quick, forking)
     threads = [threading.Thread(target=supervisor.serve) for _ in range(2)]

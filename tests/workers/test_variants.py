@@ -4,50 +4,37 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import cast
 
 import pytest
-import redis
 
 from dyno.bench.registry import registry
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.variants import planned_times, variants_of
-from dyno.models.device import Device
 from dyno.models.job import Status, WorkerRef
-from dyno.models.result import Result
 from dyno.models.runner_protocol import RunRequest
 from dyno.models.spec import InterleavedSpec
-from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.placement import queues_served
 from tests.bench.measure.conftest import make_record
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Store, in_turns, tiny
+from tests.workers.conftest import LONG, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of
 from workers.artifact_upload import JobFiles
-from workers.supervisor import Supervisor
 
 ONE, TWO = tiny(params={"n": 64, "repeats": 1}), tiny(params={"n": 64, "repeats": 2})
 BOTH = in_turns(ONE, TWO)
 
 
-def processes(result: Result) -> list[int]:
+def processes(result):
     return [run.pid for each in (result, *result.arms) for run in each.runs]
 
 
-def test_the_runs_take_turns_and_every_other_round_goes_backwards(
-    quick: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_runs_take_turns_and_every_other_round_goes_backwards(quick, store, supervisor_of, forking, monkeypatch):
     told: list[RunRequest] = []
 
-    def start(request: RunRequest) -> RunnerProcess:
+    def start(request):
         told.append(request)
         return Launcher.start(forking, request)
 
@@ -71,7 +58,7 @@ def test_the_runs_take_turns_and_every_other_round_goes_backwards(
     assert store.job(job_id).spec == BOTH
 
 
-def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(here: Device) -> None:
+def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(here):
     first, second, control = variants_of(BOTH, here, registry(), lambda: cast(JobFiles, None))
     assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
     for arm, chosen in ((first, True), (second, False), (control, False)):
@@ -79,7 +66,7 @@ def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_fo
     assert [arm.tuned["jit_compile"] for arm in (first, second, control)] == [True, False, True]
 
 
-def test_the_first_runs_fix_how_many_are_planned(here: Device) -> None:
+def test_the_first_runs_fix_how_many_are_planned(here):
     spec = tiny(measure={"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.5, "min_s": 0, "max_s": 1})
     [only] = variants_of(spec, here, registry(), lambda: cast(JobFiles, None))
     planned = []
@@ -89,7 +76,7 @@ def test_the_first_runs_fix_how_many_are_planned(here: Device) -> None:
     assert [*planned, len(planned_times([only], here))] == [9, 9, 2]
 
 
-def test_the_interval_of_the_runs_so_far_is_that_of_a_result_of_them(here: Device) -> None:
+def test_the_interval_of_the_runs_so_far_is_that_of_a_result_of_them(here):
     """The two first runs fix the number, so their scatter counts however near the later runs are."""
     spec = tiny(measure={"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.01, "min_s": 0, "max_s": 1})
     [only] = variants_of(spec, here, registry(), lambda: cast(JobFiles, None))
@@ -100,13 +87,7 @@ def test_the_interval_of_the_runs_so_far_is_that_of_a_result_of_them(here: Devic
     assert [(metric.low, metric.high) for metric in so_far.metrics] == [(metric.low, metric.high) for metric in known]
 
 
-def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    here: Device,
-    serve: Callable[[], Future[int]],
-) -> None:
+def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(quick, store, client, here, serve):
     job_id = store.submit(in_turns(ONE, tiny(measure=LONG)))
     serving = serve()
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
@@ -117,12 +98,7 @@ def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
     assert device_is_free(client, quick, here)
 
 
-def test_one_whose_runner_is_killed_begins_again_with_all_runs(
-    quick: Settings,
-    store: Store,
-    here: Device,
-    serve: Callable[[], Future[int]],
-) -> None:
+def test_one_whose_runner_is_killed_begins_again_with_all_runs(quick, store, here, serve):
     job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 1, "max_s": 1}), control=False))
     serving = serve()
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
@@ -135,14 +111,7 @@ def test_one_whose_runner_is_killed_begins_again_with_all_runs(
     assert killed not in processes(result)
 
 
-def test_one_whose_worker_died_is_run_whole_by_another(
-    quick: Settings,
-    store: Store,
-    client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    here: Device,
-) -> None:
+def test_one_whose_worker_died_is_run_whole_by_another(quick, store, client, supervisor_of, forking, here):
     short = quick.model_copy(update={"lease_s": 0.1})
     job_id = store.submit(BOTH)
     dead = Leases(client, short).claim(here.full_id, queues_served(here), WorkerRef(id="d", device="cpu:0-0", host="h"))
@@ -160,9 +129,7 @@ def test_one_whose_worker_died_is_run_whole_by_another(
 
 
 @pytest.mark.verify
-def test_a_failure_names_the_spec(
-    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
-) -> None:
+def test_a_failure_names_the_spec(quick, store, supervisor_of, forking):
     job_id = store.submit(in_turns(tiny(timeout_s=5), tiny(measure=LONG)))
     supervisor_of(quick, forking).serve()
     failure = store.job(job_id).failure

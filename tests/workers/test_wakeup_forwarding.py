@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.placement import DYNO_VERSION, profile, queues_served
-from tests.workers.conftest import Misbehaving, Store, tiny
-from workers.supervisor import Supervisor
+from tests.workers.conftest import tiny
 
 
 @pytest.fixture
-def larger(client: redis.Redis, settings: Settings, here: Device) -> Device:
+def larger(client, settings, here):
     """An idle device on another host: this host's CPU with twice the memory."""
     device = here.model_copy(update={"host": "elsewhere", "memory_bytes": 2 * here.memory_bytes})
     known = {
@@ -37,20 +32,15 @@ def larger(client: redis.Redis, settings: Settings, here: Device) -> Device:
 
 
 @pytest.fixture
-def unfit(store: Store, here: Device, larger: Device) -> str:
+def unfit(store, here, larger):
     """A job for the larger device."""
     answers = {profile(here): False, profile(larger): True}
     return str(store._do(lambda jobs: jobs.submit(tiny(), fits=answers)).job.id)
 
 
 def test_a_worker_that_a_job_does_not_fit_leaves_it_and_wakes_the_one_that_has_not_looked(
-    quick: Settings,
-    store: Store,
-    unfit: str,
-    larger: Device,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-) -> None:
+    quick, store, unfit, larger, supervisor_of, misbehaving
+):
     woken: list[str] = []
     supervisor = supervisor_of(quick, misbehaving("never started"), wake=woken.append)
     assert supervisor.serve() == 0
@@ -58,30 +48,19 @@ def test_a_worker_that_a_job_does_not_fit_leaves_it_and_wakes_the_one_that_has_n
     assert (store.job(unfit).status, store.job(unfit).attempt) == (Status.QUEUED, 0)
 
 
-def test_a_store_that_goes_away_meanwhile_does_no_harm(
-    quick: Settings,
-    unfit: str,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def away(self: Leases, device: Device) -> list[str]:
+def test_a_store_that_goes_away_meanwhile_does_no_harm(quick, unfit, supervisor_of, misbehaving, monkeypatch):
+    def away(self, device):
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(Leases, "queues_to_notify", away)
     assert supervisor_of(quick, misbehaving("never started")).serve() == 0
 
 
-def test_an_unreachable_store_is_not_queried_again(
-    quick: Settings,
-    supervisor_of: Callable[..., Supervisor],
-    misbehaving: Callable[[str], Misbehaving],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def away(*_: object) -> None:
+def test_an_unreachable_store_is_not_queried_again(quick, supervisor_of, misbehaving, monkeypatch):
+    def away(*_):
         raise StoreUnavailable("away")
 
-    def asked_again(*_: object) -> None:
+    def asked_again(*_):
         pytest.fail("asked whom to wake")
 
     monkeypatch.setattr(Leases, "claim", away)

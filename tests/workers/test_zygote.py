@@ -1,21 +1,16 @@
 """Zygotes fork with a single thread, leave nothing behind, and end with their parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dyno.bench.runner.launcher import Launcher, LogTail, RunnerProcess
-from dyno.models.device import Device
-from dyno.models.runner_protocol import RunRequest
 from tests.cores import CORE, HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
@@ -108,14 +103,12 @@ Zygote(socket.socket(fileno=int(sys.argv[1])), None).serve()
 """
 
 
-def zygote_of(launcher: Launcher, framework: str | None = "tensorflow") -> int:
+def zygote_of(launcher, framework="tensorflow"):
     return launcher._zygotes[framework].pid
 
 
 @pytest.mark.on_tensorflow
-def test_each_job_has_a_process_of_its_own_and_none_is_left(
-    forking: Launcher, request_for: Callable[..., RunRequest]
-) -> None:
+def test_each_job_has_a_process_of_its_own_and_none_is_left(forking, request_for):
     zygote = zygote_of(forking)
     settled = 7  # /dev/null, its log twice, the control socket, the wake-up pipe, the selector
 
@@ -127,7 +120,7 @@ def test_each_job_has_a_process_of_its_own_and_none_is_left(
     eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled)
 
 
-def test_a_runner_has_only_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_a_runner_has_only_its_own_descriptors(misbehaving):
     launcher = misbehaving(SLEEP)
     runner = launcher.spawn(["-P", "-c", "import time; print('up', flush=True); time.sleep(600)"], b"{}")
     pid = until_begun(runner)
@@ -138,7 +131,7 @@ def test_a_runner_has_only_its_own_descriptors(misbehaving: Callable[[str], Misb
     assert sorted(kinds) == ["/dev/null", "/memfd", "pipe", "pipe", "pipe"]
 
 
-def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
+def test_a_zygote_with_a_second_thread_refuses_to_fork():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         command = [sys.executable, "-P", "-c", TWO_THREADS, str(theirs.fileno())]
@@ -151,12 +144,12 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
     assert ended.exit.refused.startswith("the zygote has 2 threads: py")
 
 
-def test_arrow_which_keras_imports_with_pandas_starts_no_thread_in_a_zygote() -> None:
+def test_arrow_which_keras_imports_with_pandas_starts_no_thread_in_a_zygote():
     seen = subprocess.run([sys.executable, "-P", "-c", ARROW], capture_output=True, text=True, check=True)
     assert seen.stdout.split() == ["1"]
 
 
-def test_a_zygote_whose_socket_closes_takes_its_children_with_it() -> None:
+def test_a_zygote_whose_socket_closes_takes_its_children_with_it():
     launcher = Misbehaving(SLEEP)
     runner = launcher.spawn(["-P", "-c", SLEEP], b"{}")
     pid, zygote = until_begun(runner), zygote_of(launcher, None)
@@ -167,7 +160,7 @@ def test_a_zygote_whose_socket_closes_takes_its_children_with_it() -> None:
         launcher.close()
 
 
-def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
+def test_a_killed_supervisor_leaves_neither_zygote_nor_runner():
     with subprocess.Popen([sys.executable, "-P", "-c", SUPERVISOR], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout
         pids = [int(word) for word in supervisor.stdout.readline().split()]
@@ -177,7 +170,7 @@ def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
 
 
 @pytest.mark.on_tensorflow
-def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
+def test_a_zygote_that_still_imports_ends_with_its_supervisor_too():
     with subprocess.Popen([sys.executable, "-P", "-c", IMPATIENT], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout
         pid = int(supervisor.stdout.readline())
@@ -186,7 +179,7 @@ def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
     assert until_gone(pid)
 
 
-def test_processes_that_a_runner_started_end_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_processes_that_a_runner_started_end_with_it(misbehaving):
     program = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid)"
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
@@ -196,9 +189,7 @@ def test_processes_that_a_runner_started_end_with_it(misbehaving: Callable[[str]
 
 
 @pytest.mark.parametrize("program", [ESCAPED, ESCAPED_TWICE])
-def test_processes_that_left_a_runners_group_end_with_it(
-    misbehaving: Callable[[str], Misbehaving], program: str
-) -> None:
+def test_processes_that_left_a_runners_group_end_with_it(misbehaving, program):
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
     assert ended.exit.code == 0
@@ -207,9 +198,7 @@ def test_processes_that_left_a_runners_group_end_with_it(
     assert children_of(zygote_of(launcher, None)) == set()
 
 
-def test_processes_that_left_a_live_runners_group_are_kept_and_reaped(
-    misbehaving: Callable[[str], Misbehaving],
-) -> None:
+def test_processes_that_left_a_live_runners_group_are_kept_and_reaped(misbehaving):
     """A library may start and use a process in this way."""
     launcher = misbehaving(BRIEF)
     runner = launcher.spawn(["-P", "-c", BRIEF], b"{}")
@@ -221,7 +210,7 @@ def test_processes_that_left_a_live_runners_group_are_kept_and_reaped(
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_processes_that_left_a_runners_group_end_with_the_worker(end: str) -> None:
+def test_processes_that_left_a_runners_group_end_with_the_worker(end):
     program = ESCAPED.replace("print(p.pid", "print(f'{os.getpid()} {p.pid}'") + "; time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-P", "-c", OWNER, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -237,7 +226,7 @@ def test_processes_that_left_a_runners_group_end_with_the_worker(end: str) -> No
         assert [pid for pid in pids if not until_gone(pid)] == []
 
 
-def test_a_killed_zygote_is_replaced_at_the_next_job(here: Device, request_for: Callable[..., RunRequest]) -> None:
+def test_a_killed_zygote_is_replaced_at_the_next_job(here, request_for):
     with closing(Launcher("fork", here.cores)) as launcher:
         runner = launcher.start(request_for(tiny(measure=LONG)))
         pid = until_begun(runner)
@@ -248,7 +237,7 @@ def test_a_killed_zygote_is_replaced_at_the_next_job(here: Device, request_for: 
         assert watched(launcher.start(request_for())).record is not None
 
 
-def _ask(control: socket.socket) -> RunnerProcess:
+def _ask(control):
     """Request a child from the test's own zygote, like a launcher."""
     frames_read, frames_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,7 +9,7 @@ REAL = os.environ.get("DYNO_DATA_DIR")
 
 
 @pytest.fixture(autouse=True)
-def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def keras_home(tmp_path, monkeypatch):
     """An empty cache instead of this machine's own."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     for name in ("DYNO_DATA_DIR", "DYNO_DOWNLOAD"):
@@ -20,7 +18,7 @@ def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def real_data() -> Settings:
+def real_data():
     if REAL is None:
         pytest.skip("DYNO_DATA_DIR names no folder with the real data sets")
     return Settings(data_dir=Path(REAL))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -7,16 +5,12 @@ import lzma
 import os
 import pickle
 import tarfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dyno.bench.datasets import cifar10
 from dyno.errors import DatasetDamaged, RunFailed
@@ -26,13 +20,13 @@ SAMPLES, FIRST = 20, 5
 NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
 
-def _records(seed: int) -> NDArray[np.uint8]:
+def _records(seed):
     table = np.random.default_rng(seed).integers(0, 256, (SAMPLES, 3073), dtype=np.uint8)
     table[:, 0] %= 10
     return table
 
 
-def _pickle(table: NDArray[np.uint8]) -> bytes:
+def _pickle(table):
     return pickle.dumps({b"labels": table[:, 0].tolist(), b"data": table[:, 1:], b"batch_label": b"x"}, 2)
 
 
@@ -42,7 +36,7 @@ FIRST_OF_TEST = BATCHES["test_batch"][:FIRST]
 
 
 @pytest.fixture(autouse=True)
-def published(monkeypatch: pytest.MonkeyPatch) -> None:
+def published(monkeypatch):
     """Treats these small batches as published: the repository may not contain the real ones."""
     tables = BATCHES | {"test_batch_first1000": FIRST_OF_TEST}
     monkeypatch.setattr(cifar10, "BATCH", SAMPLES)
@@ -54,34 +48,34 @@ def published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     path = tmp_path / "data" / "cifar10"
     path.mkdir(parents=True)
     return path
 
 
-def _load(folder: Path) -> Any:
+def _load(folder):
     return cifar10.load(Settings(data_dir=folder.parent))
 
 
-def _binary(folder: Path, names: list[str]) -> None:
+def _binary(folder, names):
     for name in names:
         (folder / f"{name}.bin").write_bytes(BATCHES[name].tobytes())
 
 
-def _packed(folder: Path, names: list[str]) -> None:
+def _packed(folder, names):
     for name in names:
         (folder / f"{name}.bin.xz").write_bytes(lzma.compress(BATCHES[name].tobytes()))
 
 
-def _pickled(folder: Path, names: list[str]) -> None:
+def _pickled(folder, names):
     inside = folder / "cifar-10-batches-py"
     inside.mkdir()
     for name in names:
         (inside / name).write_bytes(_pickle(BATCHES[name]))
 
 
-def _tar(names: list[str]) -> bytes:
+def _tar(names):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
         for name in names:
@@ -91,12 +85,12 @@ def _tar(names: list[str]) -> bytes:
     return stream.getvalue()
 
 
-def _archived(folder: Path, names: list[str]) -> None:
+def _archived(folder, names):
     (folder / "cifar-10-binary.tar.gz").write_bytes(_tar(names))
 
 
 @pytest.mark.parametrize("written", [_binary, _packed, _pickled, _archived])
-def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, list[str]], None]) -> None:
+def test_each_form_holds_the_same_images(folder, written):
     written(folder, NAMES)
     data = _load(folder)
     assert (data.origin.kind, data.origin.note) == ("real", None)
@@ -108,14 +102,14 @@ def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, 
     assert data.origin.sha256 == {f"{name}.bin": cifar10.PUBLISHED[name] for name in NAMES}
 
 
-def test_keras_unpacked_archive_is_found(keras_home: Path) -> None:
+def test_keras_unpacked_archive_is_found(keras_home):
     unpacked = keras_home / "datasets" / "cifar-10-batches-py-target"
     unpacked.mkdir(parents=True)
     _pickled(unpacked, NAMES)
     assert cifar10.load(Settings()).origin.kind == "real"
 
 
-def test_missing_batches_are_noted_in_the_origin(folder: Path) -> None:
+def test_missing_batches_are_noted_in_the_origin(folder):
     _packed(folder, ["data_batch_1", "data_batch_2"])
     (folder / "test_batch_first1000.bin.xz").write_bytes(lzma.compress(FIRST_OF_TEST.tobytes()))
     data = _load(folder)
@@ -124,7 +118,7 @@ def test_missing_batches_are_noted_in_the_origin(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "absent"), [(["data_batch_1"], "test batch"), (["test_batch"], "training")])
-def test_half_of_it_is_not_the_set(folder: Path, names: list[str], absent: str) -> None:
+def test_half_of_it_is_not_the_set(folder, names, absent):
     _binary(folder, names)
     with pytest.raises(DatasetDamaged, match=f"incomplete; no {absent}"):
         _load(folder)
@@ -151,9 +145,7 @@ WHOLE = BATCHES["data_batch_1"].tobytes()
         ("cifar-10-binary.tar.gz", gzip.compress(b"no tar", mtime=0), "can't be unpacked"),
     ],
 )
-def test_a_damaged_file_is_named_and_nothing_else_is_taken(
-    folder: Path, name: str, content: bytes, complaint: str
-) -> None:
+def test_a_damaged_file_is_named_and_nothing_else_is_taken(folder, name, content, complaint):
     (folder / name).write_bytes(content)
     with pytest.raises(DatasetDamaged) as damaged:
         _load(folder)
@@ -162,14 +154,14 @@ def test_a_damaged_file_is_named_and_nothing_else_is_taken(
 
 
 class _Evil:
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self._trace = trace
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
+    def __reduce__(self):
         return os.system, (f"touch {self._trace}",)
 
 
-def test_a_batch_that_would_run_code_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_batch_that_would_run_code_is_refused(folder, tmp_path):
     trace = tmp_path / "ran"
     (folder / "data_batch_1").write_bytes(pickle.dumps(_Evil(trace)))
     with pytest.raises(DatasetDamaged, match=r"data_batch_1: not CIFAR-10's published data_batch_1"):
@@ -177,7 +169,7 @@ def test_a_batch_that_would_run_code_is_refused(folder: Path, tmp_path: Path) ->
     assert not trace.exists()
 
 
-def test_a_published_pickle_with_other_content_is_no_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_published_pickle_with_other_content_is_no_batch(folder, monkeypatch):
     for batch in (
         [1, 2],
         {b"data": np.zeros((2, 3))},
@@ -192,7 +184,7 @@ def test_a_published_pickle_with_other_content_is_no_batch(folder: Path, monkeyp
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_damage_of_a_pickle_is_found_before_it_is_read(folder: Path, bit: int) -> None:
+def test_damage_of_a_pickle_is_found_before_it_is_read(folder, bit):
     """A changed dtype would be NumPy's own from then on, for the whole process, which then crashes."""
     for place in range(0, 400, 7):
         damaged = PICKLE[:place] + bytes([PICKLE[place] ^ 1 << bit]) + PICKLE[place + 1 :]
@@ -206,7 +198,7 @@ ARCHIVE, XZ = _tar(NAMES), lzma.compress(WHOLE)
 
 @hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), name=st.sampled_from(["cifar-10-binary.tar.gz", "data_batch_1.bin.xz"]))
-def test_no_truncation_passes_unnoticed(folder: Path, place: int, name: str) -> None:
+def test_no_truncation_passes_unnoticed(folder, place, name):
     whole = XZ if name.endswith("xz") else ARCHIVE
     for other in folder.iterdir():
         other.unlink()
@@ -215,7 +207,7 @@ def test_no_truncation_passes_unnoticed(folder: Path, place: int, name: str) -> 
         _load(folder)
 
 
-def test_without_files_auto_is_learnable_synthetic_data() -> None:
+def test_without_files_auto_is_learnable_synthetic_data():
     data = cifar10.load(Settings())
     assert data.origin.kind == "synthetic"
     assert data.train_images.shape == (50_000, 32, 32, 3)
@@ -226,15 +218,13 @@ def test_without_files_auto_is_learnable_synthetic_data() -> None:
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_requesting_unavailable_data_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind):
     with pytest.raises(RunFailed) as failed:
         cifar10.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"
 
 
-def test_the_real_batches_are_the_ones_that_everybody_knows(
-    real_data: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_batches_are_the_ones_that_everybody_knows(real_data, monkeypatch):
     monkeypatch.undo()
     data = cifar10.load(real_data, "real")
     assert (data.train_images.mean(axis=(0, 1, 2)) / 255).tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)

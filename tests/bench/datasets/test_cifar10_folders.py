@@ -1,30 +1,26 @@
-from __future__ import annotations
-
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from dyno.bench.datasets import cifar10
-from dyno.bench.datasets.image_sets import Images
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     path = tmp_path / "data" / "cifar10"
     path.mkdir(parents=True)
     return path
 
 
-def _load(folder: Path) -> Images:
+def _load(folder):
     return cifar10.load(Settings(data_dir=folder.parent))
 
 
-def _pictures(folder: Path, ending: str, classes: tuple[str, ...] = cifar10.CLASS_NAMES) -> None:
+def _pictures(folder, ending, classes=cifar10.CLASS_NAMES):
     for part, count in (("train", 3), ("test", 2)):
         for label, name in enumerate(classes):
             (folder / part / name).mkdir(parents=True)
@@ -34,7 +30,7 @@ def _pictures(folder: Path, ending: str, classes: tuple[str, ...] = cifar10.CLAS
 
 
 @pytest.mark.parametrize(("ending", "off_by"), [("png", 0), ("jpg", 4)])
-def test_folders_of_pictures_are_read_class_by_class_in_turn(folder: Path, ending: str, off_by: int) -> None:
+def test_folders_of_pictures_are_read_class_by_class_in_turn(folder, ending, off_by):
     _pictures(folder, ending)
     data = _load(folder)
     assert data.train_labels.tolist() == [*range(10)] * 3
@@ -47,7 +43,7 @@ def test_folders_of_pictures_are_read_class_by_class_in_turn(folder: Path, endin
     assert _load(folder).origin.sha256["train/"] != before
 
 
-def test_pictures_in_the_data_folder_go_before_batches_in_keras_s_cache(folder: Path, keras_home: Path) -> None:
+def test_pictures_in_the_data_folder_go_before_batches_in_keras_s_cache(folder, keras_home):
     _pictures(folder, "png")
     cached = keras_home / "datasets" / "cifar10"
     cached.mkdir(parents=True)
@@ -55,7 +51,7 @@ def test_pictures_in_the_data_folder_go_before_batches_in_keras_s_cache(folder: 
     assert _load(folder).origin.train_samples == 30
 
 
-def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder: Path) -> None:
+def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder):
     _pictures(folder, "png", cifar10.CLASS_NAMES[:-1])
     with pytest.raises(DatasetDamaged, match="truck: incomplete"):
         _load(folder)
@@ -71,7 +67,7 @@ def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder: Path) ->
         _load(folder)
 
 
-def test_a_picture_that_claims_to_be_enormous_is_damaged_and_named(folder: Path) -> None:
+def test_a_picture_that_claims_to_be_enormous_is_damaged_and_named(folder):
     _pictures(folder, "png")
     spoilt = folder / "train" / "cat" / "0000.png"
     content = spoilt.read_bytes()

@@ -3,8 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,24 +23,24 @@ TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Treats these few reviews and words as published."""
     monkeypatch.setattr(imdb, "REVIEWS", REVIEWS)
     monkeypatch.setattr(imdb, "VOCABULARY", len(WORDS))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, small: None) -> Path:
+def folder(tmp_path, small):
     path = tmp_path / "data" / "imdb"
     path.mkdir(parents=True)
     return path
 
 
-def _load(folder: Path) -> imdb.Reviews:
+def _load(folder):
     return imdb.load(Settings(data_dir=folder.parent), words=9, length=4)
 
 
-def _sequences(**changed: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _sequences(**changed):
     arrays: dict[str, NDArray[Any]] = {}
     for part, reviews in (("train", TRAIN), ("test", TEST)):
         lengths = [len(review) for review in reviews]
@@ -52,7 +50,7 @@ def _sequences(**changed: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return arrays | changed
 
 
-def _as_keras(reviews: list[list[int]], words: int, length: int) -> list[list[int]]:
+def _as_keras(reviews, words, length):
     """The documented behaviour of Keras' load_data and pad_sequences, review by review."""
     rows = []
     for review in reviews:
@@ -62,7 +60,7 @@ def _as_keras(reviews: list[list[int]], words: int, length: int) -> list[list[in
     return rows
 
 
-def test_reviews_are_numbered_cut_and_padded_as_keras_does_it(folder: Path) -> None:
+def test_reviews_are_numbered_cut_and_padded_as_keras_does_it(folder):
     np.savez(folder / "imdb_sequences.npz", **_sequences())  # type: ignore[arg-type]
     data = _load(folder)
     assert data.train.tolist() == _as_keras(TRAIN, words=9, length=4)
@@ -79,7 +77,7 @@ def test_reviews_are_numbered_cut_and_padded_as_keras_does_it(folder: Path) -> N
     words=st.integers(4, 40),
     length=st.integers(1, 14),
 )
-def test_any_reviews_are(reviews: list[list[int]], words: int, length: int) -> None:
+def test_any_reviews_are(reviews, words, length):
     part = ReviewPart.of([np.array(review, np.uint32) for review in reviews], np.zeros(len(reviews), np.uint8))
     assert imdb.padded(part, words, length).tolist() == _as_keras(reviews, words, length)
 
@@ -99,9 +97,7 @@ def test_any_reviews_are(reviews: list[list[int]], words: int, length: int) -> N
         ({"y_train": np.array([None] * 6)}, "can't be read"),
     ],
 )
-def test_sequences_that_do_not_fit_together_are_refused(
-    folder: Path, changed: dict[str, NDArray[Any]], complaint: str
-) -> None:
+def test_sequences_that_do_not_fit_together_are_refused(folder, changed, complaint):
     np.savez(folder / "imdb_sequences.npz", **_sequences(**changed))  # type: ignore[arg-type]
     with pytest.raises(DatasetDamaged) as damaged:
         _load(folder)
@@ -111,7 +107,7 @@ def test_sequences_that_do_not_fit_together_are_refused(
 
 @hypothesis_settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), flip=st.integers(0, 255))
-def test_damage_is_named_or_leaves_the_reviews_as_they_were(folder: Path, place: int, flip: int) -> None:
+def test_damage_is_named_or_leaves_the_reviews_as_they_were(folder, place, flip):
     path = folder / "imdb_sequences.npz"
     np.savez_compressed(path, **_sequences())  # type: ignore[arg-type]
     whole = path.read_bytes()
@@ -125,7 +121,7 @@ def test_damage_is_named_or_leaves_the_reviews_as_they_were(folder: Path, place:
             assert "imdb_sequences.npz" in error.detail  # noqa: PT017 - a flip in a zip's unused fields does no harm
 
 
-def _kerass(path: Path) -> None:
+def _kerass(path):
     arrays = {}
     for part, reviews in (("train", TRAIN), ("test", TEST)):
         arrays[f"x_{part}"] = np.array([list(review) for review in reviews], dtype=object)
@@ -133,13 +129,11 @@ def _kerass(path: Path) -> None:
     np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
-def _publish(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+def _publish(monkeypatch, path):
     monkeypatch.setattr(imdb, "KERAS_PUBLISHED", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def test_keras_file_is_read_in_the_order_in_which_keras_hands_it_out(
-    keras_home: Path, small: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keras_file_is_read_in_the_order_in_which_keras_hands_it_out(keras_home, small, monkeypatch):
     path = keras_home / "datasets" / "imdb.npz"
     path.parent.mkdir(parents=True)
     _kerass(path)
@@ -155,11 +149,9 @@ def test_keras_file_is_read_in_the_order_in_which_keras_hands_it_out(
         assert labels.tolist() == (order % 2).tolist()
 
 
-def test_a_keras_file_that_would_run_code_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keras_file_that_would_run_code_is_refused(folder, tmp_path, monkeypatch):
     class Evil:
-        def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        def __reduce__(self):
             return eval, (f"open({str(tmp_path / 'ran')!r}, 'w')",)
 
     path = folder / "imdb.npz"
@@ -173,7 +165,7 @@ def test_a_keras_file_that_would_run_code_is_refused(
     assert not (tmp_path / "ran").exists()
 
 
-def _texts(folder: Path) -> None:
+def _texts(folder):
     (folder / "imdb_word_index.json").write_text(json.dumps({word: rank for rank, word in enumerate(WORDS, 1)}))
     for part in ("train", "test"):
         for label in ("neg", "pos"):
@@ -183,7 +175,7 @@ def _texts(folder: Path) -> None:
                 (folder / "aclImdb" / part / label / f"{index}_7.txt").write_text(text)
 
 
-def test_texts_are_ranked_by_the_published_index(folder: Path) -> None:
+def test_texts_are_ranked_by_the_published_index(folder):
     _texts(folder)
     data = imdb.load(Settings(data_dir=folder.parent), words=20, length=6)
     for row, label in zip(data.train.tolist(), data.train_labels, strict=True):
@@ -204,9 +196,7 @@ def test_texts_are_ranked_by_the_published_index(folder: Path) -> None:
         (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1}'), "1 words, expected ranks"),
     ],
 )
-def test_texts_that_are_not_all_there_are_refused(
-    folder: Path, spoil: Callable[[Path], object], complaint: str
-) -> None:
+def test_texts_that_are_not_all_there_are_refused(folder, spoil, complaint):
     _texts(folder)
     spoil(folder)
     with pytest.raises(DatasetDamaged) as damaged:
@@ -215,13 +205,13 @@ def test_texts_that_are_not_all_there_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_requesting_unavailable_data_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind):
     with pytest.raises(RunFailed) as failed:
         imdb.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"
 
 
-def test_without_files_auto_is_synthetic_with_leaning_words() -> None:
+def test_without_files_auto_is_synthetic_with_leaning_words():
     data = imdb.load(Settings(), length=100)
     assert data.origin.kind == "synthetic"
     assert (data.train.shape, data.test.shape) == ((25_000, 100), (25_000, 100))
@@ -235,7 +225,7 @@ def test_without_files_auto_is_synthetic_with_leaning_words() -> None:
     assert 0.75 < right.mean() < 1
 
 
-def test_the_real_reviews_are_the_ones_that_everybody_knows(real_data: Settings) -> None:
+def test_the_real_reviews_are_the_ones_that_everybody_knows(real_data):
     data = imdb.load(real_data, "real")
     assert (data.train.shape, data.train.max()) == ((25_000, 250), 14_999)
     assert np.bincount(data.train_labels).tolist() == [12_500, 12_500]

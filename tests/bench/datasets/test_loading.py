@@ -3,15 +3,12 @@ from __future__ import annotations
 import hashlib
 import http.server
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dyno.bench.datasets.loading import DataKind, Fetcher, Forms, Remote, choose_form, folders
+from dyno.bench.datasets.loading import Fetcher, Forms, Remote, choose_form, folders
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -22,7 +19,7 @@ OVER_HTTP = Fetcher(schemes=frozenset({"http"}), patience_s=5)
 
 
 class _Files(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+    def do_GET(self):
         content = FILES.get(self.path.removeprefix("/broken"))
         if self.path.startswith("/to/"):
             self.send_response(302)
@@ -36,12 +33,12 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content[:1000] if self.path.startswith("/broken") else content)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format, *arguments):
         """Log nothing."""
 
 
 @pytest.fixture(scope="module")
-def base() -> Iterator[str]:
+def base():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Files) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -50,11 +47,11 @@ def base() -> Iterator[str]:
         thread.join()
 
 
-def _remote(address: str, content: bytes = CONTENT) -> Remote:
+def _remote(address, content=CONTENT):
     return Remote(address, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def test_files_come_with_their_names_and_nothing_else_is_left(base: str, tmp_path: Path) -> None:
+def test_files_come_with_their_names_and_nothing_else_is_left(base, tmp_path):
     remotes = [_remote(base + name, content) for name, content in FILES.items()]
     OVER_HTTP.into(tmp_path / "deep" / "set", remotes)
     assert {file.name: file.read_bytes() for file in (tmp_path / "deep" / "set").iterdir()} == {
@@ -63,7 +60,7 @@ def test_files_come_with_their_names_and_nothing_else_is_left(base: str, tmp_pat
     assert [folder.name for folder in (tmp_path / "deep").iterdir()] == ["set"]
 
 
-def test_a_redirect_within_the_trusted_schemes_is_followed(base: str, tmp_path: Path) -> None:
+def test_a_redirect_within_the_trusted_schemes_is_followed(base, tmp_path):
     OVER_HTTP.into(tmp_path / "set", [_remote(f"{base}/to/{base}/one.gz")])
     assert (tmp_path / "set" / "one.gz").read_bytes() == CONTENT
 
@@ -78,9 +75,7 @@ def test_a_redirect_within_the_trusted_schemes_is_followed(base: str, tmp_path: 
         ("/to/ftp://127.0.0.1/one.gz", len(CONTENT), RunFailed, "ftp://127.0.0.1/one.gz: only http is allowed"),
     ],
 )
-def test_an_unexpected_file_is_refused_and_removed(
-    base: str, tmp_path: Path, path: str, size_bytes: int, error: type[DatasetDamaged | RunFailed], complaint: str
-) -> None:
+def test_an_unexpected_file_is_refused_and_removed(base, tmp_path, path, size_bytes, error, complaint):
     wanted = Remote(base + path, hashlib.sha256(CONTENT).hexdigest(), size_bytes)
     good = _remote(f"{base}/three.gz", b"three")
     with pytest.raises(error, match=complaint) as refused:
@@ -89,25 +84,25 @@ def test_an_unexpected_file_is_refused_and_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_https_is_trusted(base: str, tmp_path: Path) -> None:
+def test_only_https_is_trusted(base, tmp_path):
     with pytest.raises(RunFailed, match="only https is allowed"):
         Fetcher().into(tmp_path / "set", [_remote(f"{base}/one.gz")])
 
 
-def test_a_set_that_takes_too_long_is_given_up(base: str, tmp_path: Path) -> None:
+def test_a_set_that_takes_too_long_is_given_up(base, tmp_path):
     hurried = Fetcher(schemes=frozenset({"http"}), deadline_s=0)
     with pytest.raises(RunFailed, match="download incomplete after 0 s"):
         hurried.into(tmp_path / "set", [_remote(f"{base}/one.gz")])
 
 
-def test_a_folder_that_cannot_be_written_is_named(base: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(base, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RunFailed, match="can't be written") as failed:
         OVER_HTTP.into(tmp_path / "file" / "set", [_remote(f"{base}/one.gz")])
     assert failed.value.reason == "dataset_missing"
 
 
-def test_every_official_address_is_https_and_its_sum_is_known() -> None:
+def test_every_official_address_is_https_and_its_sum_is_known():
     from dyno.bench.datasets import cifar10, fashion_mnist, imdb, mnist
 
     remotes = [*mnist.SET.remotes, *fashion_mnist.SET.remotes, cifar10.ARCHIVE, imdb.REMOTE]
@@ -125,7 +120,7 @@ class Loaded:
     origin: DataOrigin
 
 
-def _of(kind: str) -> Loaded:
+def _of(kind):
     return Loaded(DataOrigin.model_validate({"name": "x", "kind": kind, "train_samples": 1, "test_samples": 1}))
 
 
@@ -136,7 +131,7 @@ class Shop:
     real: bool
     sample: bool
 
-    def take(self, kind: DataKind, settings: Settings, *remotes: Remote) -> Loaded:
+    def take(self, kind, settings, *remotes):
         forms = Forms(
             "x",
             real=lambda: _of("real") if self.real else None,
@@ -159,19 +154,19 @@ class Shop:
         (True, False, "real", "real"),
     ],
 )
-def test_auto_is_real_else_the_sample_else_the_twin(real: bool, sample: bool, kind: DataKind, taken: str) -> None:
+def test_auto_is_real_else_the_sample_else_the_twin(real, sample, kind, taken):
     assert Shop(real, sample).take(kind, Settings()).origin.kind == taken
 
 
 @pytest.mark.parametrize(("kind", "complaint"), [("real", "nothing in x/"), ("sample", "ships no sample")])
-def test_an_explicitly_requested_kind_is_never_replaced(kind: DataKind, complaint: str) -> None:
+def test_an_explicitly_requested_kind_is_never_replaced(kind, complaint):
     with pytest.raises(RunFailed, match=complaint) as failed:
         Shop(real=False, sample=False).take(kind, Settings())
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
 
 
-def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
-    def denied() -> Loaded | None:
+def test_a_folder_that_may_not_be_read_is_not_passed_over():
+    def denied():
         raise PermissionError(13, "Permission denied", "/data/x")
 
     forms = Forms("x", real=denied, sample=partial(_of, "sample"), synthetic=partial(_of, "synthetic"), absent="")
@@ -189,9 +184,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
         ("->", "a dangling link; nothing in x/"),
     ],
 )
-def test_unknown_files_are_never_silently_replaced(
-    tmp_path: Path, there: str | None, complaint: str, kind: DataKind
-) -> None:
+def test_unknown_files_are_never_silently_replaced(tmp_path, there, complaint, kind):
     folder = tmp_path / "x"
     if there is None:
         folder.touch()
@@ -204,19 +197,19 @@ def test_unknown_files_are_never_silently_replaced(
         Shop(real=False, sample=True).take(kind, Settings(data_dir=tmp_path))
 
 
-def test_an_empty_folder_or_a_hidden_file_is_nothing(tmp_path: Path) -> None:
+def test_an_empty_folder_or_a_hidden_file_is_nothing(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / ".gitkeep").touch()
     assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path)).origin.kind == "sample"
 
 
-def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None:
+def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path):
     with pytest.raises(RunFailed, match="set DYNO_DOWNLOAD=1 to download it"):
         Shop(real=False, sample=True).take("real", Settings(data_dir=tmp_path), NOWHERE)
     assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path), NOWHERE).origin.note is None
 
 
-def test_without_a_network_real_fails_and_auto_notes_its_fallback(tmp_path: Path) -> None:
+def test_without_a_network_real_fails_and_auto_notes_its_fallback(tmp_path):
     settings = Settings(data_dir=tmp_path, download=True)
     with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/set\.gz: download failed"):
         Shop(real=False, sample=True).take("real", settings, NOWHERE)
@@ -227,6 +220,6 @@ def test_without_a_network_real_fails_and_auto_notes_its_fallback(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_data_folder_comes_before_keras_cache(tmp_path: Path, keras_home: Path) -> None:
+def test_the_data_folder_comes_before_keras_cache(tmp_path, keras_home):
     assert folders(Settings(data_dir=tmp_path), "x") == [tmp_path / "x", keras_home / "datasets" / "x"]
     assert folders(Settings(), "x") == [keras_home / "datasets" / "x"]

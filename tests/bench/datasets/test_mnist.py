@@ -1,17 +1,13 @@
-from __future__ import annotations
-
 import gzip
 import hashlib
 import shutil
 import struct
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dyno.bench.datasets import loading, mnist
+from dyno.bench.datasets import mnist
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
@@ -19,13 +15,13 @@ SHAPES = {"train": 60_000, "t10k": 10_000}
 IMAGES, LABELS = "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz"
 
 
-def _idx(values: np.ndarray) -> bytes:
+def _idx(values):
     header = struct.pack(f">{1 + values.ndim}I", 8 << 8 | values.ndim, *values.shape)
     return gzip.compress(header + values.tobytes(), compresslevel=1, mtime=0)
 
 
 @pytest.fixture(scope="module")
-def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def blank(tmp_path_factory):
     """A data folder with the right shapes; every image is black, every label is 3."""
     folder = tmp_path_factory.mktemp("blank") / "mnist"
     folder.mkdir()
@@ -36,10 +32,10 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings]:
+def spoil(blank, tmp_path):
     """A copy of the blank folder with one file replaced, or removed."""
 
-    def change(name: str, content: bytes | None) -> Settings:
+    def change(name, content):
         copy = tmp_path / "data"
         shutil.copytree(blank, copy)
         file = copy / "mnist" / name
@@ -51,21 +47,21 @@ def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings
     return change
 
 
-def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
+def _publish(monkeypatch, *files):
     """Treats these files as published: the real ones are too large for the repository."""
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     monkeypatch.setattr(mnist, "SET", replace(mnist.SET, published={**mnist.SET.published, **sums}))
 
 
 @pytest.mark.parametrize("kind", ["auto", "real"])
-def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: loading.DataKind) -> None:
+def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank, kind):
     with pytest.raises(DatasetDamaged, match="not the published MNIST file") as damaged:
         mnist.load(Settings(data_dir=blank), kind)
     assert IMAGES.format("train") in damaged.value.detail
     assert mnist.SET.published[IMAGES.format("train")] in damaged.value.detail
 
 
-def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_files_are_the_real_set_with_their_sums(blank, monkeypatch):
     _publish(monkeypatch, *(blank / "mnist").iterdir())
     data = mnist.load(Settings(data_dir=blank))
     assert data.origin.kind == "real"
@@ -88,14 +84,8 @@ def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: p
 )
 @pytest.mark.parametrize("kind", ["auto", "real"])
 def test_a_damaged_or_missing_file_is_named_and_nothing_else_is_taken(
-    spoil: Callable[[str, bytes | None], Settings],
-    name: str,
-    content: bytes | None,
-    complaint: str,
-    kind: loading.DataKind,
-    blank: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    spoil, name, content, complaint, kind, blank, monkeypatch
+):
     _publish(monkeypatch, *(blank / "mnist").iterdir())
     with pytest.raises(DatasetDamaged) as damaged:
         mnist.load(spoil(name, content), kind)
@@ -103,13 +93,13 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_else_is_taken(
     assert complaint in damaged.value.detail
 
 
-def test_the_real_set_is_the_one_that_everybody_knows(real_data: Settings) -> None:
+def test_the_real_set_is_the_one_that_everybody_knows(real_data):
     data = mnist.load(real_data, "real")
     assert data.train_images.mean() / 255 == pytest.approx(0.1307, abs=1e-4)
     assert np.bincount(data.train_labels)[:3].tolist() == [5923, 6742, 5958]
 
 
-def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_cache_comes_next(keras_home, monkeypatch):
     cache = keras_home / "datasets" / "mnist.npz"
     cache.parent.mkdir(parents=True)
     arrays = {
@@ -128,7 +118,7 @@ def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatc
         mnist.load(Settings())
 
 
-def test_auto_falls_back_to_the_sample() -> None:
+def test_auto_falls_back_to_the_sample():
     data = mnist.load(Settings())
     assert data.origin.kind == "sample"
     assert data.train_images.shape == (8000, 28, 28, 1)
@@ -142,18 +132,18 @@ def test_auto_falls_back_to_the_sample() -> None:
     assert data.train_images.mean() / 255 == pytest.approx(0.1325, abs=0.003)
 
 
-def test_an_explicitly_requested_sample_is_used_despite_real_files(blank: Path) -> None:
+def test_an_explicitly_requested_sample_is_used_despite_real_files(blank):
     assert mnist.load(Settings(data_dir=blank), "sample").origin.kind == "sample"
 
 
-def test_the_error_for_a_missing_real_set_lists_the_searched_folders(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders(tmp_path):
     with pytest.raises(RunFailed, match="looked for its four files in") as failed:
         mnist.load(Settings(data_dir=tmp_path), "real")
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
     assert str(tmp_path) in failed.value.detail
 
 
-def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be_learned() -> None:
+def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be_learned():
     data, again = mnist.load(Settings(), "synthetic"), mnist.load(Settings(), "synthetic")
     assert data.origin.kind == "synthetic"
     assert data.train_images.shape == (60_000, 28, 28, 1)
@@ -164,7 +154,7 @@ def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be
     assert (distances.argmin(axis=1) == data.test_labels[:300]).mean() > 0.9
 
 
-def test_a_limit_keeps_the_first_samples_and_the_origin_counts_them() -> None:
+def test_a_limit_keeps_the_first_samples_and_the_origin_counts_them():
     data = mnist.load(Settings())
     few = data.limited(7, 3)
     assert (few.train_images == data.train_images[:7]).all()

@@ -1,19 +1,15 @@
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dyno.bench.datasets import shakespeare
-from dyno.bench.datasets.loading import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 
 
 @pytest.mark.parametrize("kind", ["auto", "real", "sample"])
-def test_the_whole_set_ships_so_it_is_real_wherever_it_lies(kind: DataKind) -> None:
+def test_the_whole_set_ships_so_it_is_real_wherever_it_lies(kind):
     text = shakespeare.load(Settings(), kind)
     assert text.origin.kind == "real"
     assert text.ids.tobytes().startswith(b"First Citizen:\n")
@@ -22,7 +18,7 @@ def test_the_whole_set_ships_so_it_is_real_wherever_it_lies(kind: DataKind) -> N
     assert text.origin.train_samples + text.origin.test_samples == len(text.ids)
 
 
-def test_the_file_of_the_data_folder_comes_first_and_must_be_the_one_published(tmp_path: Path) -> None:
+def test_the_file_of_the_data_folder_comes_first_and_must_be_the_one_published(tmp_path):
     folder = tmp_path / "tinyshakespeare"
     shutil.copytree(shakespeare.SAMPLE_FOLDER, folder)
     assert shakespeare.load(Settings(data_dir=tmp_path)).origin.kind == "real"
@@ -33,7 +29,7 @@ def test_the_file_of_the_data_folder_comes_first_and_must_be_the_one_published(t
     assert str(file) in damaged.value.detail
 
 
-def test_the_twin_is_as_long_always_the_same_and_its_next_character_can_be_guessed() -> None:
+def test_the_twin_is_as_long_always_the_same_and_its_next_character_can_be_guessed():
     text, again = (shakespeare.load(Settings(), "synthetic") for _ in range(2))
     assert text.origin.kind == "synthetic"
     assert (text.ids == again.ids).all()

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import gzip
 import io
 import zipfile
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dyno.bench.datasets import weather
 from dyno.bench.datasets.weather import COMPASS, SIGNALS, STATIONS
@@ -20,32 +15,32 @@ HOURS = 6
 START = datetime(2013, 3, 1)
 
 
-def _value(hour: int, station: int, quantity: int) -> str:
+def _value(hour, station, quantity):
     """temp, pressure, wind_speed as numbers, and the direction as a point of the compass."""
     return (f"{hour - station}.5", f"{1000 + hour}", f"0.{station}", COMPASS[(hour + station) % 16])[quantity]
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Treats six hours as the published data."""
     monkeypatch.setattr(weather, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, small: None) -> Path:
+def folder(tmp_path, small):
     path = tmp_path / "data" / "weather"
     path.mkdir(parents=True)
     return path
 
 
-def _load(folder: Path) -> weather.Weather:
+def _load(folder):
     return weather.load(Settings(data_dir=folder.parent))
 
 
 COLUMNS = "No,year,month,day,hour,PM2.5,PM10,SO2,NO2,CO,O3,TEMP,PRES,DEWP,RAIN,wd,WSPM,station"
 
 
-def _published(station: int) -> str:
+def _published(station):
     lines = [COLUMNS]
     for hour in range(HOURS):
         temp, pressure, speed, point = (_value(hour, station, quantity) for quantity in range(4))
@@ -53,17 +48,17 @@ def _published(station: int) -> str:
     return "\r\n".join(lines) + "\r\n"
 
 
-def _name(station: int) -> str:
+def _name(station):
     return f"PRSA_Data_{STATIONS[station]}_20130301-20170228.csv"
 
 
-def _loose(folder: Path) -> None:
+def _loose(folder):
     (folder / "PRSA_Data_20130301-20170228").mkdir()
     for station in range(5):
         (folder / "PRSA_Data_20130301-20170228" / _name(station)).write_text(_published(station))
 
 
-def _zip(files: dict[str, bytes]) -> bytes:
+def _zip(files):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -71,20 +66,20 @@ def _zip(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def _archive() -> bytes:
+def _archive():
     return _zip({f"PRSA_Data_20130301-20170228/{_name(station)}": _published(station).encode() for station in range(5)})
 
 
-def _archived(folder: Path) -> None:
+def _archived(folder):
     inner, outer = weather.ARCHIVES[1], weather.ARCHIVES[0]
     (folder / outer).write_bytes(_zip({inner: _archive(), "data.csv": b"of the reviewers"}))
 
 
-def _inner(folder: Path) -> None:
+def _inner(folder):
     (folder / weather.ARCHIVES[1]).write_bytes(_archive())
 
 
-def _lines() -> Iterator[str]:
+def _lines():
     yield "station,time,temp,pressure,dewpoint,rain,wind_speed,wind_dir,wind_dir_deg"
     for station, name in (*enumerate(STATIONS), (5, "Dongsi")):
         for hour in range(HOURS):
@@ -93,13 +88,13 @@ def _lines() -> Iterator[str]:
             yield f"{name},2013-03-01T{hour:02}:00,{temp},{pressure},-1,0,{speed},{point},{degrees}"
 
 
-def _combined(folder: Path, change: Callable[[str], str] = str) -> None:
+def _combined(folder, change=str):
     content = change("\n".join(_lines()) + "\n").encode()
     (folder / weather.COMBINED).write_bytes(gzip.compress(content))
 
 
 @pytest.mark.parametrize("written", [_combined, _loose, _archived, _inner])
-def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path], None]) -> None:
+def test_each_form_holds_the_same_weather(folder, written):
     written(folder)
     data = _load(folder)
     assert (data.origin.kind, data.origin.note) == ("real", None)
@@ -121,9 +116,7 @@ def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path]
         (",-1,0,0.2,", ",", "can't be read"),
     ],
 )
-def test_missing_duplicate_and_non_numeric_rows_are_refused(
-    folder: Path, before: str, after: str, complaint: str
-) -> None:
+def test_missing_duplicate_and_non_numeric_rows_are_refused(folder, before, after, complaint):
     _combined(folder, lambda text: text.replace(before, after))
     with pytest.raises(DatasetDamaged) as damaged:
         _load(folder)
@@ -131,14 +124,14 @@ def test_missing_duplicate_and_non_numeric_rows_are_refused(
     assert complaint in damaged.value.detail
 
 
-def _cut(path: Path, keep: float) -> None:
+def _cut(path, keep):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
 
 
 @pytest.mark.parametrize("keep", [0, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("written", [_combined, _loose, _archived, _inner])
-def test_a_truncated_file_is_named(folder: Path, written: Callable[[Path], None], keep: float) -> None:
+def test_a_truncated_file_is_named(folder, written, keep):
     written(folder)
     file = sorted(path for path in folder.rglob("*") if path.is_file())[0]
     _cut(file, keep)
@@ -147,15 +140,15 @@ def test_a_truncated_file_is_named(folder: Path, written: Callable[[Path], None]
     assert str(file) in damaged.value.detail
 
 
-def test_a_station_that_is_missing_is_named(folder: Path) -> None:
+def test_a_station_that_is_missing_is_named(folder):
     _loose(folder)
     next(folder.rglob("PRSA_Data_Huairou_*.csv")).unlink()
     with pytest.raises(DatasetDamaged, match=r"incomplete; missing: .* of Huairou"):
         _load(folder)
 
 
-def test_gaps_are_filled_and_counted(folder: Path) -> None:
-    def with_gaps(text: str) -> str:
+def test_gaps_are_filled_and_counted(folder):
+    def with_gaps(text):
         rows = [line.split(",") for line in text.splitlines()]
         for line in (1, 3, 4):  # hours 0, 2 and 3 of the first station
             rows[line][2] = rows[line][8] = ""
@@ -168,13 +161,13 @@ def test_gaps_are_filled_and_counted(folder: Path) -> None:
     assert (data.origin.note or "").startswith("6 of 120 values missing: directions filled with the previous value")
 
 
-def test_a_column_without_any_value_is_refused(folder: Path) -> None:
+def test_a_column_without_any_value_is_refused(folder):
     _combined(folder, lambda text: text.replace(",0.3,", ",,"))
     with pytest.raises(DatasetDamaged, match="a column has no numbers"):
         _load(folder)
 
 
-def test_auto_falls_back_to_the_sample_with_every_hour_of_the_20_signals() -> None:
+def test_auto_falls_back_to_the_sample_with_every_hour_of_the_20_signals():
     data = weather.load(Settings())
     assert data.origin.kind == "sample"
     assert (data.values.shape, data.values.dtype) == ((35_064, 20), np.float32)
@@ -191,21 +184,21 @@ def test_auto_falls_back_to_the_sample_with_every_hour_of_the_20_signals() -> No
     assert set(np.unique(by_quantity[..., 3] / 22.5)) <= set(range(16))
 
 
-def test_the_error_for_a_missing_real_set_lists_the_searched_folders() -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders():
     with pytest.raises(RunFailed, match=r"PRSA_Data_<station>_\*\.csv in ") as failed:
         weather.load(Settings(), "real")
     assert failed.value.reason == "dataset_missing"
 
 
-def test_the_sample_holds_the_values_of_the_real_files(real_data: Settings) -> None:
+def test_the_sample_holds_the_values_of_the_real_files(real_data):
     assert (weather.load(real_data, "real").values == weather.load(Settings(), "sample").values).all()
 
 
-def _error(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> float:
+def _error(predicted, true):
     return float(np.abs(predicted - true).mean())
 
 
-def test_synthetic_weather_has_days_and_years_and_is_predictable() -> None:
+def test_synthetic_weather_has_days_and_years_and_is_predictable():
     data, again = (weather.load(Settings(), "synthetic") for _ in range(2))
     assert data.origin.kind == "synthetic"
     assert data.values.shape == (35_064, 20)

@@ -62,12 +62,12 @@ ASSEMBLED = {"clock": "96b80b55f306bece", "avx2": "fb5b83fcc717be26", "avx512": 
 avx2 = pytest.mark.skipif(not {"avx2", "fma"} <= set(FACTS.isa), reason="no AVX2 multiply-add here")
 
 
-def core(vendor: str, family: int, number: int, *isa: str) -> Processor:
+def core(vendor, family, number, *isa):
     return Processor("x", "x", vendor, family, number, isa)
 
 
 @x86_64
-def test_the_clock_is_plausible_for_a_modern_processor() -> None:
+def test_the_clock_is_plausible_for_a_modern_processor():
     hz = measure_clock_hz(CORES[0])
     assert hz is not None
     assert 0.5e9 < hz < 7e9
@@ -75,7 +75,7 @@ def test_the_clock_is_plausible_for_a_modern_processor() -> None:
 
 @alone
 @x86_64
-def test_cores_measured_together_and_alone_agree_within_the_effect_of_turbo_and_wide_vectors() -> None:
+def test_cores_measured_together_and_alone_agree_within_the_effect_of_turbo_and_wide_vectors():
     alone, together = clocks_hz(CORES[:1]), clocks_hz(CORES)
     assert len(together) == len(CORES)
     assert 0.5 < together[0] / alone[0] < 2
@@ -85,7 +85,7 @@ def test_cores_measured_together_and_alone_agree_within_the_effect_of_turbo_and_
 @verify
 @x86_64
 @avx2
-def test_a_busy_process_on_the_core_does_not_lower_its_peak() -> None:
+def test_a_busy_process_on_the_core_does_not_lower_its_peak():
     core_alone = fma_rate_flop_per_s(CORES[:1], FACTS)
     with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(CORES[0])], stdout=subprocess.PIPE) as hog:
         try:
@@ -100,7 +100,7 @@ def test_a_busy_process_on_the_core_does_not_lower_its_peak() -> None:
 
 
 @x86_64
-def test_measuring_leaves_the_caller_on_its_cores() -> None:
+def test_measuring_leaves_the_caller_on_its_cores():
     before = os.sched_getaffinity(0)
     measure_clock_hz(CORES[-1])
     assert os.sched_getaffinity(0) == before
@@ -109,7 +109,7 @@ def test_measuring_leaves_the_caller_on_its_cores() -> None:
 @alone
 @x86_64
 @avx2
-def test_the_rate_of_multiply_adds_is_within_the_limits_of_pipes_and_clock() -> None:
+def test_the_rate_of_multiply_adds_is_within_the_limits_of_pipes_and_clock():
     """At most two 512-bit pipes (64 FLOP per cycle), at least one 128-bit pipe (8), whatever the vectors' clock."""
     peak = measure_cpu_peaks(CORES)["float32"]
     assert peak.value is not None
@@ -122,7 +122,7 @@ def test_the_rate_of_multiply_adds_is_within_the_limits_of_pipes_and_clock() -> 
 @verify
 @x86_64
 @avx2
-def test_the_peak_is_above_the_rate_of_numpy_products() -> None:
+def test_the_peak_is_above_the_rate_of_numpy_products():
     peak = measure_cpu_peaks(CORES[:1])["float32"].value
     assert peak is not None
     words = [sys.executable, "-P", "-c", MULTIPLY, str(CORES[0])]
@@ -132,20 +132,20 @@ def test_the_peak_is_above_the_rate_of_numpy_products() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_an_unknown_peak_is_null_with_a_reason(dtype: str) -> None:
+def test_an_unknown_peak_is_null_with_a_reason(dtype):
     peak = measure_cpu_peaks(CORES[:1])[dtype]
     assert peak.value is None
     assert peak.reason
 
 
-def test_another_architecture_gets_nulls_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_architecture_gets_nulls_with_a_reason(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert measure_clock_hz(CORES[0]) is None
     if {"avx2", "fma"} <= set(FACTS.isa):
         assert "aarch64" in (measure_cpu_peaks(CORES[:1])["float32"].reason or "")
 
 
-def test_forbidden_executable_memory_gives_a_reason_instead_of_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_executable_memory_gives_a_reason_instead_of_a_crash(monkeypatch):
     monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # an invalid protection flag: EINVAL
     with pytest.raises(LoopUnavailable, match=r"no executable memory|only on x86-64"):
         load_loop(CLOCK)
@@ -153,24 +153,24 @@ def test_forbidden_executable_memory_gives_a_reason_instead_of_a_crash(monkeypat
 
 @x86_64
 @avx2
-def test_cores_that_do_not_start_together_give_a_reason_instead_of_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_that_do_not_start_together_give_a_reason_instead_of_a_crash(monkeypatch):
     monkeypatch.setattr(cpu_speed, "_PATIENCE_S", 0.0)
     peak = measure_cpu_peaks([CORES[0], CORES[0]])["float32"]
     assert peak.value is None
     assert peak.reason == "the cores were too busy to be measured together"
 
 
-def test_an_error_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:
+def test_an_error_on_one_core_is_raised_and_leaves_no_thread_waiting():
     with pytest.raises(OSError, match="Invalid argument"):
         best_rates_per_s(lambda count: None, [CORES[0], 100_000])
 
 
-def test_best_rates_of_different_rounds_are_not_added_up() -> None:
+def test_best_rates_of_different_rounds_are_not_added_up():
     """Each core is ten times as fast in every other round, so the two cores are never fast together."""
     here, rounds = threading.local(), 4
     lock, places = threading.Lock(), iter(range(2))
 
-    def spin(iterations: int) -> None:
+    def spin(iterations):
         if not hasattr(here, "calls"):
             with lock:
                 here.calls, here.place = 0, next(places)
@@ -193,13 +193,11 @@ def test_best_rates_of_different_rounds_are_not_added_up() -> None:
         ([1.0 + 0.1 * place for place in range(60)], 40, 4.9),  # rising to the end
     ],
 )
-def test_the_clock_is_measured_until_it_rises_no_more(
-    monkeypatch: pytest.MonkeyPatch, rates: list[float], bursts: int, highest: float
-) -> None:
+def test_the_clock_is_measured_until_it_rises_no_more(monkeypatch, rates, bursts, highest):
     """The bursts' durations are given: a rate of 1 makes an iteration a second."""
     made: list[float] = []
 
-    def burst_s(loop: object, iterations: int) -> float:
+    def burst_s(loop, iterations):
         made.append(rates[len(made)])
         return iterations / made[-1]
 
@@ -211,7 +209,7 @@ def test_the_clock_is_measured_until_it_rises_no_more(
     assert len(made) == bursts
 
 
-def test_the_loops_match_the_assembler_output() -> None:
+def test_the_loops_match_the_assembler_output():
     digests = {code.name: hashlib.sha256(code.code).hexdigest()[:16] for code in (CLOCK, FMA_AVX2, FMA_AVX512)}
     assert digests == ASSEMBLED
 
@@ -231,11 +229,11 @@ def test_the_loops_match_the_assembler_output() -> None:
         (core("0x41", 8, 1), None),
     ],
 )
-def test_only_known_cores_have_a_figure_per_cycle(facts: Processor, expected: int | None) -> None:
+def test_only_known_cores_have_a_figure_per_cycle(facts, expected):
     assert flop_per_cycle(facts) == expected
 
 
-def test_no_core_is_listed_twice_and_each_has_a_source() -> None:
+def test_no_core_is_listed_twice_and_each_has_a_source():
     seen: set[tuple[str, int, int]] = set()
     for known in KNOWN_CORES:
         assert known.source

@@ -1,9 +1,5 @@
 """The peak table: its figures, the devices that match a row, and errors in rows."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from dyno.bench.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_table
@@ -11,7 +7,7 @@ from dyno.bench.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_
 ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,48,The X1 data sheet,2024-05"
 
 
-def values(kind: str, model: str, chips: int = 1) -> dict[str, float | None]:
+def values(kind, model, chips=1):
     figures = datasheet_peaks(kind, model, chips).by_dtype
     return {dtype: figures[dtype].value and figures[dtype].value / 1e12 for dtype in DTYPES}  # type: ignore[operator]
 
@@ -43,9 +39,7 @@ def values(kind: str, model: str, chips: int = 1) -> dict[str, float | None]:
         ("NVIDIA B300 SXM6 AC", 75, 1125, 2250),
     ],
 )
-def test_a_gpu_is_found_under_its_nvml_name(
-    model: str, float32: float, tf32: float | None, float16: float | None
-) -> None:
+def test_a_gpu_is_found_under_its_nvml_name(model, float32, tf32, float16):
     found = values("gpu", model)
     assert (found["float32"], found["tf32"], found["float16"]) == (float32, tf32, float16)
 
@@ -63,9 +57,7 @@ def test_a_gpu_is_found_under_its_nvml_name(
         ("TPU v7x", 2307, None),
     ],
 )
-def test_the_peak_of_a_tpu_board_is_the_sum_of_its_chips(
-    model: str, bfloat16: float | None, integers: float | None
-) -> None:
+def test_the_peak_of_a_tpu_board_is_the_sum_of_its_chips(model, bfloat16, integers):
     found = values("tpu", model, chips=4)
     assert (found["bfloat16"], found["int8"]) == (bfloat16 and 4 * bfloat16, integers and 4 * integers)
 
@@ -77,14 +69,14 @@ def test_the_peak_of_a_tpu_board_is_the_sum_of_its_chips(
         *("NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 5090 D", "NVIDIA GH200 144G HBM3e", "TPU v4", ""),
     ],
 )
-def test_a_mig_slice_a_similar_model_and_an_unknown_model_have_no_peak_and_a_reason(model: str) -> None:
+def test_a_mig_slice_a_similar_model_and_an_unknown_model_have_no_peak_and_a_reason(model):
     peaks = datasheet_peaks("gpu", model, 1)
     assert {figure.value for figure in (*peaks.by_dtype.values(), peaks.memory)} == {None}
     assert peaks.last_cache_bytes is None
     assert peaks.by_dtype["float32"].reason == f"the peak table has no {model}"
 
 
-def test_a_missing_figure_is_null_with_a_reason_and_the_others_name_their_source() -> None:
+def test_a_missing_figure_is_null_with_a_reason_and_the_others_name_their_source():
     figures = datasheet_peaks("gpu", "Tesla T4", 1).by_dtype
     assert (figures["tf32"].value, figures["tf32"].reason) == (None, "the peak table has no tf32 figure for T4")
     assert (figures["int8"].unit, figures["float16"].unit) == ("OP/s", "FLOP/s")
@@ -96,11 +88,11 @@ def test_a_missing_figure_is_null_with_a_reason_and_the_others_name_their_source
     ("model", "mib"),
     [("Tesla V100-SXM2-16GB", 6), ("NVIDIA A100-PCIE-40GB", 40), ("NVIDIA H100 80GB HBM3", 50), ("NVIDIA L4", None)],
 )
-def test_the_last_cache_is_that_of_one_gpu_in_bytes_or_unknown(model: str, mib: int | None) -> None:
+def test_the_last_cache_is_that_of_one_gpu_in_bytes_or_unknown(model, mib):
     assert datasheet_peaks("gpu", model, 4).last_cache_bytes == (None if mib is None else mib * 2**20)
 
 
-def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
+def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type():
     for row in peak_table():
         assert row.source
         ordered = [row.figures[dtype] for dtype in ("float32", "tf32", "float16", "int8") if dtype in row.figures]
@@ -123,14 +115,14 @@ def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
         (ROW.replace("gpu,X1", "gpu,Z").replace("X1-16GB|X1-32GB", "Z|NVIDIA Y-16GB"), "duplicates: gpu y-16gb"),
     ],
 )
-def test_an_invalid_row_is_refused_with_its_line(tmp_path: Path, row: str, complaint: str) -> None:
+def test_an_invalid_row_is_refused_with_its_line(tmp_path, row, complaint):
     path = tmp_path / "peaks.csv"
     path.write_text("\n".join([",".join(COLUMNS), ROW.replace("X1", "Y"), row, ""]))
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")):
         peak_table(path)
 
 
-def test_a_table_with_other_columns_is_refused_and_a_valid_one_is_read(tmp_path: Path) -> None:
+def test_a_table_with_other_columns_is_refused_and_a_valid_one_is_read(tmp_path):
     path = tmp_path / "peaks.csv"
     path.write_text(f"{','.join(COLUMNS[1:])}\n")
     with pytest.raises(ValueError, match="the columns must be kind,name"):

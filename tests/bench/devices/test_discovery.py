@@ -1,15 +1,11 @@
 """Discovery of real and emulated devices, and the error where there is none."""
 
-from __future__ import annotations
-
 import ctypes.util
 import os
 import re
 import sys
 import types
-from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +20,13 @@ FREE = sorted(os.sched_getaffinity(0))
 SETTINGS = Settings(reserved_cores=None)
 
 
-def test_a_setting_names_the_host_of_a_device() -> None:
+def test_a_setting_names_the_host_of_a_device():
     device = discover("cpu", Settings(hostname="north.lab"))
     assert (device.host, device.full_id) == ("north.lab", f"{device.id}@north.lab")
     assert discover(device.full_id, Settings(hostname="north.lab")).host == "north.lab"
 
 
-def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts() -> None:
+def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts():
     device = discover("cpu", SETTINGS)
     assert device.cores == FREE
     assert DEVICE_ID.match(device.id)
@@ -39,22 +35,22 @@ def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts
     assert device.frameworks.keys() <= {"tensorflow", "jax", "torch"}
 
 
-def test_a_discovered_cpu_is_found_again_by_its_id_and_by_its_full_id() -> None:
+def test_a_discovered_cpu_is_found_again_by_its_id_and_by_its_full_id():
     device = discover("cpu", SETTINGS)
     assert discover(device.id, SETTINGS) == device
     assert discover(device.full_id, SETTINGS) == device
 
 
-def test_one_core_is_a_device_of_its_own() -> None:
+def test_one_core_is_a_device_of_its_own():
     assert discover(f"cpu:{FREE[0]}-{FREE[0]}", SETTINGS).cores == FREE[:1]
 
 
-def test_the_error_for_a_missing_core_lists_the_available_ones() -> None:
+def test_the_error_for_a_missing_core_lists_the_available_ones():
     with pytest.raises(DeviceUnavailable, match="no core 4000 available; this process may use"):
         discover(f"cpu:{FREE[0]},4000", SETTINGS)
 
 
-def test_reserved_cores_are_left_out_of_the_cpu_and_refused_in_an_id() -> None:
+def test_reserved_cores_are_left_out_of_the_cpu_and_refused_in_an_id():
     settings = Settings(reserved_cores=str(FREE[-1]))
     if len(FREE) > 1:
         assert discover("cpu", settings).cores == FREE[:-1]
@@ -62,23 +58,23 @@ def test_reserved_cores_are_left_out_of_the_cpu_and_refused_in_an_id() -> None:
         discover(f"cpu:{FREE[-1]}", settings)
 
 
-def test_a_host_whose_cores_are_all_reserved_has_no_cpu() -> None:
+def test_a_host_whose_cores_are_all_reserved_has_no_cpu():
     with pytest.raises(DeviceUnavailable, match="no core is left"):
         discover("cpu", Settings(reserved_cores=f"0-{FREE[-1]}"))
 
 
 @pytest.mark.parametrize("name", ["", "cpux", "cpu:", "npu:0", "gpu:-1", "cpu:2-1"])
-def test_an_invalid_device_id_is_unavailable(name: str) -> None:
+def test_an_invalid_device_id_is_unavailable(name):
     with pytest.raises(DeviceUnavailable):
         discover(name, SETTINGS)
 
 
-def test_a_device_of_another_host_is_refused() -> None:
+def test_a_device_of_another_host_is_refused():
     with pytest.raises(DeviceUnavailable, match=f"another host; this one is {host_name()}"):
         discover("cpu:0-0@elsewhere", SETTINGS)
 
 
-def test_a_host_without_nvml_has_no_gpu() -> None:
+def test_a_host_without_nvml_has_no_gpu():
     if ctypes.util.find_library("nvidia-ml"):
         pytest.skip("there is an NVIDIA driver here")
     with pytest.raises(DeviceUnavailable, match=r"GPU not found: NVML \(libnvidia-ml\.so\.1\) says"):
@@ -86,7 +82,7 @@ def test_a_host_without_nvml_has_no_gpu() -> None:
 
 
 @pytest.fixture
-def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+def recorded_nvml(monkeypatch):
     """NVML's recorded responses on a host with one H200."""
     nvml = types.SimpleNamespace(
         NVMLError=RuntimeError,
@@ -106,7 +102,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() -> None:
+def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet():
     device = discover("gpu", SETTINGS)
     assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
     assert device.memory_bytes == 150_754_820_096
@@ -119,8 +115,8 @@ def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() ->
     assert device.uuids == ["GPU-0b7e8a1c-3d21-4f0a-9c55-7a2f10d4e6b3"]
 
 
-def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
-    def unsupported(handle: int) -> None:
+def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml):
+    def unsupported(handle):
         raise RuntimeError("Not Supported")
 
     recorded_nvml.nvmlDeviceGetMigMode = unsupported
@@ -130,7 +126,7 @@ def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.Simple
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus() -> None:
+def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus():
     with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists gpu:0 here"):
         discover("gpu:3", SETTINGS)
 
@@ -142,9 +138,7 @@ def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus() -> None:
         *(("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1"), ("GPU-1b7e8a", "gpu", "gpu:1"), ("9, GPU-1", "gpu", "gpu:1")),
     ],
 )
-def test_any_gpu_that_the_administrator_allows_can_be_a_device(
-    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str, id: str
-) -> None:
+def test_any_gpu_that_the_administrator_allows_can_be_a_device(recorded_nvml, monkeypatch, visible, name, id):
     recorded_nvml.nvmlDeviceGetCount = lambda: 2
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -161,13 +155,7 @@ def test_any_gpu_that_the_administrator_allows_can_be_a_device(
         ("GPU-9a2b", "gpu", "lists no GPU of this host"),
     ],
 )
-def test_a_gpu_that_the_administrator_excludes_is_refused(
-    recorded_nvml: types.SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    name: str,
-    complaint: str,
-) -> None:
+def test_a_gpu_that_the_administrator_excludes_is_refused(recorded_nvml, monkeypatch, visible, name, complaint):
     recorded_nvml.nvmlDeviceGetCount = lambda: 2
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -175,9 +163,7 @@ def test_a_gpu_that_the_administrator_excludes_is_refused(
         discover(name, SETTINGS)
 
 
-def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(
-    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(recorded_nvml, monkeypatch):
     recorded_nvml.nvmlDeviceGetCount = lambda: 4
     device = discover("gpu:0-1", SETTINGS)
     assert (device.id, device.units, device.memory_bytes) == ("gpu:0-1", 2, 150_754_820_096)
@@ -191,8 +177,8 @@ def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(
         discover("gpu:1,3", SETTINGS)
 
 
-def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.SimpleNamespace) -> None:
-    def lost(handle: int) -> None:
+def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml):
+    def lost(handle):
         raise RuntimeError("GPU is lost")
 
     recorded_nvml.nvmlDeviceGetName = lost
@@ -200,8 +186,8 @@ def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.Simple
         discover("gpu:0", SETTINGS)
 
 
-def test_a_lost_gpu_leaves_the_others_usable(recorded_nvml: types.SimpleNamespace) -> None:
-    def handle(index: int) -> int:
+def test_a_lost_gpu_leaves_the_others_usable(recorded_nvml):
+    def handle(index):
         if index == 0:
             raise RuntimeError("GPU is lost")
         return index
@@ -213,11 +199,11 @@ def test_a_lost_gpu_leaves_the_others_usable(recorded_nvml: types.SimpleNamespac
         discover("gpu:0", SETTINGS)
 
 
-def test_frameworks_are_those_whose_packages_are_installed() -> None:
+def test_frameworks_are_those_whose_packages_are_installed():
     assert installed_frameworks()["tensorflow"].count(".") >= 2
 
 
-def test_a_framework_built_for_the_cpu_is_not_offered_on_a_gpu() -> None:
+def test_a_framework_built_for_the_cpu_is_not_offered_on_a_gpu():
     """This environment has tensorflow-cpu and JAX without a plugin."""
     if any(name.startswith(("nvidia-cu", "jax-cuda")) for name in names_of_distributions()):
         pytest.skip("an environment for GPUs")
@@ -227,15 +213,15 @@ def test_a_framework_built_for_the_cpu_is_not_offered_on_a_gpu() -> None:
     assert why.endswith('pip install ".[gpu]" or pip install ".[jax-cuda]" in a checkout')
 
 
-def names_of_distributions() -> list[str]:
+def names_of_distributions():
     return [one.name for one in metadata.distributions()]
 
 
 @pytest.fixture
-def environment_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def environment_of(tmp_path, monkeypatch):
     """Replaces the installed packages by recorded ones: files by path, beside the metadata of each distribution."""
 
-    def made(distributions: dict[str, str], files: dict[str, str]) -> None:
+    def made(distributions, files):
         for name, version in distributions.items():
             folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
             folder.mkdir()
@@ -281,15 +267,13 @@ PLUGIN = "[jax_plugins]\nxla_cuda12 = jax_plugins.xla_cuda12\n"
         ({"torch": "2.13.0"}, {}, {}),
     ],
 )
-def test_recorded_builds_with_cuda_are_offered_on_a_gpu(
-    environment_of: Callable[..., None], distributions: dict[str, str], files: dict[str, str], offered: dict[str, str]
-) -> None:
+def test_recorded_builds_with_cuda_are_offered_on_a_gpu(environment_of, distributions, files, offered):
     environment_of(distributions, files)
     assert installed_frameworks("gpu") == offered
     assert installed_frameworks().keys() == distributions.keys() & {"tensorflow", "jax", "torch"}
 
 
-def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of: Callable[..., None]) -> None:
+def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of):
     environment_of({}, {})
     for kind, extra in (("cpu", "cpu"), ("gpu", "gpu"), ("tpu", "jax-tpu")):
         assert f'no framework is installed; install one with: pip install ".[{extra}]' in missing_frameworks(
@@ -297,19 +281,19 @@ def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of: C
         )
 
 
-def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
+def test_memory_is_read_in_bytes(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:        1024 kB\nMemFree: 1 kB\n")
     assert memory_bytes(tmp_path / "meminfo") == 2**20
 
 
-def cache(topology: Path, core: int, index: int, **facts: str) -> None:
+def cache(topology, core, index, **facts):
     folder = topology / f"cpu{core}" / "cache" / f"index{index}"
     folder.mkdir(parents=True)
     for name, value in facts.items():
         (folder / name).write_text(value + "\n")
 
 
-def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path: Path) -> None:
+def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path):
     for core, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
         cache(tmp_path, core, 0, level="1", type="Data", size="32K", shared_cpu_list=str(core))
         cache(tmp_path, core, 3, level="3", type="Unified", size="32M", shared_cpu_list=shared)
@@ -318,7 +302,7 @@ def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path: Path) -> Non
     assert last_cache_bytes([9], tmp_path) is None
 
 
-def test_hyperthreads_of_one_core_count_as_one_physical_core(tmp_path: Path) -> None:
+def test_hyperthreads_of_one_core_count_as_one_physical_core(tmp_path):
     for core, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2")):
         (tmp_path / f"cpu{core}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{core}" / "topology" / "thread_siblings_list").write_text(siblings)
@@ -327,7 +311,7 @@ def test_hyperthreads_of_one_core_count_as_one_physical_core(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "what", "expected"), [("tpu", "tpu:8", "tpu:0"), ("gpu:3", "gpu:1", "gpu:3")])
-def test_an_emulated_device_has_its_id_this_host_s_cores_and_a_flag(name: str, what: str, expected: str) -> None:
+def test_an_emulated_device_has_its_id_this_host_s_cores_and_a_flag(name, what, expected):
     device = discover(name, SETTINGS, what)
     assert (device.id, device.kind, device.units) == (expected, expected[:3], int(what[4:]))
     assert DEVICE_ID.match(device.full_id)
@@ -338,30 +322,30 @@ def test_an_emulated_device_has_its_id_this_host_s_cores_and_a_flag(name: str, w
     assert device.frameworks == installed_frameworks()
 
 
-def test_the_peak_of_an_emulated_device_is_null_with_a_reason() -> None:
+def test_the_peak_of_an_emulated_device_is_null_with_a_reason():
     for figure in discover("tpu", SETTINGS, "tpu:8").peak.values():
         assert (figure.value, figure.reason) == (None, "an emulated device has no peak of its own")
 
 
-def test_an_emulated_device_takes_only_jobs_for_its_kind() -> None:
+def test_an_emulated_device_takes_only_jobs_for_its_kind():
     queues = queues_served(discover("tpu", SETTINGS, "tpu:8"))
     assert any(re.match("tpu(/|$)", queue) for queue in queues)
     assert not any(queue.startswith("cpu") for queue in queues)
 
 
 @pytest.mark.parametrize("what", ["tpu", "tpu:0", "tpu:65", "cpu:8", "gpu:-1", "tpu:8x", ""])
-def test_an_invalid_device_to_emulate_is_refused_with_the_valid_form(what: str) -> None:
+def test_an_invalid_device_to_emulate_is_refused_with_the_valid_form(what):
     with pytest.raises(DeviceUnavailable, match=r'use "tpu:8" or "gpu:1", with 1 to 64'):
         parse_emulated(what)
 
 
-def test_emulation_refuses_an_id_of_another_kind_or_a_list_of_numbers() -> None:
+def test_emulation_refuses_an_id_of_another_kind_or_a_list_of_numbers():
     with pytest.raises(DeviceUnavailable, match="tpu:8 doesn't emulate a gpu"):
         discover("gpu:0", SETTINGS, "tpu:8")
     with pytest.raises(DeviceUnavailable, match="one number"):
         discover("tpu:0-1", SETTINGS, "tpu:8")
 
 
-def test_an_emulated_device_takes_no_reserved_core() -> None:
+def test_an_emulated_device_takes_no_reserved_core():
     with pytest.raises(DeviceUnavailable, match="no core is left"):
         discover("tpu", Settings(reserved_cores=f"0-{max(os.sched_getaffinity(0))}"), "tpu:8")

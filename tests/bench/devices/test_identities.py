@@ -16,7 +16,6 @@ from dyno.bench.devices.cpu_speed import flop_per_cycle, measure_cpu_peaks
 from dyno.bench.devices.environment import hardware_id
 from dyno.bench.workloads.device_info import host_facts, listing
 from dyno.cli import render, up
-from dyno.models.device import Device
 from dyno.models.result import BasedOn, Peak, Repeat
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
@@ -34,7 +33,7 @@ EVERY = [Identity(maker, processors) for maker in MAKERS for processors in PROCE
 
 
 @pytest.fixture(params=EVERY, ids=lambda one: f"{one.maker}-{one.processors}")
-def identity(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Identity:
+def identity(request, tmp_path, monkeypatch):
     """Replaces the paths below /proc and /sys that `dyno.bench.devices.cpu` reads by default."""
     one: Identity = request.param
     one.write(tmp_path)
@@ -49,7 +48,7 @@ def identity(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     return one
 
 
-def test_the_device_has_an_id_a_class_and_its_cores(identity: Identity) -> None:
+def test_the_device_has_an_id_a_class_and_its_cores(identity):
     device = cpu.discover_cpu(None, "here", Settings())
     assert DEVICE_ID.match(device.id)
     assert device.cores == list(range(identity.processors))
@@ -63,7 +62,7 @@ def test_the_device_has_an_id_a_class_and_its_cores(identity: Identity) -> None:
     assert len(up.reserve(Settings(), ["cpu"], range(identity.processors))) == (identity.processors == 64)
 
 
-def test_a_command_can_be_started_on_another_processor(tmp_path: Path) -> None:
+def test_a_command_can_be_started_on_another_processor(tmp_path):
     """As the rows of `make matrix` do."""
     one = Identity("arm", 64)
     if not (command := wrapper(one.write(tmp_path))):
@@ -73,7 +72,7 @@ def test_a_command_can_be_started_on_another_processor(tmp_path: Path) -> None:
     assert printed == "".join(map(Path.read_text, (tmp_path / name.lstrip("/") for name in files)))
 
 
-def test_the_peak_is_a_figure_or_null_with_a_reason(identity: Identity) -> None:
+def test_the_peak_is_a_figure_or_null_with_a_reason(identity):
     assert (flop_per_cycle(cpu.processor()) is None) == (
         identity.maker in ("arm", "unknown") or "fma" not in cpu.processor().isa
     )
@@ -81,19 +80,19 @@ def test_the_peak_is_a_figure_or_null_with_a_reason(identity: Identity) -> None:
         assert (figure.value is None) == (figure.reason is not None)
 
 
-def test_the_facts_of_the_host_can_be_listed(identity: Identity) -> None:
+def test_the_facts_of_the_host_can_be_listed(identity):
     facts = host_facts()
     assert facts["cpu"]["threads"] == facts["cpu"]["cores"] == identity.processors
     assert any(line.startswith("Model:") and facts["cpu"]["model"] in line for line in listing(facts).splitlines())
 
 
 @pytest.mark.parametrize("fraction", [0.869, None])
-def test_a_result_has_the_shape_that_the_readme_shows(identity: Identity, fraction: float | None) -> None:
+def test_a_result_has_the_shape_that_the_readme_shows(identity, fraction):
     device = cpu.discover_cpu(None, "here", Settings())
     assert shape(result_on(device, fraction)) == shape(SHOWN) - (set() if fraction else {"#% of peak"})
 
 
-def result_on(device: Device, fraction: float | None) -> str:
+def result_on(device, fraction):
     """A result up to its verdict, as the command prints it."""
     metric = a_metric(by_run=[4.5e11] * 5)
     repeat = Repeat(low=4.4e11, high=4.6e11, based_on=BasedOn(runs=5, jobs=0), clock_hz=None, elasticity=None)
@@ -107,7 +106,7 @@ def result_on(device: Device, fraction: float | None) -> str:
     return printed.getvalue().partition("verdict:")[0] + "verdict:"
 
 
-def test_what_a_machine_decides_is_no_part_of_a_shape() -> None:
+def test_what_a_machine_decides_is_no_part_of_a_shape():
     other = "matmul on Some (R) name @ 2.7 GHz (cpu:0-1,4)\nthroughput 1 TFLOP/s (±12%), 8.5% of peak\nverdict:"
     assert shape(other) == {"matmul on DEVICE", "throughput #FLOP/s", "±#%", "#% of peak", "verdict:"}
     assert shape(SHOWN.replace("throughput", "speed")) != shape(SHOWN)

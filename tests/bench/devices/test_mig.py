@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from dyno.bench.devices.gpu import gpu_facts, nvml_session, units_of
 from dyno.bench.devices.locks import lock_paths
 from dyno.bench.frameworks.isolation import isolating_variables
 from dyno.errors import DeviceUnavailable
-from dyno.models.device import Device
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
 from dyno.store.placement import fits, profile, queues_served
@@ -39,20 +37,20 @@ class NVMLError(Exception):
     """NVML's own class of errors."""
 
 
-def slice_of(gpu: int, place: int) -> int:
+def slice_of(gpu, place):
     if 100 + place not in ANSWERS:
         raise NVMLError("Not Found")
     return 100 + place
 
 
-def of_whole_gpus(handle: int, answer: Any) -> Any:
+def of_whole_gpus(handle, answer):
     if handle >= 100:
         raise NVMLError("Not Supported")
     return answer
 
 
 @pytest.fixture(autouse=True)
-def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+def recorded_nvml(monkeypatch):
     nvml = types.SimpleNamespace(
         NVMLError=NVMLError,
         NVML_CLOCK_SM=1,
@@ -76,7 +74,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     return nvml
 
 
-def test_a_slice_is_a_device_with_its_own_id_memory_model_and_uuid() -> None:
+def test_a_slice_is_a_device_with_its_own_id_memory_model_and_uuid():
     small = discover("gpu:0:2", SETTINGS)
     assert (small.id, small.model) == ("gpu:0:2", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
     assert (small.memory_bytes, small.units, small.isa) == (4864 * MIB, 1, ["sm_80"])
@@ -88,9 +86,7 @@ def test_a_slice_is_a_device_with_its_own_id_memory_model_and_uuid() -> None:
 @pytest.mark.parametrize(
     ("name", "multiprocessors", "eighths"), [("gpu:0:0", 42, 4), ("gpu:0:2", 14, 1), ("gpu:1", 108, 8)]
 )
-def test_a_slice_has_its_part_of_the_peak_the_bandwidth_and_the_cache(
-    name: str, multiprocessors: int, eighths: int
-) -> None:
+def test_a_slice_has_its_part_of_the_peak_the_bandwidth_and_the_cache(name, multiprocessors, eighths):
     device = discover(name, SETTINGS)
     assert device.peak["bfloat16"].value == pytest.approx(312e12 * multiprocessors / 108)
     assert device.peak["float32"].value == pytest.approx(19.5e12 * multiprocessors / 108)
@@ -102,8 +98,8 @@ def test_a_slice_has_its_part_of_the_peak_the_bandwidth_and_the_cache(
     assert device.peak["bfloat16"].provenance == "datasheet"
 
 
-def test_a_slice_whose_part_nvml_does_not_report_has_no_peak_and_a_reason(recorded_nvml: types.SimpleNamespace) -> None:
-    def forbidden(handle: int) -> None:
+def test_a_slice_whose_part_nvml_does_not_report_has_no_peak_and_a_reason(recorded_nvml):
+    def forbidden(handle):
         raise NVMLError("Insufficient Permissions")
 
     recorded_nvml.nvmlDeviceGetNumGpuCores = forbidden
@@ -113,14 +109,12 @@ def test_a_slice_whose_part_nvml_does_not_report_has_no_peak_and_a_reason(record
     assert device.last_cache_bytes is None
 
 
-def test_a_slice_that_a_driver_names_without_its_gpu_still_has_the_model_of_its_peers(
-    recorded_nvml: types.SimpleNamespace,
-) -> None:
+def test_a_slice_that_a_driver_names_without_its_gpu_still_has_the_model_of_its_peers(recorded_nvml):
     recorded_nvml.nvmlDeviceGetName = lambda handle: ANSWERS[handle][0].replace(b"NVIDIA A100-SXM4-40GB MIG", b"MIG")
     assert discover("gpu:0:2", SETTINGS).model == "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 
 
-def test_a_divided_gpu_is_no_device_itself_and_gpu_is_its_first_slice() -> None:
+def test_a_divided_gpu_is_no_device_itself_and_gpu_is_its_first_slice():
     assert discover("gpu", SETTINGS).id == "gpu:0:0"
     with pytest.raises(DeviceUnavailable, match=r"gpu:0 is divided \(MIG\); use one of its slices: gpu:0:0, gpu:0:2"):
         discover("gpu:0", SETTINGS)
@@ -128,7 +122,7 @@ def test_a_divided_gpu_is_no_device_itself_and_gpu_is_its_first_slice() -> None:
         discover("gpu:0:1", SETTINGS)
 
 
-def test_a_divided_gpu_without_slices_says_so_and_the_other_gpu_is_used(recorded_nvml: types.SimpleNamespace) -> None:
+def test_a_divided_gpu_without_slices_says_so_and_the_other_gpu_is_used(recorded_nvml):
     recorded_nvml.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 0
     assert discover("gpu", SETTINGS).id == "gpu:1"
     with pytest.raises(DeviceUnavailable, match=r"gpu:0 can't be used: it is divided \(MIG\), but has no slice"):
@@ -138,15 +132,13 @@ def test_a_divided_gpu_without_slices_says_so_and_the_other_gpu_is_used(recorded
 @pytest.mark.parametrize(
     ("visible", "id"), [("MIG-b7d9c2f3", "gpu:0:2"), ("0", "gpu:0:0"), ("1", "gpu:1"), ("GPU-71b8f36e,0", "gpu:1")]
 )
-def test_slices_can_be_allowed_by_uuid_or_by_the_number_of_their_gpu(
-    monkeypatch: pytest.MonkeyPatch, visible: str, id: str
-) -> None:
+def test_slices_can_be_allowed_by_uuid_or_by_the_number_of_their_gpu(monkeypatch, visible, id):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert discover("gpu", SETTINGS).id == id
 
 
-def test_the_facts_of_a_divided_gpu_list_its_slices(recorded_nvml: types.SimpleNamespace) -> None:
-    def unsupported(*_: Any) -> None:
+def test_the_facts_of_a_divided_gpu_list_its_slices(recorded_nvml):
+    def unsupported(*_):
         raise NVMLError("Not Supported")
 
     names = ("MaxPcieLinkGeneration", "MaxPcieLinkWidth", "PowerManagementLimit", "MaxClockInfo", "EccMode")
@@ -157,13 +149,13 @@ def test_the_facts_of_a_divided_gpu_list_its_slices(recorded_nvml: types.SimpleN
     assert divided["slices"] == ["gpu:0:0", "gpu:0:2"]
 
 
-def test_runners_on_a_slice_see_it_alone() -> None:
+def test_runners_on_a_slice_see_it_alone():
     slice_ = discover("gpu:0:2", SETTINGS)
     shown = isolating_variables(slice_.driven_as, slice_.uuids)["CUDA_VISIBLE_DEVICES"]
     assert shown == "MIG-b7d9c2f3-7b60-5b8f-8e6d-1b2c3d4e5f60"
 
 
-def test_slices_exclude_each_other_only_from_themselves(tmp_path: Path) -> None:
+def test_slices_exclude_each_other_only_from_themselves(tmp_path):
     settings = Settings(reserved_cores=None, run_dir=tmp_path)
     paths = [lock_paths(discover(name, settings), settings) for name in ("gpu:0:0", "gpu:0:2", "gpu:1")]
     assert [[Path(path).name for path in each] for each in paths] == [
@@ -173,7 +165,7 @@ def test_slices_exclude_each_other_only_from_themselves(tmp_path: Path) -> None:
     ]
 
 
-def test_jobs_reach_a_slice_by_id_model_or_kind_and_its_peers_are_slices_of_that_size() -> None:
+def test_jobs_reach_a_slice_by_id_model_or_kind_and_its_peers_are_slices_of_that_size():
     small, large, whole = (discover(name, SETTINGS) for name in ("gpu:0:2", "gpu:0:0", "gpu:1"))
     for selector in ({"id": small.id}, {"id": small.full_id}, {"model": small.model}, {"kind": "gpu"}):
         assert fits(DeviceSelector.model_validate(selector), small)
@@ -185,13 +177,11 @@ def test_jobs_reach_a_slice_by_id_model_or_kind_and_its_peers_are_slices_of_that
     assert profile(elsewhere) == profile(small)
 
 
-def with_jax(device: Device) -> Device:
+def with_jax(device):
     return device.model_copy(update={"frameworks": {"jax": "0.10.2"}})
 
 
-def test_sensors_find_a_slice_by_its_uuid_and_miss_it_once_it_is_destroyed(
-    recorded_nvml: types.SimpleNamespace,
-) -> None:
+def test_sensors_find_a_slice_by_its_uuid_and_miss_it_once_it_is_destroyed(recorded_nvml):
     device = discover("gpu:0:2", SETTINGS)
     with nvml_session() as nvml:
         [unit] = units_of(nvml, device)

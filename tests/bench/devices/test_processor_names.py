@@ -1,7 +1,5 @@
 """What people call processors: marketing names that say enough, else the microarchitecture."""
 
-from __future__ import annotations
-
 import pytest
 
 from dyno.models.processor_names import device_name, model_name, model_names, processor_name
@@ -38,21 +36,21 @@ GRACE = "Arm implementer 0x41 part 0xd4f variant 0x0 revision 0"
         ("x86_64", None, "x86_64"),
     ],
 )
-def test_a_processor_has_the_name_that_says_most(model: str, marketing: str | None, name: str) -> None:
+def test_a_processor_has_the_name_that_says_most(model, marketing, name):
     assert processor_name(model, marketing) == name
 
 
 @pytest.mark.parametrize("model", ["NVIDIA H100 80GB HBM3", "emulated gpu", "TPU v5 lite"])
-def test_other_models_are_names_already(model: str) -> None:
+def test_other_models_are_names_already(model):
     assert model_name(model) == model
 
 
-def test_a_device_of_an_older_version_is_called_by_its_model() -> None:
+def test_a_device_of_an_older_version_is_called_by_its_model():
     assert device_name({"model": ROCKET}) == "Intel Rocket Lake"
     assert device_name({"model": ROCKET, "name": "Intel Core i7-11700K, 2 cores"}) == "Intel Core i7-11700K, 2 cores"
 
 
-def test_identities_stay_where_names_would_not_tell_them_apart() -> None:
+def test_identities_stay_where_names_would_not_tell_them_apart():
     assert model_names([GENOA, RAPIDS]) == ["AMD Zen 4", "Intel Sapphire Rapids"]
     steppings = [GENOA, GENOA.replace("stepping 1", "stepping 2")]
     assert model_names(steppings) == steppings

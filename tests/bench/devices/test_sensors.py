@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,6 @@ from dyno.bench.devices.sensors import (
 from dyno.bench.measure.sampling import HostClock, sample
 from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.models.device import Device
-from dyno.models.result import Sensors
 
 FIELDS = {
     *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttled_s", "throttle_events"),
@@ -36,20 +33,20 @@ FIELDS = {
 }
 
 
-def write(sys: Path, **files: object) -> None:
+def write(sys, **files):
     for name, value in files.items():
         path = sys / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{value}\n")
 
 
-def zone(sys: Path, number: str, name: str, energy_uj: int, most_uj: int = 262_143_328_850) -> None:
+def zone(sys, number, name, energy_uj, most_uj=262143328850):
     folder = f"class/powercap/intel-rapl:{number}"
     write(sys, **{f"{folder}/name": name, f"{folder}/energy_uj": energy_uj, f"{folder}/max_energy_range_uj": most_uj})
 
 
 @pytest.fixture
-def sys(tmp_path: Path) -> Path:
+def sys(tmp_path):
     """Two sockets of two cores each, and a zone of the whole board, which counts both again."""
     for core, package in enumerate((0, 0, 1, 1)):
         folder = f"devices/system/cpu/cpu{core}"
@@ -66,7 +63,7 @@ def sys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_in_recorded_counters_the_energy_is_that_of_the_packages_that_the_cores_are_in(sys: Path) -> None:
+def test_in_recorded_counters_the_energy_is_that_of_the_packages_that_the_cores_are_in(sys):
     one, both = HostSensors([0, 1], sys), HostSensors([1, 2], sys)
     assert (one.look().energy_j, both.look().energy_j) == (0.0, 0.0)
     zone(sys, "0", "package-0", 31_000_000)
@@ -74,7 +71,7 @@ def test_in_recorded_counters_the_energy_is_that_of_the_packages_that_the_cores_
     assert (one.look().energy_j, both.look().energy_j) == (30.0, 32.5)
 
 
-def test_a_recorded_counter_that_wrapped_goes_on_from_its_largest_value(sys: Path) -> None:
+def test_a_recorded_counter_that_wrapped_goes_on_from_its_largest_value(sys):
     zone(sys, "0", "package-0", 99_000_000, most_uj=100_000_000)
     source = HostSensors([0], sys)
     source.look()
@@ -82,7 +79,7 @@ def test_a_recorded_counter_that_wrapped_goes_on_from_its_largest_value(sys: Pat
     assert source.look().energy_j == pytest.approx(5.0)
 
 
-def test_a_recorded_counter_that_only_root_may_read_is_null_with_that_reason(sys: Path) -> None:
+def test_a_recorded_counter_that_only_root_may_read_is_null_with_that_reason(sys):
     energy = sys / "class/powercap/intel-rapl:0/energy_uj"
     energy.unlink()
     energy.mkdir()  # unreadable for root too, which these tests may run as
@@ -91,14 +88,14 @@ def test_a_recorded_counter_that_only_root_may_read_is_null_with_that_reason(sys
     assert "only root" in source.reasons()["energy_j"]
 
 
-def test_the_recorded_temperature_is_the_processors_hottest_one(sys: Path) -> None:
+def test_the_recorded_temperature_is_the_processors_hottest_one(sys):
     assert HostSensors([0], sys).look().temperature_c == 64.5
     (sys / "class/hwmon/hwmon3/name").write_text("drivetemp\n")
     write(sys, **{"class/thermal/thermal_zone0/type": "x86_pkg_temp", "class/thermal/thermal_zone0/temp": 58000})
     assert HostSensors([0], sys).look().temperature_c == 58.0
 
 
-def test_recorded_counters_of_throttling_are_those_of_the_devices_cores(sys: Path) -> None:
+def test_recorded_counters_of_throttling_are_those_of_the_devices_cores(sys):
     source, beside = HostSensors([0, 1], sys), HostSensors([2], sys)
     watch, watch_beside = SensorRecorder(source), SensorRecorder(beside)
     watch.look()
@@ -108,14 +105,14 @@ def test_recorded_counters_of_throttling_are_those_of_the_devices_cores(sys: Pat
     assert watch_beside.over(0).throttle_events == 0
 
 
-def test_a_machine_without_sensors_gives_a_reason_for_each(tmp_path: Path) -> None:
+def test_a_machine_without_sensors_gives_a_reason_for_each(tmp_path):
     source = HostSensors([0], tmp_path)
     look = source.look()
     assert (look.energy_j, look.temperature_c, look.throttle_events) == (None, None, None)
     assert source.reasons().keys() >= {"energy_j", "temperature_c", "throttle_events"}
 
 
-def test_this_machine_reports_each_figure_or_a_reason() -> None:
+def test_this_machine_reports_each_figure_or_a_reason():
     cores = sorted(os.sched_getaffinity(0))
     with sensing(Device(id="cpu:0", kind="cpu", model="x", host="h", cores=cores, memory_bytes=1)) as source:
         watch = SensorRecorder(source)
@@ -125,7 +122,7 @@ def test_this_machine_reports_each_figure_or_a_reason() -> None:
         assert (getattr(found, field) in (None, {})) == (field in found.reasons), field
 
 
-def test_a_device_without_sensors_gives_a_reason_for_each_figure() -> None:
+def test_a_device_without_sensors_gives_a_reason_for_each_figure():
     assert NoSensors("none").reasons().keys() == FIELDS
 
 
@@ -135,7 +132,7 @@ SLICE = GpuUnit("0:1", "MIG-1", handle=101, gpu=0)
 STILL = {"power cap": 0.0, "thermal slowdown": 0.0, "board limit": 0.0}
 
 
-def recorded(**answers: Any) -> types.SimpleNamespace:
+def recorded(**answers):
     """NVML with one busy GPU, used only by this process."""
     quiet: dict[str, Any] = {
         "NVMLError": RuntimeError,
@@ -153,19 +150,19 @@ def recorded(**answers: Any) -> types.SimpleNamespace:
     return types.SimpleNamespace(**quiet | answers)
 
 
-def violation(nanoseconds: int) -> types.SimpleNamespace:
+def violation(nanoseconds):
     return types.SimpleNamespace(referenceTime=1_700_000_000_000_000, violationTime=nanoseconds)
 
 
-def running(*pids: int) -> list[types.SimpleNamespace]:
+def running(*pids):
     return [types.SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]
 
 
-def unsupported(*_: Any) -> None:
+def unsupported(*_):
     raise RuntimeError("Not Supported")
 
 
-def test_a_recorded_gpu_reports_energy_heat_and_clocks_and_is_not_throttled() -> None:
+def test_a_recorded_gpu_reports_energy_heat_and_clocks_and_is_not_throttled():
     source = GpuSensors(recorded(), [GPU], OWN)
     clocks = {"sm": 1.98e9, "memory": 3.201e9}
     assert source.look() == SensorReading(7500.0, 61, clocks, throttle_reasons=frozenset(), throttled_s=STILL)
@@ -173,7 +170,7 @@ def test_a_recorded_gpu_reports_energy_heat_and_clocks_and_is_not_throttled() ->
     assert source.reasons().keys() == {"throttle_events"}
 
 
-def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() -> None:
+def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count():
     times = {0: 2_500_000_000, 1: 4_000_000_000}
     capped = recorded(nvmlDeviceGetViolationStatus=lambda gpu, policy: violation(times[gpu] if policy == 0 else 0))
     look = GpuSensors(capped, [GPU, SECOND], OWN).look()
@@ -181,10 +178,10 @@ def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() 
     assert look.throttled_s == STILL | {"power cap": 4.0}
 
 
-def test_a_recorded_slice_has_the_heat_of_its_gpu_its_own_processes_and_no_energy() -> None:
+def test_a_recorded_slice_has_the_heat_of_its_gpu_its_own_processes_and_no_energy():
     asked: list[int] = []
 
-    def processes(handle: int) -> list[types.SimpleNamespace]:
+    def processes(handle):
         asked.append(handle)
         return running(OWN, 7)
 
@@ -197,7 +194,7 @@ def test_a_recorded_slice_has_the_heat_of_its_gpu_its_own_processes_and_no_energ
     assert "with all its slices" in source.reasons()["energy_j"]
 
 
-def test_the_throttle_counters_match_nvml() -> None:
+def test_the_throttle_counters_match_nvml():
     import pynvml
 
     names = ("POWER", "THERMAL", "BOARD_LIMIT")
@@ -215,18 +212,18 @@ def test_the_throttle_counters_match_nvml() -> None:
         (0x80, {"power brake"}),
     ],
 )
-def test_recorded_reasons_count_where_they_mean_heat_or_power(bits: int, reasons: set[str]) -> None:
+def test_recorded_reasons_count_where_they_mean_heat_or_power(bits, reasons):
     nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: bits)
     assert GpuSensors(nvml, [GPU], OWN).look().throttle_reasons == reasons
 
 
-def test_a_recorded_old_driver_reports_reasons_under_the_old_name() -> None:
+def test_a_recorded_old_driver_reports_reasons_under_the_old_name():
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x40}
     nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=unsupported, **old)
     assert GpuSensors(nvml, [GPU], OWN).look().throttle_reasons == {"hardware thermal slowdown"}
 
 
-def test_the_throttle_bits_match_nvml() -> None:
+def test_the_throttle_bits_match_nvml():
     import pynvml
 
     names = ("SwPowerCap", "HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
@@ -238,15 +235,13 @@ def test_the_throttle_bits_match_nvml() -> None:
     ("pids", "others"),
     [((OWN,), 0), ((OWN, 7), 1), ((OWN, 7, 8), 2), ((31337,), 0), ((31337, 7), 1), ((), None)],
 )
-def test_recorded_other_processes_are_counted_under_any_pid_of_this_one(
-    pids: tuple[int, ...], others: int | None
-) -> None:
+def test_recorded_other_processes_are_counted_under_any_pid_of_this_one(pids, others):
     source = GpuSensors(recorded(nvmlDeviceGetComputeRunningProcesses=lambda gpu: running(*pids)), [GPU], OWN)
     assert source.users().other_processes == others
     assert ("other_processes" in source.reasons()) == (others is None)
 
 
-def test_unsupported_sensors_of_a_recorded_gpu_are_null_with_nvmls_error() -> None:
+def test_unsupported_sensors_of_a_recorded_gpu_are_null_with_nvmls_error():
     answers = {name: unsupported for name in vars(recorded()) if name.startswith("nvmlDeviceGet")}
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": unsupported}
     source = GpuSensors(recorded(**answers, **old), [GPU], OWN)
@@ -258,7 +253,7 @@ def test_unsupported_sensors_of_a_recorded_gpu_are_null_with_nvmls_error() -> No
 
 
 @pytest.mark.parametrize("kind", ["gpu", "tpu"])
-def test_sensors_that_cannot_be_opened_give_a_reason_in_every_field(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sensors_that_cannot_be_opened_give_a_reason_in_every_field(kind, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     device = Device.model_validate({"id": f"{kind}:0", "kind": kind, "model": "x", "host": "h", "memory_bytes": 1})
     with sensing(device) as source:
@@ -273,23 +268,23 @@ class Replayed:
 
     energy_of, least_energy_s = "a replayed counter", 10.0
 
-    def __init__(self, looks: Sequence[SensorReading], cost_s: float = 0.0) -> None:
+    def __init__(self, looks, cost_s=0.0):
         self._looks, self._cost_s = list(looks), cost_s
         self.now_s, self.taken = 0.0, 0
 
-    def look(self, counters: bool = True) -> SensorReading:
+    def look(self, counters=True):
         self.taken += 1
         self.now_s += self._cost_s
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
-    def users(self) -> DeviceUsage:
+    def users(self):
         return DeviceUsage(other_processes=2, utilisation=0.5)
 
-    def reasons(self) -> dict[str, str]:
+    def reasons(self):
         return {}
 
 
-def watched(source: Replayed, samples: int, sample_s: float, warmup: int = 0) -> Sensors:
+def watched(source, samples, sample_s, warmup=0):
     watch = SensorRecorder(source, lambda: source.now_s)
     for _ in range(samples):
         watch.look()
@@ -297,20 +292,20 @@ def watched(source: Replayed, samples: int, sample_s: float, warmup: int = 0) ->
     return watch.over(warmup)
 
 
-def test_energy_is_counted_from_the_first_sample_after_warm_up_to_the_end_of_the_last() -> None:
+def test_energy_is_counted_from_the_first_sample_after_warm_up_to_the_end_of_the_last():
     counter = [SensorReading(energy_j=joules) for joules in (100.0, 900.0, 1000.0, 1200.0, 1500.0)]
     found = watched(Replayed(counter), samples=4, sample_s=10.0, warmup=2)
     assert (found.energy_j, found.energy_s, found.energy_of) == (500.0, 20.0, "a replayed counter")
 
 
-def test_a_window_too_short_for_the_counter_has_no_energy_and_a_reason_with_the_minimum() -> None:
+def test_a_window_too_short_for_the_counter_has_no_energy_and_a_reason_with_the_minimum():
     counter = [SensorReading(energy_j=0.0), SensorReading(energy_j=90.0)]
     found = watched(Replayed(counter), samples=1, sample_s=9.0)
     assert (found.energy_j, found.energy_s) == (None, None)
     assert found.reasons["energy_j"] == "the counter was read over 9.0 s; 10 s are needed (measure.min_s)"
 
 
-def test_a_single_reading_of_the_counters_counts_nothing_and_gives_a_reason() -> None:
+def test_a_single_reading_of_the_counters_counts_nothing_and_gives_a_reason():
     counter = SensorReading(energy_j=5.0, throttle_events=3, temperature_c=50.0)
     found = watched(Replayed([counter]), samples=0, sample_s=0.1)
     assert (found.looks, found.temperature_c) == (1, 50.0)
@@ -318,7 +313,7 @@ def test_a_single_reading_of_the_counters_counts_nothing_and_gives_a_reason() ->
     assert found.reasons.keys() == {"energy_j", "throttled_s", "throttle_events"}
 
 
-def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded() -> None:
+def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded():
     hot = SensorReading(temperature_c=81.0, clocks_hz={"sm": 1.2e9}, throttle_reasons=frozenset({"power cap"}))
     cool = SensorReading(temperature_c=60.0, clocks_hz={"sm": 1.9e9}, throttle_reasons=frozenset())
     found = watched(Replayed([cool, hot, cool, cool]), samples=3, sample_s=0.1)
@@ -327,7 +322,7 @@ def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded() -> 
     assert (found.other_processes, found.utilisation) == (2, 0.5)
 
 
-def counted(power_s: float, *reasons: str) -> SensorReading:
+def counted(power_s, *reasons):
     return SensorReading(throttle_reasons=frozenset(reasons), throttled_s=STILL | {"power cap": power_s})
 
 
@@ -344,22 +339,20 @@ def counted(power_s: float, *reasons: str) -> SensorReading:
         ([counted(1e6), counted(1e6), counted(1e6)], [], 0.0, 0.0),
     ],
 )
-def test_the_counted_time_of_throttling_over_the_window_outweighs_single_looks(
-    looks: list[SensorReading], reasons: list[str], share: float, power_s: float
-) -> None:
+def test_the_counted_time_of_throttling_over_the_window_outweighs_single_looks(looks, reasons, share, power_s):
     found = watched(Replayed(looks), samples=2, sample_s=5.0)
     assert found.throttle_reasons == reasons
     assert found.throttled_share == pytest.approx(share)
     assert found.throttled_s == pytest.approx(STILL | {"power cap": power_s})
 
 
-def test_counters_that_stand_still_while_most_looks_read_their_reason_are_not_believed() -> None:
+def test_counters_that_stand_still_while_most_looks_read_their_reason_are_not_believed():
     found = watched(Replayed([counted(0.0, "power cap")]), samples=3, sample_s=5.0)
     assert (found.throttle_reasons, found.throttled_share, found.throttled_s) == (["power cap"], 1.0, None)
     assert "stood still" in found.reasons["throttled_s"]
 
 
-def test_throttling_between_two_slow_readings_of_the_counters_is_not_lost() -> None:
+def test_throttling_between_two_slow_readings_of_the_counters_is_not_lost():
     """No reading of the counters at the start of the window: they count from the one before it."""
     source = Replayed([counted(7.0, "power cap"), counted(7.0, "power cap"), counted(8.0)], cost_s=0.01)
     found = watched(source, samples=3, sample_s=0.5, warmup=1)
@@ -367,7 +360,7 @@ def test_throttling_between_two_slow_readings_of_the_counters_is_not_lost() -> N
     assert found.throttled_s == STILL | {"power cap": 1.0}
 
 
-def test_readings_during_warm_up_do_not_count() -> None:
+def test_readings_during_warm_up_do_not_count():
     looks = [
         SensorReading(temperature_c=90.0, throttle_events=1),
         *(SensorReading(temperature_c=50.0, throttle_events=4),) * 3,
@@ -376,14 +369,14 @@ def test_readings_during_warm_up_do_not_count() -> None:
     assert (found.looks, found.temperature_c, found.throttle_events) == (3, 50.0, 0)
 
 
-def test_a_device_without_readings_leaves_every_figure_null() -> None:
+def test_a_device_without_readings_leaves_every_figure_null():
     found = watched(Replayed([SensorReading()]), samples=3, sample_s=20.0)
     silent = found.model_dump(exclude={"looks", "reasons", "other_processes", "utilisation"})
     assert {str(value) for value in silent.values()} == {"None", "{}"}
 
 
 @pytest.mark.parametrize(("cost_s", "looks"), [(0.0001, 101), (0.002, 27)])
-def test_a_slow_sensor_takes_at_most_half_a_percent_of_the_time(cost_s: float, looks: int) -> None:
+def test_a_slow_sensor_takes_at_most_half_a_percent_of_the_time(cost_s, looks):
     source = Replayed([SensorReading()], cost_s)
     watched(source, samples=100, sample_s=0.11)
     assert source.taken == looks
@@ -394,14 +387,14 @@ class SlowCounters(Replayed):
 
     least_energy_s = 1.0
 
-    def look(self, counters: bool = True) -> SensorReading:
+    def look(self, counters=True):
         self.now_s += 0.006 if counters else 0.0
         self.taken += 1
         clock_hz = 1.2e9 if self.taken == 1 else 1.4e9 + 1e6 * self.taken
         return SensorReading(energy_j=self.now_s if counters else None, clocks_hz={"sm": clock_hz})
 
 
-def test_slow_counters_cover_the_window_and_leave_the_clock_to_be_read_before_each_sample() -> None:
+def test_slow_counters_cover_the_window_and_leave_the_clock_to_be_read_before_each_sample():
     found = watched(SlowCounters([]), samples=40, sample_s=0.05, warmup=1)
     assert found.looks == 40
     assert found.clocks_hz == {"sm": pytest.approx(1.4215e9)}
@@ -409,7 +402,7 @@ def test_slow_counters_cover_the_window_and_leave_the_clock_to_be_read_before_ea
     assert found.energy_j == pytest.approx(found.energy_s)
 
 
-def test_recorded_counters_are_read_only_where_they_are_asked_for() -> None:
+def test_recorded_counters_are_read_only_where_they_are_asked_for():
     nvml = recorded(nvmlDeviceGetTotalEnergyConsumption=unsupported, nvmlDeviceGetViolationStatus=unsupported)
     source = GpuSensors(nvml, [GPU], OWN)
     look = source.look(counters=False)
@@ -417,18 +410,18 @@ def test_recorded_counters_are_read_only_where_they_are_asked_for() -> None:
     assert source.reasons().keys() == {"throttle_events"}
 
 
-def test_sensors_are_read_right_before_each_sample_and_warm_up_is_counted_the_same_way() -> None:
+def test_sensors_are_read_right_before_each_sample_and_warm_up_is_counted_the_same_way():
     events: list[str] = []
     rule = StoppingRule(min_samples=10, min_s=0.0, max_s=5.0, target_rel_ci=10.0, min_sample_s=1e-4)
 
-    def execute(count: int) -> None:
+    def execute(count):
         events.append("sample")
         sum(range(2000 * count))
 
-    def look() -> None:
+    def look():
         events.append("look")
 
-    def ignore(*_: Any) -> None:
+    def ignore(*_):
         return
 
     taken = sample(execute, rule, HostClock(), ignore, look)

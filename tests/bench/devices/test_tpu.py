@@ -1,10 +1,7 @@
 """Discovery of TPU chips in recorded folders, as this host has none."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
-from pathlib import Path
 
 import pytest
 
@@ -17,20 +14,20 @@ SETTINGS = Settings(reserved_cores=None)
 
 
 @pytest.fixture(autouse=True)
-def _no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_addresses(monkeypatch):
     for name in ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def libtpu(monkeypatch):
     """Pretend that libtpu is installed: the package takes 170 MB and does nothing without a chip."""
     found = importlib.util.find_spec
     spec = importlib.machinery.ModuleSpec("libtpu", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "libtpu" else found(name))
 
 
-def _chips(folder: Path, count: int, number: str) -> tuple[Path, Path]:
+def _chips(folder, count, number):
     """(/dev, PCI folder) of a host with `count` chips and one network card."""
     dev, pci = folder / "dev", folder / "pci"
     dev.mkdir()
@@ -43,7 +40,7 @@ def _chips(folder: Path, count: int, number: str) -> tuple[Path, Path]:
     return dev, pci
 
 
-def test_the_error_for_a_missing_tpu_lists_the_sources_checked(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_tpu_lists_the_sources_checked(tmp_path):
     with pytest.raises(DeviceUnavailable) as missing:
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
     expected = "TPU not found: no /dev/accel*, no Google TPU on PCI or in /dev/vfio, no libtpu"
@@ -53,7 +50,7 @@ def test_the_error_for_a_missing_tpu_lists_the_sources_checked(tmp_path: Path) -
     assert {name for name, value in nothing.items() if value} == set()
 
 
-def test_a_host_without_chips_has_no_tpu() -> None:
+def test_a_host_without_chips_has_no_tpu():
     if tpu_facts()["chips"]:
         pytest.skip("a TPU is here")
     with pytest.raises(DeviceUnavailable, match=r"^TPU not found: no /dev/accel"):
@@ -69,9 +66,7 @@ def test_a_host_without_chips_has_no_tpu() -> None:
         ("0x005e", 4, "TPU v4", 4, 32, 4 * 275e12),
     ],
 )
-def test_the_chips_of_a_host_are_one_device(
-    tmp_path: Path, number: str, count: int, model: str, units: int, gib: int, peak: float | None
-) -> None:
+def test_the_chips_of_a_host_are_one_device(tmp_path, number, count, model, units, gib, peak):
     dev, pci = _chips(tmp_path, count, number)
     device = discover_tpu(None, "here", SETTINGS, dev, pci)
     assert (device.full_id, device.model, device.units) == ("tpu:0@here", model, units)
@@ -86,7 +81,7 @@ def test_the_chips_of_a_host_are_one_device(
 
 
 @pytest.mark.usefixtures("libtpu")
-def test_the_accelerator_type_tells_v3_from_v2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accelerator_type_tells_v3_from_v2(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v3-8")
     device = discover_tpu(None, "here", SETTINGS, *_chips(tmp_path, 4, "0x0027"))
     assert (device.model, device.units, device.memory_bytes) == ("TPU v3", 8, 16 * 2**30)
@@ -94,25 +89,25 @@ def test_the_accelerator_type_tells_v3_from_v2(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("libtpu")
-def test_chips_missing_from_pci_are_counted_by_device_nodes(tmp_path: Path) -> None:
+def test_chips_missing_from_pci_are_counted_by_device_nodes(tmp_path):
     for name in ("accel0", "accel1", "accel"):  # the last is the folder of other makers' accelerators
         (tmp_path / name).touch()
     device = discover_tpu("0", "here", SETTINGS, tmp_path, tmp_path)
     assert (device.model, device.units) == ("TPU of an unknown generation", 2)
 
 
-def test_a_tpu_without_libtpu_is_reported_as_unusable_not_missing(tmp_path: Path) -> None:
+def test_a_tpu_without_libtpu_is_reported_as_unusable_not_missing(tmp_path):
     dev, pci = _chips(tmp_path, 1, "0x0063")
     with pytest.raises(DeviceUnavailable, match=r"libtpu is missing.*accel0, PCI device 0x0063"):
         discover_tpu(None, "here", SETTINGS, dev, pci)
 
 
-def test_the_error_for_a_remote_tpu_names_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_remote_tpu_names_its_address(tmp_path, monkeypatch):
     monkeypatch.setenv("COLAB_TPU_ADDR", "10.1.2.3:8470")
     with pytest.raises(DeviceUnavailable, match=r"COLAB_TPU_ADDR is 10\.1\.2\.3:8470, but .*TPU_NAME unset"):
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
 
 
-def test_tensorflow_is_never_offered_on_a_tpu() -> None:
+def test_tensorflow_is_never_offered_on_a_tpu():
     assert "tensorflow" not in installed_frameworks("tpu")
     assert installed_frameworks("tpu").keys() <= installed_frameworks().keys()

@@ -3,12 +3,9 @@
 Also called in pytest's own process, for one replica: virtual devices can't be made once TensorFlow has started.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +16,7 @@ from dyno.errors import RunFailed
 SAMPLES, CLASSES, BATCH = 70, 3, 16
 
 
-def trained(framework: TensorFlow) -> dict[str, Any]:
+def trained(framework):
     """Three steps, then an epoch of one step and its tail, then predictions."""
     samples = _samples()
     trainer = framework.trainer(made(framework, jit_compile=False), samples, BATCH, 3)
@@ -37,20 +34,20 @@ def trained(framework: TensorFlow) -> dict[str, Any]:
     }
 
 
-def in_calls_of_two(framework: TensorFlow) -> list[float]:
+def in_calls_of_two(framework):
     """The losses of the same three steps, two of them in one call."""
     trainer = framework.trainer(made(framework, jit_compile=False), _samples(), BATCH, 3, 2)
     return [trainer.steps(2), trainer.steps(1)]
 
 
-def _samples() -> Dataset:
+def _samples():
     rows = np.arange(SAMPLES)
     inputs = np.random.default_rng(0).normal(size=(SAMPLES, 8)).astype(np.float32)
     inputs[rows, rows % CLASSES] += 2
     return Dataset(inputs, (rows % CLASSES).astype(np.uint8))
 
 
-def made(framework: TensorFlow, *, jit_compile: bool) -> Any:
+def made(framework, *, jit_compile):
     framework.seed(7)
     keras = framework.keras
     layers = [keras.Input((8,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(CLASSES, "softmax")]
@@ -61,7 +58,7 @@ def made(framework: TensorFlow, *, jit_compile: bool) -> Any:
     return model
 
 
-def refusals(framework: TensorFlow) -> list[str]:
+def refusals(framework):
     """The error reasons for unsupported options over replicas: XLA, and fewer samples than replicas."""
     found = []
     for jit_compile, count in ((True, 16), (False, 2)):
@@ -73,7 +70,7 @@ def refusals(framework: TensorFlow) -> list[str]:
     return found
 
 
-def main() -> None:
+def main():
     replicas = int(sys.argv[1])
     framework = TensorFlow()
     framework.load()

@@ -1,7 +1,5 @@
 """Runs the cases in `cases/` on the frameworks other than TensorFlow, each in a separate process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ CASES = Path(__file__).parent / "cases"
 @pytest.mark.verify
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("framework", "replicas"), [("jax", 2), ("torch", 1)])
-def test_it_fulfils_the_interface(framework: str, replicas: int) -> None:
+def test_it_fulfils_the_interface(framework, replicas):
     if framework not in installed_frameworks():
         pytest.skip(f"{framework} is not installed here")
     # What runs on Keras' default device, instead of that of `start`, has no values.

@@ -3,14 +3,11 @@
 The accelerator is a plug-in of JAX that notes that it was started. Two processes on this host stand for two hosts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +32,7 @@ def initialize():
 
 
 @pytest.fixture
-def accelerator(tmp_path: Path) -> Path:
+def accelerator(tmp_path):
     """A folder for PYTHONPATH with a plug-in that creates the file `started`."""
     folder = tmp_path / "jax_plugins/loud"
     folder.mkdir(parents=True)
@@ -43,7 +40,7 @@ def accelerator(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def listed(path: Path, variables: dict[str, str]) -> None:
+def listed(path, variables):
     plain = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     python_path = os.pathsep.join([str(path), *filter(None, [plain.get("PYTHONPATH")])])
     command = [sys.executable, "-P", "-m", "dyno.bench.frameworks.visible_devices", "jax"]
@@ -53,7 +50,7 @@ def listed(path: Path, variables: dict[str, str]) -> None:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.verify)])
-def test_on_a_cpu_device_jax_leaves_the_accelerators_of_its_host_alone(accelerator: Path, isolated: bool) -> None:
+def test_on_a_cpu_device_jax_leaves_the_accelerators_of_its_host_alone(accelerator, isolated):
     listed(accelerator, isolating_variables("cpu") if isolated else {})
     assert (accelerator / "jax_plugins/loud/started").exists() is not isolated
 
@@ -74,7 +71,7 @@ print(json.dumps([
 
 
 @pytest.mark.verify
-def test_on_a_slice_of_two_hosts_each_uses_its_own_devices() -> None:
+def test_on_a_slice_of_two_hosts_each_uses_its_own_devices():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -99,7 +96,7 @@ def test_on_a_slice_of_two_hosts_each_uses_its_own_devices() -> None:
         assert json.loads(printed.splitlines()[-1]) == [index, 2, [index], True]
 
 
-def test_each_kind_of_device_shows_frameworks_itself_and_the_host_s_processor() -> None:
+def test_each_kind_of_device_shows_frameworks_itself_and_the_host_s_processor():
     no_gpu = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}
     assert isolating_variables("cpu") == no_gpu | {"JAX_PLATFORMS": "cpu"}
     assert isolating_variables("tpu") == no_gpu | {"JAX_PLATFORMS": "tpu,cpu"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dyno.bench.devices.discovery import installed_frameworks
-from dyno.models.device import Device, DeviceKind
+from dyno.models.device import Device
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, RunRequest
 from dyno.models.spec import Measure, Spec
 from tests.quick_xla import QUICK_XLA
@@ -43,7 +43,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(name: str, kind: DeviceKind = "cpu") -> DoneFrame | FailedFrame:
+def _run(name, kind="cpu"):
     """The last frame of the run."""
     cores = sorted(os.sched_getaffinity(0))
     device = Device(id=f"{kind}:0", kind=kind, model="test", host="here", cores=cores, memory_bytes=8 << 30)
@@ -63,7 +63,7 @@ def _run(name: str, kind: DeviceKind = "cpu") -> DoneFrame | FailedFrame:
     return last
 
 
-def test_a_product_is_measured_and_verified() -> None:
+def test_a_product_is_measured_and_verified():
     done = _run("matmul")
     assert isinstance(done, DoneFrame), done
     assert done.record.precision is not None
@@ -76,7 +76,7 @@ def test_a_product_is_measured_and_verified() -> None:
 
 
 @pytest.mark.verify
-def test_a_network_is_trained_and_judged() -> None:
+def test_a_network_is_trained_and_judged():
     done = _run("mnist_cnn")
     assert isinstance(done, DoneFrame), done
     assert done.record.training is not None
@@ -90,7 +90,7 @@ def test_a_network_is_trained_and_judged() -> None:
 
 
 @pytest.mark.verify
-def test_a_step_is_fed_by_threads_and_from_a_resident_batch() -> None:
+def test_a_step_is_fed_by_threads_and_from_a_resident_batch():
     done = _run("input_pipeline")
     assert isinstance(done, DoneFrame), done
     assert [case.name for case in done.record.cases] == ["fed", "resident"]
@@ -102,7 +102,7 @@ def test_a_step_is_fed_by_threads_and_from_a_resident_batch() -> None:
 
 
 @pytest.mark.verify
-def test_a_device_that_jax_does_not_see_is_unsupported() -> None:
+def test_a_device_that_jax_does_not_see_is_unsupported():
     failed = _run("matmul", kind="tpu")
     assert isinstance(failed, FailedFrame)
     assert (failed.failure_class, failed.reason) == ("unsupported", "no_such_device")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from tests.bench.frameworks.replicated import trained
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.verify
 
 
 @pytest.fixture(scope="module")
-def four() -> dict[str, Any]:
+def four():
     command = [sys.executable, "-m", "tests.bench.frameworks.replicated", "4"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -28,16 +27,16 @@ def four() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def one(tensorflow: TensorFlow) -> dict[str, Any]:
+def one(tensorflow):
     return trained(tensorflow)
 
 
-def test_four_replicas_share_each_batch_and_have_the_loss_of_one(one: dict[str, Any], four: dict[str, Any]) -> None:
+def test_four_replicas_share_each_batch_and_have_the_loss_of_one(one, four):
     assert (one["replicas"], four["replicas"]) == (1, 4)
     assert four["losses"][:3] == pytest.approx(one["losses"][:3], rel=1e-4)
 
 
-def test_a_tail_omits_samples_that_do_not_divide(one: dict[str, Any], four: dict[str, Any]) -> None:
+def test_a_tail_omits_samples_that_do_not_divide(one, four):
     # The epoch is one step of 16 samples and the 54 others, of which four replicas share 52.
     for found, seen in ((one, 70), (four, 68)):
         right = found["epoch"]["accuracy"] * seen
@@ -45,11 +44,11 @@ def test_a_tail_omits_samples_that_do_not_divide(one: dict[str, Any], four: dict
         assert found["epoch"]["loss"] == pytest.approx(found["losses"][-1], rel=1e-4)
 
 
-def test_several_steps_in_one_call_train_as_single_ones_do(four: dict[str, Any]) -> None:
+def test_several_steps_in_one_call_train_as_single_ones_do(four):
     assert four["in_calls_of_two"] == pytest.approx(four["losses"][:2], rel=1e-4)
 
 
-def test_six_inputs_are_predicted_over_four_replicas(one: dict[str, Any], four: dict[str, Any]) -> None:
+def test_six_inputs_are_predicted_over_four_replicas(one, four):
     predicted = np.array(four["predicted"])
     assert predicted.shape == (6, 3)
     np.testing.assert_allclose(predicted.sum(-1), 1, rtol=1e-5)
@@ -57,5 +56,5 @@ def test_six_inputs_are_predicted_over_four_replicas(one: dict[str, Any], four: 
     assert predicted.argmax(-1).tolist() == four["all"][:6]
 
 
-def test_unsupported_options_are_refused_over_replicas(four: dict[str, Any]) -> None:
+def test_unsupported_options_are_refused_over_replicas(four):
     assert four["refusals"] == ["jit_over_replicas", "too_few_samples"]

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.interface import Dataset, Trainer
-from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.frameworks.tensorflow_trainer import kept_as
 from dyno.errors import RunFailed
 
@@ -22,7 +19,7 @@ DATA = Dataset(INPUTS, TARGETS)
 ROUNDING = 1e-4
 
 
-def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_compile: bool | str = "auto") -> Any:
+def _model(framework, rate, *, dropout=0.0, jit_compile="auto"):
     framework.seed(7)
     keras = framework.keras
     model = keras.Sequential(
@@ -32,14 +29,14 @@ def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_comp
     return model
 
 
-def _still(framework: TensorFlow, batch_size: int, seed: int = 0) -> tuple[Any, Trainer]:
+def _still(framework, batch_size, seed=0):
     """A model that never learns: each sample's loss is constant, so a mean identifies the samples seen."""
     model = _model(framework, rate=0.0)
     return model, framework.trainer(model, DATA, batch_size, seed)
 
 
 @pytest.mark.parametrize("batch_size", [4, 5, 7])
-def test_full_batches_and_the_tail_see_every_sample_once(tensorflow: TensorFlow, batch_size: int) -> None:
+def test_full_batches_and_the_tail_see_every_sample_once(tensorflow, batch_size):
     model, trainer = _still(tensorflow, batch_size)
     trainer.steps(SAMPLES // batch_size)
     if SAMPLES % batch_size:
@@ -53,7 +50,7 @@ def test_full_batches_and_the_tail_see_every_sample_once(tensorflow: TensorFlow,
     assert trainer.finish_epoch() == pytest.approx(expected, rel=ROUNDING)
 
 
-def test_an_epoch_starts_its_figures_anew(tensorflow: TensorFlow) -> None:
+def test_an_epoch_starts_its_figures_anew(tensorflow):
     _, trainer = _still(tensorflow, SAMPLES)
     trainer.steps(1)
     first = trainer.finish_epoch()
@@ -61,8 +58,8 @@ def test_an_epoch_starts_its_figures_anew(tensorflow: TensorFlow) -> None:
     assert trainer.finish_epoch() == pytest.approx(first, rel=ROUNDING)
 
 
-def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow: TensorFlow) -> None:
-    def losses(seed: int) -> list[float]:
+def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow):
+    def losses(seed):
         _, trainer = _still(tensorflow, 1, seed)
         return [trainer.steps(1) for _ in range(2 * SAMPLES)]
 
@@ -72,21 +69,21 @@ def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow: Tenso
     assert first[:SAMPLES] != first[SAMPLES:]
 
 
-def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow: TensorFlow) -> None:
+def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow):
     _, trainer = _still(tensorflow, 4)
     assert np.isfinite(trainer.steps(9))
 
 
-def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None:
+def test_a_batch_larger_than_the_data_is_refused(tensorflow):
     with pytest.raises(RunFailed, match=f"a batch of 1000 is larger than the {SAMPLES} training samples"):
         _still(tensorflow, 1000)
 
 
 @pytest.mark.parametrize("steps_per_execution", [pytest.param(1, marks=pytest.mark.verify), 2])
 def test_compiling_with_xla_leaves_no_compilation_for_the_first_step_and_no_trace_in_the_training(
-    tensorflow: TensorFlow, steps_per_execution: int
-) -> None:
-    def trained(*, compiled: bool) -> tuple[list[float], list[Any]]:
+    tensorflow, steps_per_execution
+):
+    def trained(*, compiled):
         model = _model(tensorflow, 0.1, dropout=0.5, jit_compile=True)
         trainer = tensorflow.trainer(model, DATA, 5, 3, steps_per_execution)
         compile_s = _seconds(trainer.compile) if compiled else math.inf
@@ -101,13 +98,13 @@ def test_compiling_with_xla_leaves_no_compilation_for_the_first_step_and_no_trac
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tensorflow: TensorFlow) -> None:
+def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tensorflow):
     model = _model(tensorflow, 0.1, jit_compile=True)
     step, batch = tensorflow.fed_step(model, INPUTS, TARGETS), tensorflow.array(INPUTS, "float32")
     before = [variable.numpy() for variable in model.variables]
     fed_s, forward = _seconds(step.compile), None
 
-    def prepare() -> None:
+    def prepare():
         nonlocal forward
         forward = tensorflow.forward(model, batch)
 
@@ -119,7 +116,7 @@ def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tens
     assert _seconds(lambda: forward(batch).numpy()) < forward_s / 2
 
 
-def _seconds(act: Callable[[], object]) -> float:
+def _seconds(act):
     """Processor time: compiling takes much of it, and waiting for other processes none."""
     began_s = time.process_time()
     act()
@@ -127,7 +124,7 @@ def _seconds(act: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
+def test_it_learns(tensorflow, jit_compile):
     """The loss of one layer has a single minimum, however the processor rounds."""
     inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
@@ -144,7 +141,7 @@ def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
     assert after["accuracy"] == 1.0
 
 
-def test_compiling_trains_nothing(tensorflow: TensorFlow) -> None:
+def test_compiling_trains_nothing(tensorflow):
     model = _model(tensorflow, 1.0)
     before = [weights.copy() for weights in model.get_weights()]
     trainer = tensorflow.trainer(model, DATA, 5, 0)
@@ -154,7 +151,7 @@ def test_compiling_trains_nothing(tensorflow: TensorFlow) -> None:
     assert any((old != new).any() for old, new in zip(before, model.get_weights(), strict=True))
 
 
-def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflow: TensorFlow) -> None:
+def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflow):
     model = _model(tensorflow, 0.0, dropout=0.9)
     trainer = tensorflow.trainer(model, DATA, 4, 0)
     predicted = trainer.predict(INPUTS, 4)
@@ -162,7 +159,7 @@ def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflo
     np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=ROUNDING)
 
 
-def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFlow) -> None:
+def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow):
     keras, window = tensorflow.keras, 5
     tensorflow.seed(7)
     model = keras.Sequential([keras.Input((window, 4)), keras.layers.GRU(3, return_sequences=True)])
@@ -178,7 +175,7 @@ def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFl
     assert trainer.finish_epoch()["loss"] == pytest.approx(expected["loss"], rel=ROUNDING)
 
 
-def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorFlow) -> None:
+def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow):
     keras = tensorflow.keras
     tensorflow.seed(7)
     layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(256, 4), keras.layers.Flatten()]
@@ -197,8 +194,8 @@ def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorF
 
 
 @pytest.mark.parametrize("counts", [(7,), (1, 2, 4), (3, 3, 1)])
-def test_several_steps_in_one_call_are_those_steps(tensorflow: TensorFlow, counts: tuple[int, ...]) -> None:
-    def left_by(steps_per_execution: int, counts: tuple[int, ...]) -> tuple[list[float], Any]:
+def test_several_steps_in_one_call_are_those_steps(tensorflow, counts):
+    def left_by(steps_per_execution, counts):
         model = _model(tensorflow, 0.1, jit_compile=False)
         trainer = tensorflow.trainer(model, DATA, 2, 5, steps_per_execution)
         return [trainer.steps(count) for count in counts], model.get_weights()
@@ -210,10 +207,10 @@ def test_several_steps_in_one_call_are_those_steps(tensorflow: TensorFlow, count
         np.testing.assert_allclose(one, other, rtol=ROUNDING)
 
 
-def test_a_shape_is_traced_once_for_all_predictions(tensorflow: TensorFlow) -> None:
+def test_a_shape_is_traced_once_for_all_predictions(tensorflow):
     keras, traced = tensorflow.keras, []
 
-    def noted(value: Any) -> Any:
+    def noted(value):
         traced.append(value.shape)
         return value
 
@@ -229,7 +226,7 @@ def test_a_shape_is_traced_once_for_all_predictions(tensorflow: TensorFlow) -> N
     assert len(traced) == before + 1
 
 
-def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow: TensorFlow) -> None:
+def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow):
     keras = tensorflow.keras
     model = _model(tensorflow, 0.0)
     metrics = ["mae", keras.metrics.TopKCategoricalAccuracy(CLASSES, name="top"), keras.metrics.F1Score(name="f1")]
@@ -243,7 +240,7 @@ def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow: TensorFlo
     assert figures == pytest.approx({name: float(np.mean(value)) for name, value in expected.items()}, rel=ROUNDING)
 
 
-def test_only_for_a_gpu_whole_numbers_are_kept_in_the_width_that_tensorflow_keeps_there() -> None:
+def test_only_for_a_gpu_whole_numbers_are_kept_in_the_width_that_tensorflow_keeps_there():
     for dtype, kept in ((np.int32, np.int64), (np.uint8, np.uint8), (np.float32, np.float32)):
         values = np.arange(3).astype(dtype)
         np.testing.assert_array_equal(kept_as(values, accelerated=True), values)

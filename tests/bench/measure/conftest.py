@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +11,7 @@ from dyno.bench.measure.assemble import assemble
 from dyno.bench.measure.sampling import SamplingResult, summarise
 from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.models.device import Device, PeakFigure
-from dyno.models.result import CoreShares, Phases, Reference, Result, Sensors
+from dyno.models.result import CoreShares, Phases, Reference
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 
@@ -21,18 +20,18 @@ QUIET = CoreShares(others=0.0, stolen=0.0, beside=0.0, waited=0.0)
 
 
 def make_record(
-    samples: Sequence[float],
+    samples,
     *,
-    work: float = 1000.0,
-    executions_per_sample: int = 1,
-    steady: bool = True,
-    stopped_because: str = "target",
-    first_execution_s: float | None = 0.5,
-    clock_hz: float | None = 3e9,
-    sensors: Sensors | None = None,
-    core_shares: CoreShares | None = QUIET,
-    **fields: Any,
-) -> RunRecord:
+    work=1000.0,
+    executions_per_sample=1,
+    steady=True,
+    stopped_because="target",
+    first_execution_s=0.5,
+    clock_hz=3000000000.0,
+    sensors=None,
+    core_shares=QUIET,
+    **fields,
+):
     wall_s = sum(samples) * executions_per_sample
     taken = SamplingResult(
         warmup=[1.0],
@@ -63,12 +62,12 @@ def make_record(
 
 
 @pytest.fixture
-def record() -> MakeRecord:
+def record():
     return make_record
 
 
 @pytest.fixture
-def device() -> Device:
+def device():
     return Device(
         id="cpu:0-1",
         kind="cpu",
@@ -92,7 +91,7 @@ class SomeParams(Params):
     mode: str = "a b"
 
 
-def no_build(params: object, context: object) -> Any:
+def no_build(params, context):
     raise AssertionError("nothing is built here")
 
 
@@ -116,16 +115,10 @@ WORKLOAD = Workload(
 
 
 @pytest.fixture
-def result(record: MakeRecord, device: Device) -> Callable[..., Result]:
+def result(record, device):
     """Assembles a job from runs whose samples all last 0.5, 1 and 2 s, or from `records`."""
 
-    def build(
-        records: list[RunRecord] | None = None,
-        *,
-        on: Device = device,
-        spec: Spec | None = None,
-        **params: Any,
-    ) -> Result:
+    def build(records=None, *, on=device, spec=None, **params):
         runs = (
             records
             if records is not None

@@ -14,7 +14,6 @@ import pytest
 from dyno.bench.contract import Params, ResolvedSpec
 from dyno.bench.measure.assemble import assemble, reproduce
 from dyno.bench.measure.warnings import warning
-from dyno.models.device import Device
 from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
@@ -28,9 +27,7 @@ TRAINING = Training(
 )
 
 
-def test_phases_are_medians_windows_are_sums_and_memory_is_the_maximum(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_phases_are_medians_windows_are_sums_and_memory_is_the_maximum(result, record):
     runs = [
         record([1.0] * 20, amounts={"execution": 1.0}, memory=Memory(host_peak_bytes=peak, reason="why"))
         for peak in (3, 9, 5)
@@ -42,7 +39,7 @@ def test_phases_are_medians_windows_are_sums_and_memory_is_the_maximum(
     assert (found.memory.host_peak_bytes, found.memory.device_peak_bytes, found.memory.reason) == (9, None, "why")
 
 
-def test_the_precision_is_that_of_the_least_precise_run(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_the_precision_is_that_of_the_least_precise_run(result, record):
     errors = (3e-7, 2.9e-4, None)
     runs = [
         record(
@@ -66,9 +63,7 @@ SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
 
 @pytest.mark.parametrize("process_start", ["spawned", "forked"])
 @pytest.mark.parametrize(("runs", "expected"), [(5, Verdict.TRUSTED), (4, Verdict.INDICATIVE)])
-def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(
-    result: Callable[..., Result], record: MakeRecord, process_start: str, runs: int, expected: Verdict
-) -> None:
+def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(result, record, process_start, runs, expected):
     clean = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(runs)]
     started = [
         run.model_copy(update={"summary": run.summary.model_copy(update={"process_start": process_start})})
@@ -79,9 +74,7 @@ def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(
     assert found.verdict is expected
 
 
-def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason(result, record):
     unchecked_reasons = {"UNIT_MISMATCH": "nothing counts here"}
     first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=unchecked_reasons)
     others = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(4)]
@@ -90,37 +83,31 @@ def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason
     assert found.details["unchecked_reasons"] == unchecked_reasons
 
 
-def test_unknown_instructions_leave_slow_path_unchecked(
-    result: Callable[..., Result], record: MakeRecord, device: Device
-) -> None:
+def test_unknown_instructions_leave_slow_path_unchecked(result, record, device):
     found = result([record([0.2] * 20, amounts={"execution": 1.0})], on=device.model_copy(update={"isa": []}))
     assert "SLOW_PATH" in found.unchecked
     assert "instructions" in str(found.details["unchecked_reasons"])
 
 
-def test_codes_that_could_not_be_checked_are_listed(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_codes_that_could_not_be_checked_are_listed(result, record):
     checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
     assert result(checked, dtype="bfloat16").unchecked == ["ABOVE_PEAK"]
     assert "RESULT_INCORRECT" in result([record([0.2] * 20, amounts={"execution": 1.0})]).unchecked
 
 
-def codes(result: Result) -> set[str]:
+def codes(result):
     return {each.code for each in result.warnings}
 
 
-def test_a_class_a_warning_of_one_run_makes_the_result_untrusted(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_class_a_warning_of_one_run_makes_the_result_untrusted(result, record):
     wrong = record([0.2] * 20, amounts={"execution": 1.0}, warnings=[warning("RESULT_INCORRECT", rel_error=0.1)])
     found = result([wrong])
     assert found.verdict is Verdict.UNTRUSTED
     assert found.warnings[0].code == "RESULT_INCORRECT"
 
 
-def test_the_width_of_the_interval_does_not_change_the_verdict(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
-    def judged(target: float | None) -> tuple[set[str], Verdict]:
+def test_the_width_of_the_interval_does_not_change_the_verdict(result, record):
+    def judged(target):
         wild = (1.0, 1.3, 0.7, 1.9, 1.1)
         runs = [record([time_s] * 20, amounts={"execution": 1.0}, precision=SEEN) for time_s in wild]
         found = result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=target)))
@@ -137,9 +124,7 @@ def test_the_width_of_the_interval_does_not_change_the_verdict(
         ({"core_shares": CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.3)}, "NOISY_NEIGHBOUR"),
     ],
 )
-def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(
-    result: Callable[..., Result], record: MakeRecord, condition: dict[str, Any], code: str
-) -> None:
+def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(result, record, condition, code):
     usual: dict[str, Any] = {"amounts": {"execution": 1.0}, "precision": SEEN, "clock_hz": 4e9}
     disturbed = [record([0.25] * 20, **usual | condition) for _ in range(2)]
     found = result([record([0.2] * 20, **usual) for _ in range(3)] + disturbed)
@@ -147,9 +132,7 @@ def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(
     assert found.verdict is Verdict.INDICATIVE
 
 
-def test_advice_about_the_spec_is_for_its_submit_and_facts_about_the_work_are_for_the_result_too(
-    record: MakeRecord, device: Device
-) -> None:
+def test_advice_about_the_spec_is_for_its_submit_and_facts_about_the_work_are_for_the_result_too(record, device):
     advice = [warning("POW2_ONLY"), warning("BATCH_SMALL"), warning("SYNTHETIC_DATA")]
     linted = dataclasses.replace(WORKLOAD, lint=lambda params, device, replicas: advice)
     runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
@@ -157,9 +140,7 @@ def test_advice_about_the_spec_is_for_its_submit_and_facts_about_the_work_are_fo
     assert codes(found) == {"SYNTHETIC_DATA"}
 
 
-def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(
-    result: Callable[..., Result], record: MakeRecord, device: Device
-) -> None:
+def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(result, record, device):
     tpu = device.model_copy(update={"id": "tpu:0", "kind": "tpu", "cores": []})
     runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, clock_hz=None) for _ in range(5)]
     found = result(runs, on=tpu)
@@ -167,34 +148,32 @@ def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(
     assert result(runs).verdict is Verdict.INDICATIVE  # a processor's clock can be measured
 
 
-def test_a_figure_above_the_peak_is_untrusted(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_figure_above_the_peak_is_untrusted(result, record):
     found = result([record([0.05] * 60, amounts={"execution": 1.0})])
     assert "ABOVE_PEAK" in codes(found)
     assert found.verdict is Verdict.UNTRUSTED
 
 
-def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(
-    result: Callable[..., Result], record: MakeRecord, device: Device
-) -> None:
+def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(result, record, device):
     environment = {"container": {"cpu_cores": 1.0, "memory_bytes": None}}
     idle = record([10.0] * 20, amounts={"execution": 1.0}, environment=environment)
     found = result([idle], on=device.model_copy(update={"emulated": True}))
     assert {"OVERHEAD_BOUND", "CPU_QUOTA", "EMULATED_DEVICE"} <= codes(found)
 
 
-def test_the_params_that_ran_replace_the_requested_ones(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_the_params_that_ran_replace_the_requested_ones(result, record):
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, params={"mode": "a"})], n=7)
     assert found.params == {"n": 7, "k": None, "dtype": "float32", "mode": "a"}
 
 
-def test_a_working_set_within_the_cache_raises_a_warning(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_working_set_within_the_cache_raises_a_warning(result, record):
     inside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**20})
     outside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**30})
     assert "CACHE_RESIDENT" in codes(result([inside]))
     assert "CACHE_RESIDENT" not in codes(result([outside]))
 
 
-def test_a_rising_loss_and_sample_data_raise_warnings(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_rising_loss_and_sample_data_raise_warnings(result, record):
     rising = [Epoch(index=place, time_s=1.0, loss=loss) for place, loss in enumerate((1.0, 2.0))]
     data = TRAINING.data.model_copy(update={"kind": "sample"})
     training = TRAINING.model_copy(update={"epochs": rising, "data": data})
@@ -202,16 +181,14 @@ def test_a_rising_loss_and_sample_data_raise_warnings(result: Callable[..., Resu
     assert {"LOSS_RISING", "SYNTHETIC_DATA"} <= codes(found)
 
 
-def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(result, record):
     loud = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.1)
     epochs = [Epoch(index=place, time_s=3.0, loss=1.0, core_shares=loud) for place in range(2)]
     sensors = Sensors(throttle_reasons=["heat"], throttled_share=0.5)
     training = TRAINING.model_copy(update={"epochs": epochs, "sensors": sensors})
     of_samples = warning("NOISY_NEIGHBOUR", others_share=0.1)
 
-    def phases(**fields: object) -> dict[str, object]:
+    def phases(**fields):
         run = record([1.0] * 20, amounts={"execution": 1.0}, training=training, **fields)
         return {each.code: each.evidence.get("phase") for each in result([run]).warnings if each.severity == "B"}
 
@@ -220,12 +197,10 @@ def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(
     assert phases(warnings=[of_samples])["NOISY_NEIGHBOUR"] is None
 
 
-def test_sampled_steps_are_compared_with_the_epochs_in_their_unit(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_sampled_steps_are_compared_with_the_epochs_in_their_unit(result, record):
     """An execution of 1000 samples takes 1 s, an epoch of 3000 samples 3 s."""
 
-    def raised(epoch_s: float, *, steps: bool = True) -> bool:
+    def raised(epoch_s, *, steps=True):
         epochs = [Epoch(index=place, time_s=epoch_s, loss=2.0 - place) for place in range(2)]
         amounts = {"execution": 1.0} | ({"epoch": 3000.0} if steps else {})
         training = TRAINING.model_copy(update={"epochs": epochs})
@@ -234,9 +209,7 @@ def test_sampled_steps_are_compared_with_the_epochs_in_their_unit(
     assert (raised(3.0), raised(3.2), raised(3.2, steps=False)) == (False, True, False)
 
 
-def test_the_result_has_identity_environment_and_references(
-    result: Callable[..., Result], record: MakeRecord, device: Device
-) -> None:
+def test_the_result_has_identity_environment_and_references(result, record, device):
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment={"python": "3"}, details={"x": 1})])
     assert found.hardware_id is not None
     assert found.context_id is not None
@@ -247,7 +220,7 @@ def test_the_result_has_identity_environment_and_references(
     assert found.energy.reason
 
 
-def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Callable[..., Result]) -> None:
+def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result):
     spec = Spec(workload="some", seed=3, device=DeviceSelector(kind="cpu"), measure=Measure(min_s=0.5))
     command = (
         "dyno run some --param n=2048 --param dtype=float32 --param 'mode=a b' --device cpu --framework tensorflow "
@@ -262,7 +235,7 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     assert "--replicas 8 " in (result(spec=Spec(workload="some", replicas=8)).reproduce or "")
 
 
-def test_the_command_writes_values_in_the_command_line_s_syntax(device: Device) -> None:
+def test_the_command_writes_values_in_the_command_line_s_syntax(device):
     class Typed(Params):
         jit_compile: bool = True
         name: str = "true"
@@ -281,7 +254,7 @@ def test_the_command_writes_values_in_the_command_line_s_syntax(device: Device) 
     assert "--processes" not in words
 
 
-def test_the_command_includes_null_unless_it_is_the_default(device: Device) -> None:
+def test_the_command_includes_null_unless_it_is_the_default(device):
     class Nullable(Params):
         patience: int | None = 3
         samples: int | None = None
@@ -290,18 +263,18 @@ def test_the_command_includes_null_unless_it_is_the_default(device: Device) -> N
     assert [words[place + 1] for place, word in enumerate(words) if word == "--param"] == ["patience=null"]
 
 
-def test_a_result_is_json_without_nan(result: Callable[..., Result]) -> None:
+def test_a_result_is_json_without_nan(result):
     text = result().model_dump_json()
     assert Result.model_validate_json(text) == result()
     json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} in a result"))
 
 
-def test_a_result_without_runs_is_an_error(result: Callable[..., Result]) -> None:
+def test_a_result_without_runs_is_an_error(result):
     with pytest.raises(ValueError, match="at least one run"):
         result([])
 
 
-def test_a_summary_drops_nothing(record: MakeRecord) -> None:
+def test_a_summary_drops_nothing(record):
     summary = record([1.0] * 19 + [50.0]).summary
     assert (summary.min, summary.max, summary.median, summary.mad) == (1.0, 50.0, 1.0, 0.0)
     assert (summary.low, summary.high, summary.q1, summary.q3, summary.samples) == (1.0, 1.0, 1.0, 1.0, 20)

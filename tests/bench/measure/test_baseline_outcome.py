@@ -1,12 +1,8 @@
 """Results held against baselines: the outcome, its interval, and how often it is wrong."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -27,7 +23,7 @@ from dyno.bench.registry import registry
 from dyno.errors import InvalidBaseline, InvalidSpec
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.job import BaselineOutcome
-from dyno.models.result import Headline, Peer, Precision, Result, ResultWarning, RunSummary, Verdict
+from dyno.models.result import Headline, Peer, Precision, ResultWarning, RunSummary, Verdict
 from dyno.models.spec import Spec
 from tests.comparisons import a_metric, of_metrics, times
 
@@ -36,7 +32,7 @@ SPEC = Spec.model_validate({"workload": "matmul", "params": {"n": 64}})
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def a_peer(result: Result, clock_hz: float | None = None) -> Peer:
+def a_peer(result, clock_hz=None):
     metric = result.metrics[0]
     return Peer(
         job=result.job,
@@ -49,7 +45,7 @@ def a_peer(result: Result, clock_hz: float | None = None) -> Peer:
     )
 
 
-def a_baseline(result: Result, margin: float = 0.05, clock_hz: float | None = None, **fields: Any) -> Baseline:
+def a_baseline(result, margin=0.05, clock_hz=None, **fields):
     metric = figure_metric(result, fields.pop("metric", None))
     headline = Headline(SERIES, a_peer(result, clock_hz))
     figure = figure_of(metric, result, SPEC, headline, [result.metrics[0].name], NOW)
@@ -57,35 +53,25 @@ def a_baseline(result: Result, margin: float = 0.05, clock_hz: float | None = No
     return Baseline(name="main", margin=margin, job=result.job, figure=figure, saved_at=NOW, **of_metric | fields)
 
 
-def a_limit(**limit: float) -> Baseline:
+def a_limit(**limit):
     return Baseline(name="floor", margin=0, job=None, metric="throughput", saved_at=NOW, **limit)
 
 
-def held(
-    baseline: Baseline,
-    result: Result,
-    earlier: Sequence[Peer] = (),
-    *,
-    clock_hz: float | None = None,
-    series: str = SERIES,
-    further: Mapping[str, Sequence[Peer]] | None = None,
-    allowed: Sequence[str] = (),
-    free: Sequence[str] = (),
-) -> JudgedResult:
+def held(baseline, result, earlier=(), *, clock_hz=None, series=SERIES, further=None, allowed=(), free=()):
     headline = Headline(series, a_peer(result, clock_hz)) if result.metrics and result.metrics[0].by_run else None
     peers = {series: earlier, **(further or {})}
     spec = SPEC.model_copy(update={"baseline_allow": list(allowed)})
     return JudgedResult(baseline, spec, result, headline, [each.name for each in result.metrics[:1]], peers, free)
 
 
-def rates(factor: float = 1.0, **result: Any) -> Result:
+def rates(factor=1.0, **result):
     return of_metrics([a_metric(by_run=times(factor))], **result)
 
 
 @pytest.mark.parametrize(
     ("factor", "outcome"), [(1.0, "pass"), (1.2, "pass"), (0.98, "pass"), (0.95, "inconclusive"), (0.9, "fail")]
 )
-def test_a_result_fails_only_if_its_whole_interval_is_beyond_the_margin(factor: float, outcome: str) -> None:
+def test_a_result_fails_only_if_its_whole_interval_is_beyond_the_margin(factor, outcome):
     found = judge(held(a_baseline(rates()), rates(factor)))
     assert (found.outcome, found.ratio) == (outcome, pytest.approx(factor))
     assert found.low is not None
@@ -96,8 +82,8 @@ def test_a_result_fails_only_if_its_whole_interval_is_beyond_the_margin(factor: 
     assert (found.reason is None) == (outcome != "inconclusive")
 
 
-def test_a_time_that_grows_is_a_slowdown() -> None:
-    def of_times(factor: float) -> Result:
+def test_a_time_that_grows_is_a_slowdown():
+    def of_times(factor):
         return of_metrics([a_metric("execution_time", times(factor), "lower")])
 
     slower, faster = (judge(held(a_baseline(of_times(1)), of_times(factor))) for factor in (1.2, 0.8))
@@ -115,20 +101,20 @@ def test_a_time_that_grows_is_a_slowdown() -> None:
         ({"at_most": 90.0}, "fail"),
     ],
 )
-def test_a_limit_has_no_scatter_of_its_own(limit: dict[str, float], outcome: str) -> None:
+def test_a_limit_has_no_scatter_of_its_own(limit, outcome):
     found = judge(held(a_limit(**limit), rates()))
     assert (found.outcome, found.job, found.differences) == (outcome, None, [])
     against_figure = judge(held(a_baseline(rates()), rates()))
     assert _width(found.low, found.high) < _width(against_figure.low, against_figure.high)
 
 
-def _width(low: float | None, high: float | None) -> float:
+def _width(low, high):
     assert low is not None
     assert high is not None
     return math.log(high / low)
 
 
-def test_jobs_that_differ_widen_the_interval_beyond_their_runs() -> None:
+def test_jobs_that_differ_widen_the_interval_beyond_their_runs():
     """Each job's runs lie within 1 %, the jobs within 20 %."""
     earlier = [a_peer(rates(factor)) for factor in (0.9, 1.1, 0.95, 1.05, 1.0)]
     alone, informed = (judge(held(a_baseline(rates()), rates(0.9), peers)) for peers in ((), earlier))
@@ -139,7 +125,7 @@ def test_jobs_that_differ_widen_the_interval_beyond_their_runs() -> None:
     assert _width(narrow.low, narrow.high) < _width(alone.low, alone.high)
 
 
-def test_a_slow_result_does_not_hide_behind_its_own_slowness() -> None:
+def test_a_slow_result_does_not_hide_behind_its_own_slowness():
     calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002)]
     same, slow = (judge(held(a_baseline(rates()), rates(factor), calm)) for factor in (1.0, 0.7))
     assert _width(slow.low, slow.high) == pytest.approx(_width(same.low, same.high))
@@ -148,7 +134,7 @@ def test_a_slow_result_does_not_hide_behind_its_own_slowness() -> None:
     assert _width(again.low, again.high) == pytest.approx(_width(slow.low, slow.high))
 
 
-def outcomes(machine: Machine, margin: float, speed: float = 1.0, earlier: int = 0, jobs: int = 30) -> list[str]:
+def outcomes(machine, margin, speed=1.0, earlier=0, jobs=30):
     """Of jobs one after the other, each held against the same baseline with the results before it."""
     peers, found = [a_peer(of_metrics([a_metric(by_run=machine.job())])) for _ in range(earlier)], []
     baseline = a_baseline(of_metrics([a_metric(by_run=machine.job())]), margin)
@@ -160,14 +146,14 @@ def outcomes(machine: Machine, margin: float, speed: float = 1.0, earlier: int =
 
 
 @pytest.mark.parametrize("between", [0.03, pytest.param(0.05, marks=pytest.mark.verify)])
-def test_unchanged_work_hardly_fails_at_the_default_margin(between: float) -> None:
+def test_unchanged_work_hardly_fails_at_the_default_margin(between):
     """Levels deviate by 3 % or by the margin itself. At a margin of nothing, 9 % of the former would fail."""
     machine = Machine(5, 0.01, between)
     found = [outcome for _ in range(20) for outcome in outcomes(machine, BASELINE_MARGIN)]
     assert found.count("fail") / len(found) <= 0.025
 
 
-def test_code_that_stays_slow_keeps_failing() -> None:
+def test_code_that_stays_slow_keeps_failing():
     """If failed results counted as scatter, 10 % of the repeated jobs would fail."""
     machine = Machine(5, 0.01, 0.005)
     assert outcomes(machine, 0.02, speed=0.9, earlier=8, jobs=10) == ["fail"] * 10
@@ -175,14 +161,14 @@ def test_code_that_stays_slow_keeps_failing() -> None:
 
 @pytest.mark.parametrize("jobs", [8, 20])
 @pytest.mark.parametrize("mode", [0.87, 0.7])
-def test_work_with_two_modes_does_not_fail(jobs: int, mode: float) -> None:
+def test_work_with_two_modes_does_not_fail(jobs, mode):
     """A quarter of the earlier jobs ran in the slower mode, as the new one does."""
     peers = [a_peer(rates((mode if place % 4 == 0 else 1.0) * (1 + place % 3 / 1000))) for place in range(jobs)]
     assert judge(held(a_baseline(rates()), rates(mode), peers)).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.25])
-def test_an_accepted_change_does_not_widen_the_interval(factor: float) -> None:
+def test_an_accepted_change_does_not_widen_the_interval(factor):
     """Results of the level before it show no scatter, neither for its own job as baseline nor for a later one."""
     calm = [a_peer(rates(each)) for each in (0.999, 1.001, 1.0, 0.998, 1.002)]
     accepted, next_one = rates(factor), rates(factor)
@@ -208,7 +194,7 @@ def test_an_accepted_change_does_not_widen_the_interval(factor: float) -> None:
         ({}, False),
     ],
 )
-def test_a_level_is_another_one_beyond_the_margin(fields: dict[str, Any], differs: bool) -> None:
+def test_a_level_is_another_one_beyond_the_margin(fields, differs):
     known = {"name": "main", "outcome": "inconclusive", "margin": 0.05, "job": "job_1"}
     assert is_another_level(BaselineOutcome.model_validate(known | fields)) is differs
     assert not is_another_level(None)
@@ -226,7 +212,7 @@ def test_a_level_is_another_one_beyond_the_margin(fields: dict[str, Any], differ
         (a_limit(at_most=1.0).model_copy(update={"metric": "execution_time"}), None),
     ],
 )
-def test_a_baseline_that_no_result_can_be_held_against_is_refused(baseline: Baseline, code: str | None) -> None:
+def test_a_baseline_that_no_result_can_be_held_against_is_refused(baseline, code):
     matmul = registry()["matmul"]
     metrics = judged_metrics(matmul, matmul.params())
     if code is None:
@@ -236,7 +222,7 @@ def test_a_baseline_that_no_result_can_be_held_against_is_refused(baseline: Base
     assert [(error.pointer, error.code) for error in refused.value.errors] == [("/baseline", code)]
 
 
-def test_results_of_one_device_are_compared_at_one_clock() -> None:
+def test_results_of_one_device_are_compared_at_one_clock():
     """8 % slower at a clock that is 8 % lower."""
     earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.6e9, 3.8e9, 4.1e9, 4.2e9, 3.7e9, 3.9e9)]
     baseline = a_baseline(rates(), clock_hz=4e9)
@@ -250,7 +236,7 @@ def test_results_of_one_device_are_compared_at_one_clock() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_a_gate_is_not_excused_by_a_clock_that_fell(kind: str) -> None:
+def test_a_gate_is_not_excused_by_a_clock_that_fell(kind):
     """At 60 % of the baseline's clock with 65 % of its throughput, an adjusted ratio would be 1.083."""
     device = {"device": {"id": f"{kind}:0", "host": "here", "model": "Test", "kind": kind}}
     found = judge(held(a_baseline(rates(**device), clock_hz=4e9), rates(0.65, **device), clock_hz=2.4e9))
@@ -263,7 +249,7 @@ def test_a_gate_is_not_excused_by_a_clock_that_fell(kind: str) -> None:
 @pytest.mark.parametrize(
     ("hz", "factor", "outcome"), [(3.6e9, 1.1, "inconclusive"), (3.6e9, 0.7, "fail"), (2.1e9, 1.1, "pass")]
 )
-def test_a_higher_clock_is_no_reason_to_pass(hz: float, factor: float, outcome: str) -> None:
+def test_a_higher_clock_is_no_reason_to_pass(hz, factor, outcome):
     """50 % more cycles for 10 % more work: 27 % slower in each cycle. A lower clock hides no slowdown."""
     judged = held(a_baseline(rates(), clock_hz=2.4e9), with_runs(rates(factor)), clock_hz=hz)
     found = judge(judged)
@@ -272,20 +258,20 @@ def test_a_higher_clock_is_no_reason_to_pass(hz: float, factor: float, outcome: 
     assert runs_to_settle(judged, 15) == 5, "more runs have the same clock"
 
 
-def test_an_undecided_outcome_says_that_no_earlier_result_counts() -> None:
+def test_an_undecided_outcome_says_that_no_earlier_result_counts():
     alone, among = (judge(held(a_baseline(rates()), rates(0.95), peers)) for peers in ([], [a_peer(rates())]))
     assert alone.outcome == among.outcome == "inconclusive"
     assert "no earlier result shows how much jobs differ" in (alone.reason or "")
     assert "no earlier result" not in (among.reason or "")
 
 
-def test_a_gate_on_a_gpu_uses_no_clock() -> None:
+def test_a_gate_on_a_gpu_uses_no_clock():
     device = {"device": {"id": "gpu:0", "host": "here", "model": "Test GPU", "kind": "gpu"}}
     found = judge(held(a_baseline(rates(**device), clock_hz=2e9), rates(0.93, **device), clock_hz=0.93 * 2e9))
     assert found.ratio == pytest.approx(0.93)
 
 
-def test_the_errors_of_the_clock_widen_the_interval() -> None:
+def test_the_errors_of_the_clock_widen_the_interval():
     earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.8e9, 3.9e9, 4.1e9, 4.2e9)]
     same, lower = (
         judge(held(a_baseline(rates(), clock_hz=4e9), rates(hz / 4e9), earlier, clock_hz=hz)) for hz in (4e9, 3.7e9)
@@ -295,7 +281,7 @@ def test_the_errors_of_the_clock_widen_the_interval() -> None:
     assert _width(lower.low, lower.high) > _width(same.low, same.high)
 
 
-def test_what_else_differs_is_named() -> None:
+def test_what_else_differs_is_named():
     device = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
     other = rates(
         params={"n": 128},
@@ -330,9 +316,7 @@ GPU = {"id": "gpu:0", "host": "there", "model": "Test GPU", "kind": "gpu"}
         ({}, {"workload": "resnet50"}, ["workload"], "/workload"),
     ],
 )
-def test_other_work_and_other_hardware_are_inconclusive_unless_named(
-    then: dict[str, Any], now: dict[str, Any], allowed: list[str], field: str
-) -> None:
+def test_other_work_and_other_hardware_are_inconclusive_unless_named(then, now, allowed, field):
     """20 times as good, because it is something else."""
     baseline, result = a_baseline(rates(**then)), rates(20, **now)
     found = judge(held(baseline, result, series="other work"))
@@ -356,7 +340,7 @@ def test_other_work_and_other_hardware_are_inconclusive_unless_named(
         ({}, {"hardware_id": None}),
     ],
 )
-def test_other_software_and_other_ways_are_judged(then: dict[str, Any], now: dict[str, Any]) -> None:
+def test_other_software_and_other_ways_are_judged(then, now):
     found = judge(held(a_baseline(rates(**then)), rates(0.8, **now), free=["way"]))
     assert (found.outcome, found.other_work) == ("fail", [])
     assert found.differences != []
@@ -364,14 +348,14 @@ def test_other_software_and_other_ways_are_judged(then: dict[str, Any], now: dic
 
 @pytest.mark.parametrize("earlier", [1, 2, 3, 8])
 @pytest.mark.parametrize("stray", [20.0, 0.05])
-def test_one_result_far_away_does_not_keep_a_gate_from_failing(earlier: int, stray: float) -> None:
+def test_one_result_far_away_does_not_keep_a_gate_from_failing(earlier, stray):
     calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002, 1.0, 0.9995)][: earlier - 1]
     peers = [a_peer(rates(stray)), *calm]
     slow, same = (judge(held(a_baseline(rates()), rates(factor), peers)) for factor in (0.85, 1.0))
     assert (slow.outcome, same.outcome) == ("fail", "pass")
 
 
-def test_one_result_far_away_does_not_hide_the_elasticity() -> None:
+def test_one_result_far_away_does_not_hide_the_elasticity():
     earlier = [a_peer(rates(hz / 4e9), hz) for hz in (3.8e9, 3.9e9, 4.0e9, 4.1e9, 4.2e9)]
     found = judge(
         held(a_baseline(rates(), clock_hz=4e9), rates(0.92), [*earlier, a_peer(rates(20), 3.7e9)], clock_hz=3.68e9)
@@ -396,13 +380,13 @@ def test_one_result_far_away_does_not_hide_the_elasticity() -> None:
     ],
     ids=["no metric", "another unit", "no value", "once", "untrusted"],
 )
-def test_what_can_not_be_judged_is_inconclusive_and_says_why(result: Result, reason: str) -> None:
+def test_what_can_not_be_judged_is_inconclusive_and_says_why(result, reason):
     found = judge(held(a_baseline(rates()), result))
     assert (found.outcome, found.low, found.high) == ("inconclusive", None, None)
     assert reason in (found.reason or "")
 
 
-def test_a_single_run_has_an_interval_only_by_other_jobs_of_its_series() -> None:
+def test_a_single_run_has_an_interval_only_by_other_jobs_of_its_series():
     one, of_one = of_metrics([a_metric(by_run=[70.0])]), a_baseline(of_metrics([a_metric(by_run=[100.0])]))
     alone = judge(held(of_one, one))
     assert (alone.outcome, alone.ratio, alone.low) == ("inconclusive", pytest.approx(0.7), None)
@@ -422,29 +406,29 @@ def test_a_single_run_has_an_interval_only_by_other_jobs_of_its_series() -> None
         (rates(verdict=Verdict.UNTRUSTED), None, "untrusted"),
     ],
 )
-def test_a_figure_that_no_job_could_be_held_against_is_refused(result: Result, metric: str | None, code: str) -> None:
+def test_a_figure_that_no_job_could_be_held_against_is_refused(result, metric, code):
     with pytest.raises(InvalidBaseline) as refused:
         figure_metric(result, metric)
     assert [error.code for error in refused.value.errors] == [code]
 
 
-def test_the_bound_on_runs_is_that_of_a_range_or_three_times_the_number() -> None:
-    def bound(processes: object) -> int:
+def test_the_bound_on_runs_is_that_of_a_range_or_three_times_the_number():
+    def bound(processes):
         return most_runs(Spec.model_validate({"workload": "matmul", "measure": {"processes": processes}}))
 
     assert [bound(each) for each in (5, 1, 60, {"min": 5, "max": 8})] == [15, 3, 100, 8]
 
 
-def with_runs(result: Result) -> Result:
+def with_runs(result):
     runs = [RunSummary.model_construct(process_start="forked") for _ in result.metrics[0].by_run]
     return result.model_copy(update={"runs": runs})
 
 
-def test_more_runs_are_made_only_where_they_settle_the_outcome() -> None:
+def test_more_runs_are_made_only_where_they_settle_the_outcome():
     calm = [a_peer(rates(factor)) for factor in (0.999, 1.001, 1.0, 0.998, 1.002, 1.0, 0.9995, 1.0005)]
     scattered = of_metrics([a_metric(by_run=[97.0, 102.0, 101.0])])
 
-    def needed(baseline: Baseline, result: Result, most: int = 15) -> int:
+    def needed(baseline, result, most=15):
         return runs_to_settle(held(baseline, with_runs(result), calm), most)
 
     tight = a_baseline(rates(), margin=0.03)
@@ -462,15 +446,15 @@ def test_more_runs_are_made_only_where_they_settle_the_outcome() -> None:
 class Machine:
     """Jobs whose runs scatter by `within` and which differ by `between`, both as shares."""
 
-    def __init__(self, seed: int, within: float, between: float) -> None:
+    def __init__(self, seed, within, between):
         self._random, self._within, self._between = random.Random(seed), within, between
 
-    def job(self, speed: float = 1.0, runs: int = 5) -> list[float]:
+    def job(self, speed=1.0, runs=5):
         level = math.log(speed) + self._random.gauss(0, self._between)
         return [100 * math.exp(level + self._random.gauss(0, self._within)) for _ in range(runs)]
 
 
-def gated(machine: Machine, speed: float, margin: float, history: int) -> str:
+def gated(machine, speed, margin, history):
     """The outcome of a gate as the worker makes it: a first look, perhaps more runs, and a second one."""
     earlier = [a_peer(of_metrics([a_metric(by_run=machine.job())])) for _ in range(history)]
     baseline = a_baseline(of_metrics([a_metric(by_run=machine.job())]), margin)
@@ -485,7 +469,7 @@ def gated(machine: Machine, speed: float, margin: float, history: int) -> str:
     ("within", "between"),
     [(0.01, 0.01), *(pytest.param(*both, marks=pytest.mark.verify) for both in ((0.01, 0.005), (0.02, 0.0)))],
 )
-def test_wrong_answers_are_rare_even_at_the_margin(within: float, between: float, history: int) -> None:
+def test_wrong_answers_are_rare_even_at_the_margin(within, between, history):
     """Without earlier jobs, an allowance stands for what jobs differ by; it is too small where that is as much as runs.
 
     Fieller's interval over the runs, which ignores what jobs differ by, is wrong far more often (next test).
@@ -501,7 +485,7 @@ def test_wrong_answers_are_rare_even_at_the_margin(within: float, between: float
     assert much_slower.count("fail") / trials > 0.95
 
 
-def test_the_interval_over_the_runs_alone_would_fail_unchanged_work() -> None:
+def test_the_interval_over_the_runs_alone_would_fail_unchanged_work():
     machine, wrong, trials = Machine(7, 0.005, 0.01), 0, 400
     for _ in range(trials):
         found = ratio_of_means(machine.job(), machine.job()).interval

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dyno.bench.contract import Params, Workload
+from dyno.bench.contract import Params
 from dyno.bench.measure.compare_results import (
-    ComparisonEntry,
     compare,
     compare_variants,
     differences,
@@ -19,9 +18,9 @@ from dyno.bench.measure.compare_results import (
 from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import registry
 from dyno.errors import InvalidComparison, NotComparable
-from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
+from dyno.models.comparison import Comparative, CompareResults, Comparison, comparison_of, job_of
 from dyno.models.job import Job
-from dyno.models.result import BasedOn, CoreShares, Metric, Peak, Precision, Repeat, Result, Verdict
+from dyno.models.result import BasedOn, CoreShares, Metric, Peak, Precision, Repeat, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 from tests.bench.measure.conftest import make_record
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
@@ -38,16 +37,16 @@ TRAINED = replace(registry()["matmul"], params=Training)
 TOTAL = a_metric("execution_time", better="lower")
 
 
-def precision(observed: str | None, requested: str = "float32") -> Precision:
+def precision(observed, requested="float32"):
     return Precision(requested=requested, observed=observed)
 
 
-def between(*entries: ComparisonEntry, base: int = 0, workload: Workload | None = TRAINED, **asked: Any) -> Comparison:
+def between(*entries, base=0, workload=TRAINED, **asked):
     request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
     return compare(request, entries, workload, datetime.now(UTC), base=base)
 
 
-def of_params(*metrics: Metric, **params: Any) -> ComparisonEntry:
+def of_params(*metrics, **params):
     return an_entry(metrics=[a_metric(), *metrics], spec={"params": {"n": 64, "dtype": "float32"} | params})
 
 
@@ -61,9 +60,7 @@ def of_params(*metrics: Metric, **params: Any) -> ComparisonEntry:
         (an_entry(precision=precision("float32", "tf32")), {"/precision/requested": ["float32", "tf32"]}),
     ],
 )
-def test_different_work_is_compared_by_a_rate_and_every_field_is_named(
-    entry: ComparisonEntry, fields: dict[str, Any]
-) -> None:
+def test_different_work_is_compared_by_a_rate_and_every_field_is_named(entry, fields):
     found = between(an_entry(), entry)
     assert (found.same_work, found.metric) == (False, "throughput")
     assert {each.field: each.values for each in found.differences} == fields
@@ -81,30 +78,30 @@ def test_different_work_is_compared_by_a_rate_and_every_field_is_named(
         (of_params(epochs=2), "/params/epochs"),
     ],
 )
-def test_the_same_work_may_be_done_elsewhere_and_in_other_ways(entry: ComparisonEntry, field: str) -> None:
+def test_the_same_work_may_be_done_elsewhere_and_in_other_ways(entry, field):
     found = between(an_entry(), entry)
     assert (found.same_work, found.not_compared) == (True, [])
     assert [each.field for each in found.differences] == [field]
     assert len(found.notes) == 1
 
 
-def test_another_method_of_measuring_is_no_change_of_speed() -> None:
+def test_another_method_of_measuring_is_no_change_of_speed():
     found = between(an_entry(), an_entry(method_version="1"))
     assert not found.same_work
     assert [each.field for each in found.differences] == ["/method_version"]
 
 
-def test_the_third_of_several_results_counts_too() -> None:
+def test_the_third_of_several_results_counts_too():
     assert not between(an_entry(), an_entry(), of_params(n=65)).same_work
 
 
-def test_emulated_devices_are_named() -> None:
+def test_emulated_devices_are_named():
     device = {"id": "cpu:0-1", "host": "here", "model": "Test CPU", "kind": "cpu", "emulated": True}
     found = between(an_entry(), an_entry(device=device))
     assert [(each.field, each.values) for each in found.differences] == [("/device/emulated", [False, True])]
 
 
-def test_totals_of_different_amounts_are_listed_instead_of_compared() -> None:
+def test_totals_of_different_amounts_are_listed_instead_of_compared():
     per_sample, size = (
         a_metric("time_per_sample", better="lower"),
         TOTAL.model_copy(update={"name": "size", "unit": "bytes"}),
@@ -125,13 +122,13 @@ def test_totals_of_different_amounts_are_listed_instead_of_compared() -> None:
     assert "choose throughput or time_per_sample or accuracy" in error.detail
 
 
-def test_the_first_metric_that_can_be_compared_is_chosen() -> None:
+def test_the_first_metric_that_can_be_compared_is_chosen():
     first, like, other = (an_entry(metrics=[TOTAL, a_metric()], spec={"params": {"n": n}}) for n in (64, 64, 65))
     assert between(first, other).metric == "throughput"
     assert between(first, like).metric == "execution_time"
 
 
-def test_another_precision_does_not_change_the_amount_of_work() -> None:
+def test_another_precision_does_not_change_the_amount_of_work():
     """int8 counts OP/s, so only the time of as many products remains."""
     rate = a_metric().model_copy(update={"unit": "OP/s"})
     in_int8 = an_entry(metrics=[rate, TOTAL], spec={"params": {"n": 64, "dtype": "int8"}}, precision=precision("int8"))
@@ -139,7 +136,7 @@ def test_another_precision_does_not_change_the_amount_of_work() -> None:
     assert (found.metric, found.same_work, found.not_compared) == ("execution_time", False, [])
 
 
-def test_an_untimed_param_counts_for_a_figure_taken_once() -> None:
+def test_an_untimed_param_counts_for_a_figure_taken_once():
     once = a_metric("training_time", [], "lower"), a_metric("accuracy", []).model_copy(update={"unit": "1"})
     entries = [of_params(*once, epochs=epochs) for epochs in (1, 2)]
     found = between(*entries)
@@ -150,15 +147,15 @@ def test_an_untimed_param_counts_for_a_figure_taken_once() -> None:
         between(*entries, metric="training_time")
 
 
-def test_latencies_of_calls_that_arrive_at_different_rates_are_of_different_work() -> None:
+def test_latencies_of_calls_that_arrive_at_different_rates_are_of_different_work():
     latency = a_metric("latency_open_p99", better="lower")
     both = [of_params(latency, rate_per_s=rate_per_s) for rate_per_s in (10.0, 20.0)]
     found = between(*both, workload=registry()["quantized_inference"])
     assert (found.metric, found.same_work, found.not_compared) == ("throughput", True, ["latency_open_p99"])
 
 
-def test_params_that_ran_are_compared_instead_of_the_requested_ones() -> None:
-    def ran(samples: int, **result: Any) -> ComparisonEntry:
+def test_params_that_ran_are_compared_instead_of_the_requested_ones():
+    def ran(samples, **result):
         return an_entry(spec={"params": {"samples": None}}, params={"samples": samples} if samples else {})
 
     assert [each.values for each in between(ran(100), ran(200)).differences] == [[100, 200]]
@@ -166,7 +163,7 @@ def test_params_that_ran_are_compared_instead_of_the_requested_ones() -> None:
     assert between(ran(100), ran(0)).same_work  # a result of an older version has the requested params only
 
 
-def test_the_steps_of_trainings_from_different_weights_are_the_same_work_but_not_of_different_batches() -> None:
+def test_the_steps_of_trainings_from_different_weights_are_the_same_work_but_not_of_different_batches():
     mnist = registry()["mnist_cnn"]
     weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
     step = a_metric("epoch_time", better="lower")
@@ -185,7 +182,7 @@ def test_the_steps_of_trainings_from_different_weights_are_the_same_work_but_not
         an_entry(metrics=[a_metric(better="lower")]),
     ],
 )
-def test_results_without_a_shared_metric_are_refused_with_their_metrics(other: ComparisonEntry) -> None:
+def test_results_without_a_shared_metric_are_refused_with_their_metrics(other):
     with pytest.raises(NotComparable, match="no metric to compare") as refused:
         between(an_entry(), other, metric="throughput")
     of_first, of_other = refused.value.fields["/metrics"]
@@ -193,14 +190,14 @@ def test_results_without_a_shared_metric_are_refused_with_their_metrics(other: C
     assert of_other == [f"{each.name} in {each.unit}" for each in other.result.metrics]
 
 
-def test_results_that_share_only_totals_of_different_amounts_are_refused_with_the_difference() -> None:
+def test_results_that_share_only_totals_of_different_amounts_are_refused_with_the_difference():
     entries = [an_entry(metrics=[TOTAL], spec={"params": {"n": n}}) for n in (64, 65)]
     with pytest.raises(NotComparable, match="execution_time would depend on the amount") as refused:
         between(*entries)
     assert refused.value.fields == {"/params/n": [64, 65]}
 
 
-def test_the_error_for_a_missing_metric_lists_the_common_metrics() -> None:
+def test_the_error_for_a_missing_metric_lists_the_common_metrics():
     with pytest.raises(InvalidComparison) as refused:
         between(of_params(TOTAL), of_params(TOTAL), metric="througput")
     [error] = refused.value.errors
@@ -208,7 +205,7 @@ def test_the_error_for_a_missing_metric_lists_the_common_metrics() -> None:
     assert "choose throughput or execution_time" in error.detail
 
 
-def test_every_ratio_is_to_the_base() -> None:
+def test_every_ratio_is_to_the_base():
     """GPU, CPU, GPU: the second is the base."""
     found = between(an_entry(times(29)), an_entry(), an_entry(times(2.5)), base=1)
     assert [each.ratio and each.ratio.value for each in found.results] == [
@@ -223,11 +220,11 @@ def test_every_ratio_is_to_the_base() -> None:
     assert 28 < low < 29 < high < 30
 
 
-def test_equal_results_have_no_differences() -> None:
+def test_equal_results_have_no_differences():
     assert differences([an_entry(), an_entry()]) == []
 
 
-def test_every_other_difference_is_listed() -> None:
+def test_every_other_difference_is_listed():
     first = an_entry(spec={"seed": 1})
     other = an_entry(
         spec={"framework": "jax", "seed": 2, "measure": {"max_s": 5}},
@@ -252,7 +249,7 @@ def test_every_other_difference_is_listed() -> None:
     }
 
 
-def ratio(comparison: Comparison, place: int = 1) -> Ratio:
+def ratio(comparison, place=1):
     found = comparison.results[place].ratio
     assert found is not None
     return found
@@ -262,14 +259,14 @@ def ratio(comparison: Comparison, place: int = 1) -> Ratio:
     ("factor", "verdict"),
     [(1.2, Comparative.FASTER), (0.8, Comparative.SLOWER), (1.002, Comparative.SAME), (1.019, Comparative.FASTER)],
 )
-def test_a_higher_value_of_a_higher_is_better_metric_is_faster(factor: float, verdict: Comparative) -> None:
+def test_a_higher_value_of_a_higher_is_better_metric_is_faster(factor, verdict):
     found = ratio(between(an_entry(), an_entry(times(factor))))
     assert found.verdict is verdict
     assert found.value == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.25, Comparative.SLOWER), (0.8, Comparative.FASTER)])
-def test_the_ratio_of_a_lower_is_better_metric_is_inverted(factor: float, verdict: Comparative) -> None:
+def test_the_ratio_of_a_lower_is_better_metric_is_inverted(factor, verdict):
     first, other = ([a_metric("execution_time", times(each), "lower")] for each in (1.0, factor))
     found = ratio(between(an_entry(metrics=first), an_entry(metrics=other)))
     assert found.verdict is verdict
@@ -279,7 +276,7 @@ def test_the_ratio_of_a_lower_is_better_metric_is_inverted(factor: float, verdic
     assert found.low < 1 / factor < found.high
 
 
-def test_scatter_wider_than_the_difference_is_inconclusive_with_the_smallest_detectable_effect() -> None:
+def test_scatter_wider_than_the_difference_is_inconclusive_with_the_smallest_detectable_effect():
     wide = [80.0, 120.0, 95.0, 105.0, 100.0]
     found = ratio(between(an_entry(wide), an_entry(times(1.05, wide))))
     assert found.verdict is Comparative.INCONCLUSIVE
@@ -289,7 +286,7 @@ def test_scatter_wider_than_the_difference_is_inconclusive_with_the_smallest_det
     assert ratio(between(an_entry(), an_entry(times(1.2)))).more_runs is None
 
 
-def test_margin_and_confidence_are_the_requested_ones() -> None:
+def test_margin_and_confidence_are_the_requested_ones():
     first, other = an_entry(), an_entry(times(1.04))
     assert ratio(between(first, other)).verdict is Comparative.FASTER
     assert ratio(between(first, other, margin=0.1)).verdict is Comparative.SAME
@@ -300,13 +297,13 @@ def test_margin_and_confidence_are_the_requested_ones() -> None:
     assert between(first, other, confidence=0.99).results[0].high == pytest.approx(100 + 4.604 * 0.35355, abs=1e-3)
 
 
-def test_no_bound_is_below_zero() -> None:
+def test_no_bound_is_below_zero():
     found = between(an_entry(), an_entry([140.0, 290.0, 150.0]))
     assert ratio(found).low == found.results[1].low == 0.0
 
 
 @pytest.mark.parametrize("lone", [0, 1])
-def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
+def test_one_run_gets_a_ratio_and_no_interval(lone):
     entries = [an_entry([100.0]) if place == lone else an_entry(times(3)) for place in range(2)]
     found = ratio(between(*entries))
     assert found.verdict is Comparative.INCONCLUSIVE
@@ -317,15 +314,15 @@ def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
-def test_a_figure_that_is_missing_zero_or_taken_once_is_inconclusive(value: float | None, words: str) -> None:
+def test_a_figure_that_is_missing_zero_or_taken_once_is_inconclusive(value, words):
     first = a_metric("accuracy", []).model_copy(update={"value": value})
     found = ratio(between(an_entry(metrics=[first]), an_entry(metrics=[a_metric("accuracy", [])])))
     assert found.verdict is Comparative.INCONCLUSIVE
     assert words in str(found.reason)
 
 
-def test_the_first_metric_is_compared_unless_another_is_named() -> None:
-    def both(factor: float) -> ComparisonEntry:
+def test_the_first_metric_is_compared_unless_another_is_named():
+    def both(factor):
         return an_entry(metrics=[a_metric(by_run=times(factor)), a_metric("time", times(1 / factor), "lower")])
 
     first, other = both(1.0), both(2.0)
@@ -335,7 +332,7 @@ def test_the_first_metric_is_compared_unless_another_is_named() -> None:
     assert ratio(named).verdict is Comparative.FASTER
 
 
-def test_each_of_several_is_compared_with_the_first() -> None:
+def test_each_of_several_is_compared_with_the_first():
     found = between(an_entry(), an_entry(times(2)), an_entry(times(0.5)))
     assert found.results[0].ratio is None
     assert [ratio(found, place).verdict for place in (1, 2)] == [Comparative.FASTER, Comparative.SLOWER]
@@ -343,9 +340,7 @@ def test_each_of_several_is_compared_with_the_first() -> None:
 
 
 @pytest.mark.parametrize(("confidence", "share"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
-def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confidence(
-    confidence: float, share: str
-) -> None:
+def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confidence(confidence, share):
     assert share in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
 
 
@@ -353,9 +348,7 @@ def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confide
     ("factor", "margin", "verdict", "noted"),
     [(1.01, 0.05, "SAME", True), (0.99, 0.05, "SAME", True), (1.0, 0.05, "SAME", False), (1.1, 0.05, "FASTER", False)],
 )
-def test_a_note_says_that_results_within_the_margin_differ(
-    factor: float, margin: float, verdict: str, noted: bool
-) -> None:
+def test_a_note_says_that_results_within_the_margin_differ(factor, margin, verdict, noted):
     steady = [100.0, 100.1, 99.9]
     first, other = an_entry(steady), an_entry(times(factor, steady))
     found = between(first, other, margin=margin)
@@ -364,7 +357,7 @@ def test_a_note_says_that_results_within_the_margin_differ(
 
 
 @pytest.mark.parametrize("base", [0, 1])
-def test_an_untrusted_result_has_a_ratio_and_no_verdict(base: int) -> None:
+def test_an_untrusted_result_has_a_ratio_and_no_verdict(base):
     wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("TARGET_MISSED")])
     found = between(an_entry(verdict=Verdict.TRUSTED), wrong, base=base)
     assert found.verdict is Verdict.UNTRUSTED
@@ -377,14 +370,14 @@ def test_an_untrusted_result_has_a_ratio_and_no_verdict(base: int) -> None:
     assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
 
 
-def test_a_note_says_that_results_were_not_measured_side_by_side() -> None:
+def test_a_note_says_that_results_were_not_measured_side_by_side():
     found = between(an_entry(), an_entry())
     assert found.kind == "results"
     assert len(found.notes) == 1
     assert "not side by side" in found.notes[0]
 
 
-def reaching(share: float | None, factor: float = 1.0) -> ComparisonEntry:
+def reaching(share, factor=1.0):
     return an_entry(times(factor), peak=Peak(value=1e12, fraction=share))
 
 
@@ -401,9 +394,7 @@ def reaching(share: float | None, factor: float = 1.0) -> ComparisonEntry:
         (0.10, None, 3.0, False),
     ],
 )
-def test_a_first_result_that_leaves_its_device_idle_is_a_weak_baseline(
-    first: float | None, other: float | None, factor: float, raised: bool
-) -> None:
+def test_a_first_result_that_leaves_its_device_idle_is_a_weak_baseline(first, other, factor, raised):
     found = between(reaching(first), reaching(other, factor))
     assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
     if raised:
@@ -419,10 +410,8 @@ def test_a_first_result_that_leaves_its_device_idle_is_a_weak_baseline(
         ("cold_throughput", (None, None), False),  # the fraction of peak is that of later executions
     ],
 )
-def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(
-    metric: str, shares: tuple[float | None, float | None], raised: bool
-) -> None:
-    def of_sizes(factor: float, small: float, large: float) -> ComparisonEntry:
+def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(metric, shares, raised):
+    def of_sizes(factor, small, large):
         cases = {"8x8x8": {"peak_fraction": small}, "512x512x512": {"peak_fraction": large}}
         metrics = [a_metric(metric, times(factor))]
         return an_entry(metrics=metrics, peak=Peak(value=1e12, fraction=small), details={"cases": cases})
@@ -432,7 +421,7 @@ def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(
     assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
 
 
-def test_a_comparison_survives_a_round_trip_through_json() -> None:
+def test_a_comparison_survives_a_round_trip_through_json():
     found = between(an_entry(), an_entry(RATES[:1]), an_entry(times(2)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
@@ -447,12 +436,12 @@ DRIFTING = [100.0, 99.0, 98.0, 97.0, 96.0, 95.0]
 NOISE = [1.001, 0.999, 1.0005, 0.9995, 1.002, 0.998]
 
 
-def rates(factor: float) -> list[float]:
+def rates(factor):
     """Rates of runs on a machine that slows down; neighbouring runs differ only by little noise."""
     return [factor * level * noise for level, noise in zip(DRIFTING, NOISE, strict=True)]
 
 
-def made(second: Result, control: Result | None = None, confidence: float = 0.95, **first: Any) -> Comparison:
+def made(second, control=None, confidence=0.95, **first):
     one = Spec(workload="matmul", params={"n": 64, "repeats": 1})
     two = one.model_copy(update={"params": {"n": 64, "repeats": 2}, "framework": "jax"})
     asked: dict[str, Any] = {"pairs": 6, "metric": "throughput", "confidence": confidence}
@@ -463,7 +452,7 @@ def made(second: Result, control: Result | None = None, confidence: float = 0.95
     return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), PRODUCTS)
 
 
-def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> None:
+def test_results_of_a_worker_without_interleaved_specs_are_not_comparable():
     entry = an_entry(DRIFTING)
     spec = InterleavedSpec(
         workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
@@ -473,11 +462,11 @@ def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> N
         compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, PRODUCTS)
 
 
-def a_result(by_run: list[float], **result: Any) -> Result:
+def a_result(by_run, **result):
     return of_metrics([a_metric(by_run=by_run)], **result)
 
 
-def test_the_ratio_of_neighbouring_runs_is_free_of_drift() -> None:
+def test_the_ratio_of_neighbouring_runs_is_free_of_drift():
     found = made(a_result(rates(1.03)), a_result(rates(1.0)))
     ratio = found.results[1].ratio
     assert ratio is not None
@@ -489,18 +478,18 @@ def test_the_ratio_of_neighbouring_runs_is_free_of_drift() -> None:
     assert [each.arm for each in found.results] == ["first", "second"]
 
 
-def beside(*places: int) -> dict[str, Any]:
+def beside(*places):
     """Six runs on two cores, of which others used a tenth during those at these places."""
     quiet, loud = CoreShares(others=0.01, stolen=0.0, beside=0.0), CoreShares(others=0.1, stolen=0.0, beside=0.0)
     runs = [make_record([1.0], core_shares=loud if place in places else quiet).summary for place in range(6)]
     return {"runs": runs, "device": {"id": "cpu:0-1", "host": "here", "kind": "cpu", "cores": [0, 1]}}
 
 
-def slow_at(place: int) -> list[float]:
+def slow_at(place):
     return [rate * (0.8 if at == place else 1.0) for at, rate in enumerate(rates(1.03))]
 
 
-def test_a_pair_that_others_spoilt_does_not_count() -> None:
+def test_a_pair_that_others_spoilt_does_not_count():
     found = made(a_result(slow_at(2), **beside(2)), **beside())
     assert (ratio(found).verdict, ratio(found).degrees_of_freedom) == (Comparative.FASTER, 3)
     assert ratio(found).value == pytest.approx(1.03, rel=1e-3)
@@ -511,19 +500,19 @@ def test_a_pair_that_others_spoilt_does_not_count() -> None:
     assert (ratio(counted).verdict, counted.notes) == (Comparative.INCONCLUSIVE, [])
 
 
-def test_a_control_is_judged_without_the_pairs_that_others_spoilt() -> None:
+def test_a_control_is_judged_without_the_pairs_that_others_spoilt():
     found = made(a_result(rates(1.0), **beside()), a_result(slow_at(3), **beside(3)), **beside())
     assert found.control is not None
     assert found.control.value == pytest.approx(1.03, rel=1e-3)
     assert (ratio(found).degrees_of_freedom, found.control.degrees_of_freedom) == (4, 3)
 
 
-def test_where_others_spoilt_most_pairs_of_an_order_every_pair_counts() -> None:
+def test_where_others_spoilt_most_pairs_of_an_order_every_pair_counts():
     found = made(a_result(slow_at(2), **beside(2)), **beside(4))
     assert (ratio(found).degrees_of_freedom, found.notes) == (4, [])
 
 
-def test_the_control_shows_the_noise_without_a_note() -> None:
+def test_the_control_shows_the_noise_without_a_note():
     found = made(a_result(rates(1.03)), a_result(rates(1.0)))
     assert found.control is not None
     assert found.control.verdict is Comparative.SAME
@@ -536,7 +525,7 @@ def test_the_control_shows_the_noise_without_a_note() -> None:
     ("factor", "verdict"),
     [(1.03, "INCONCLUSIVE"), (1.09, "INCONCLUSIVE"), (1.2, "FASTER"), (0.95, "INCONCLUSIVE"), (0.8, "SLOWER")],
 )
-def test_only_ratios_beyond_the_control_count(departure: float, factor: float, verdict: str) -> None:
+def test_only_ratios_beyond_the_control_count(departure, factor, verdict):
     """The first spec differs from itself by 10 %, so less than 10 % tells nothing."""
     found = made(a_result(rates(factor)), a_result(rates(departure)))
     assert found.control is not None
@@ -550,7 +539,7 @@ def test_only_ratios_beyond_the_control_count(departure: float, factor: float, v
     )
 
 
-def test_a_control_that_differs_from_itself_is_noted() -> None:
+def test_a_control_that_differs_from_itself_is_noted():
     found = made(a_result(rates(1.03)), a_result(rates(1.1)))
     assert found.control is not None
     assert found.control.verdict is Comparative.FASTER
@@ -558,7 +547,7 @@ def test_a_control_that_differs_from_itself_is_noted() -> None:
     assert "at 95 %, one of 20 does by chance" in found.notes[0]
 
 
-def test_notes_are_of_the_widened_ratio() -> None:
+def test_notes_are_of_the_widened_ratio():
     """1.012 alone is SAME by a margin of 2 %, with a note that 1 is outside of its interval."""
     alone, beside_noise = (made(a_result(rates(1.012)), a_result(rates(control))) for control in (1.0, 1.03))
     assert (ratio(alone).verdict, ratio(beside_noise).verdict) == (Comparative.SAME, Comparative.INCONCLUSIVE)
@@ -566,7 +555,7 @@ def test_notes_are_of_the_widened_ratio() -> None:
     assert not any("is SAME by the margin" in note for note in beside_noise.notes)
 
 
-def test_an_untrusted_control_shows_no_noise_and_a_note_says_so() -> None:
+def test_an_untrusted_control_shows_no_noise_and_a_note_says_so():
     control = a_result(rates(1.1), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK")])
     found = made(a_result(rates(1.03)), control)
     assert found.control is not None
@@ -577,36 +566,34 @@ def test_an_untrusted_control_shows_no_noise_and_a_note_says_so() -> None:
     assert ratio(found).verdict is Comparative.FASTER
 
 
-def test_the_note_on_a_control_gives_its_chance_for_the_requested_confidence() -> None:
+def test_the_note_on_a_control_gives_its_chance_for_the_requested_confidence():
     found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
     assert "at 50 %, one of 2 does by chance" in found.notes[0]
 
 
-def test_a_note_names_an_untrusted_arm() -> None:
+def test_a_note_names_an_untrusted_arm():
     found = made(a_result(rates(1.0), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK")]))
     assert found.verdict is Verdict.UNTRUSTED
     assert "the second spec is untrusted (ABOVE_PEAK)" in found.notes[0]
 
 
-def test_the_intended_difference_is_listed() -> None:
+def test_the_intended_difference_is_listed():
     differences = {each.field: each.values for each in made(a_result(rates(1.0))).differences}
     assert differences == {"/params/repeats": [1, 2], "/framework": ["tensorflow", "jax"]}
 
 
-def test_arms_that_ran_in_different_precisions_are_different_work() -> None:
+def test_arms_that_ran_in_different_precisions_are_different_work():
     found = made(a_result(rates(1.0), precision=Precision(requested="float32", observed="tf32", rel_error=3e-4)))
     assert not found.same_work
     assert "/precision/observed" in found.notes[0]
 
 
-def test_an_interleaved_comparison_survives_a_round_trip_through_json() -> None:
+def test_an_interleaved_comparison_survives_a_round_trip_through_json():
     found = made(a_result(times(1.0, DRIFTING)), a_result(rates(1.0)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
 
-def at_clock(
-    hz: float | None, factor: float, jobs: int = 0, elasticity: float = 1.0, known: bool = True, **result: Any
-) -> ComparisonEntry:
+def at_clock(hz, factor, jobs=0, elasticity=1.0, known=True, **result):
     """A result whose runs all had the clock `hz`, with a prediction if that is `known`."""
     based_on = BasedOn(runs=5, jobs=jobs)
     repeat = Repeat(low=1.0, high=2.0, based_on=based_on, clock_hz=hz, elasticity=elasticity if hz else None)
@@ -615,7 +602,7 @@ def at_clock(
     return an_entry(metrics=[metric], runs=runs, **result)
 
 
-def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> None:
+def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first():
     """3.9 / 3.6 GHz is 1.083; to the power of 0.89 it is 1.074. More results know the elasticity better."""
     found = between(at_clock(3.6e9, 1.0), at_clock(3.9e9, 1.074, jobs=12, elasticity=0.89))
     first, second = found.results
@@ -628,7 +615,7 @@ def test_results_of_equal_hardware_are_compared_at_the_clock_of_the_first() -> N
     assert found.warnings == []
 
 
-def test_the_interval_of_an_adjusted_ratio_holds_the_errors_of_the_clock_and_of_the_elasticity() -> None:
+def test_the_interval_of_an_adjusted_ratio_holds_the_errors_of_the_clock_and_of_the_elasticity():
     found = [
         between(an_entry(), an_entry()),
         *(between(at_clock(3.6e9, 1.0), at_clock(hz, hz / 3.6e9, jobs=12)) for hz in (3.6e9, 3.6000001e9, 3.9e9)),
@@ -639,7 +626,7 @@ def test_the_interval_of_an_adjusted_ratio_holds_the_errors_of_the_clock_and_of_
     assert another > 2 * plain
 
 
-def test_without_a_prediction_the_elasticity_of_a_sampled_metric_is_assumed() -> None:
+def test_without_a_prediction_the_elasticity_of_a_sampled_metric_is_assumed():
     """A stray or noisy result has no `repeat`. At 70 % of the peak, a rate follows the clock."""
     first, second = (at_clock(hz, factor, known=False) for hz, factor in ((3.6e9, 1.0), (3.9e9, 1.08333)))
     found = ratio(between(first, second))
@@ -649,7 +636,7 @@ def test_without_a_prediction_the_elasticity_of_a_sampled_metric_is_assumed() ->
 
 @pytest.mark.provokes("CLOCK_CHANGED", how="made")
 @pytest.mark.parametrize("device", [{}, {"device": {"id": "gpu:0", "host": "here", "model": "GPU", "kind": "gpu"}}])
-def test_a_large_step_of_the_clock_is_a_finding_and_no_excuse(device: dict[str, Any]) -> None:
+def test_a_large_step_of_the_clock_is_a_finding_and_no_excuse(device):
     """At 60 % of the clock with 65 % of the throughput, adjusted values would say 1.083: FASTER."""
     found = between(at_clock(4e9, 1.0, **device), at_clock(2.4e9, 0.65, **device))
     assert found.results[1].adjusted_value is None
@@ -675,7 +662,7 @@ def test_a_large_step_of_the_clock_is_a_finding_and_no_excuse(device: dict[str, 
         {"hardware_id": None},
     ],
 )
-def test_other_work_other_ways_and_other_hardware_keep_their_clocks(fields: dict[str, Any]) -> None:
+def test_other_work_other_ways_and_other_hardware_keep_their_clocks(fields):
     for hz in (3.9e9, 2.4e9):
         found = between(at_clock(3.6e9, 1.0), at_clock(hz, 1.05, **fields))
         assert found.results[1].adjusted_value is None
@@ -684,7 +671,7 @@ def test_other_work_other_ways_and_other_hardware_keep_their_clocks(fields: dict
         assert not any("at the clock" in note for note in found.notes)
 
 
-def test_a_clock_that_the_work_sets_is_no_covariate() -> None:
+def test_a_clock_that_the_work_sets_is_no_covariate():
     """A GPU's power limit makes its clock: float32 at 1.98 GHz and bfloat16 at 1.35 GHz are two figures as they are."""
     device = {"device": {"id": "gpu:0", "host": "here", "model": "GPU", "kind": "gpu"}}
     found = between(at_clock(1.98e9, 1.0, **device), at_clock(1.85e9, 1.05, **device))
@@ -692,7 +679,7 @@ def test_a_clock_that_the_work_sets_is_no_covariate() -> None:
     assert ratio(found).value == pytest.approx(1.05)
 
 
-def test_values_are_adjusted_to_the_clock_of_the_base() -> None:
+def test_values_are_adjusted_to_the_clock_of_the_base():
     found = between(at_clock(3.9e9, 1.0833), at_clock(3.6e9, 1.0), base=1)
     assert found.results[0].adjusted_value == pytest.approx(100, abs=0.1)
     assert found.results[1].adjusted_value is None
@@ -700,7 +687,7 @@ def test_values_are_adjusted_to_the_clock_of_the_base() -> None:
 
 
 @pytest.mark.parametrize("second", [at_clock(None, 1.114), an_entry(times(1.114))])
-def test_unknown_clocks_are_not_adjusted(second: ComparisonEntry) -> None:
+def test_unknown_clocks_are_not_adjusted(second):
     found = between(at_clock(3.56e9, 1.0), second)
     assert found.results[1].adjusted_value is None
     assert found.results[1].ratio is not None

@@ -10,18 +10,18 @@ import pytest
 from dyno.bench.measure.device_advice import DeviceResult, RankedDevices, ranked
 from dyno.bench.workloads.mnist_cnn import WORKLOAD
 from dyno.models.inventory import DeviceStatus
-from dyno.models.result import Energy, Metric, Phases, Precision, RunSummary, Sensors
+from dyno.models.result import Energy, Phases, Precision, RunSummary, Sensors
 from tests.comparisons import a_metric, an_entry, times
 
 NOW = datetime.now(UTC)
 RATES = [1000.0, 1010.0, 990.0, 1005.0, 995.0]
 
 
-def a_rate(by_run: list[float]) -> Metric:
+def a_rate(by_run):
     return a_metric(by_run=by_run).model_copy(update={"unit": "samples/s"})
 
 
-def a_run(fixed_s: float | None, power_w: float | None = None) -> RunSummary:
+def a_run(fixed_s, power_w=None):
     phases = Phases(build_s=0.1, compile_s=fixed_s and fixed_s - 0.3, first_execution_s=fixed_s and 0.2, steady_s=9.0)
     counts: dict[str, Any] = {"samples": 20, "executions_per_sample": 1, "warmup_samples": 3, "pid": 1, "median": 1.0}
     ended: dict[str, Any] = {"steady": True, "stopped_because": "target", "started_at_s": 0.0}
@@ -29,9 +29,7 @@ def a_run(fixed_s: float | None, power_w: float | None = None) -> RunSummary:
     return RunSummary(process_start="forked", phases=phases, sensors=sensors, **counts, **ended)
 
 
-def on(
-    device: str, by_run: list[float], fixed_s: list[float] | None = None, price: float | None = None, **result: Any
-) -> DeviceResult:
+def on(device, by_run, fixed_s=None, price=None, **result):
     runs = result.pop("runs", [a_run(seconds) for seconds in fixed_s or []])
     spec = {"workload": "mnist_cnn", "params": {"batch_size": 128}}
     entry = an_entry(metrics=[a_rate(by_run)], spec=spec, runs=runs, **result)
@@ -42,11 +40,11 @@ def on(
     return DeviceResult(status, entry.job, entry.result, price)
 
 
-def advised(*chosen: DeviceResult, metric: str = "throughput") -> RankedDevices:
+def advised(*chosen, metric="throughput"):
     return ranked(chosen, WORKLOAD, metric, datetime.now(UTC) + timedelta(seconds=60))
 
 
-def test_devices_are_ranked_by_their_rate_with_the_ratio_of_a_comparison() -> None:
+def test_devices_are_ranked_by_their_rate_with_the_ratio_of_a_comparison():
     found = advised(on("cpu:0", times(0.5, RATES)), on("cpu:1", RATES))
     assert [row.device for row in found.rows] == ["cpu:1@h", "cpu:0@h"]
     assert found.rows[0].age_s == pytest.approx(60, abs=10)
@@ -59,12 +57,12 @@ def test_devices_are_ranked_by_their_rate_with_the_ratio_of_a_comparison() -> No
     assert ratio.low < 0.5
 
 
-def test_devices_that_cannot_be_told_apart_are_both_the_best() -> None:
+def test_devices_that_cannot_be_told_apart_are_both_the_best():
     found = advised(on("cpu:0", [1000.0, 900.0, 1100.0]), on("cpu:1", [1010.0, 890.0, 1120.0]), on("cpu:2", [1.0, 1.1]))
     assert found.rankings[0].best == ["cpu:1@h", "cpu:0@h"]
 
 
-def test_a_price_and_energy_can_change_the_order() -> None:
+def test_a_price_and_energy_can_change_the_order():
     frugal, hungry = (Energy(joules=1.0, joules_per_sample=each) for each in (0.01, 0.1))
     slow = on("cpu:0", times(0.5, RATES), price=0.1, energy=frugal)
     found = advised(slow, on("gpu:0", RATES, price=2.0, energy=hungry), on("cpu:1", times(0.1, RATES)))
@@ -86,13 +84,13 @@ def test_a_price_and_energy_can_change_the_order() -> None:
     assert (of_energy.verdict, of_energy.value) == ("INCONCLUSIVE", pytest.approx(0.1))
 
 
-def test_single_runs_are_ranked_by_their_values_without_a_best_of_all() -> None:
+def test_single_runs_are_ranked_by_their_values_without_a_best_of_all():
     [ranking] = advised(on("a", [1.0]), on("b", [1000.0]), on("c", [999.0])).rankings
     assert [each.device for each in ranking.devices] == ["b@h", "c@h", "a@h"]
     assert (ranking.best, ranking.by_value_alone) == (["b@h"], ["c@h", "a@h"])
 
 
-def test_energy_of_each_run_gives_work_per_joule_an_interval() -> None:
+def test_energy_of_each_run_gives_work_per_joule_an_interval():
     """450 ms an execution at 100 W are 45 J, for 9 units of work."""
     hungry, frugal = ([a_run(1.0, factor * watt) for watt in (99.0, 100.0, 101.0)] for factor in (1, 0.5))
     five = Energy(joules=1.0, joules_per_sample=5.0)
@@ -106,7 +104,7 @@ def test_energy_of_each_run_gives_work_per_joule_an_interval() -> None:
     assert (ratio.verdict, ratio.value) == ("SLOWER", pytest.approx(0.5))
 
 
-def test_the_work_per_joule_is_the_mean_over_the_runs() -> None:
+def test_the_work_per_joule_is_the_mean_over_the_runs():
     runs = [a_run(1.0, watt) for watt in (80.0, 100.0, 125.0)]
     [row] = advised(on("a", RATES, runs=runs, energy=Energy(joules=1.0, joules_per_sample=305 / 3 / 20))).rows
     figure = row.per_joule
@@ -117,7 +115,7 @@ def test_the_work_per_joule_is_the_mean_over_the_runs() -> None:
     assert figure.low < figure.value < figure.high
 
 
-def test_results_of_other_work_are_named_and_not_ranked() -> None:
+def test_results_of_other_work_are_named_and_not_ranked():
     tf32 = Precision(requested="float32", observed="tf32")
     found = advised(on("cpu:0", RATES), on("gpu:0", times(9, RATES), precision=tf32), on("cpu:1", RATES))
     assert {row.device for row in found.rows} == {"cpu:0@h", "cpu:1@h"}
@@ -128,7 +126,7 @@ def test_results_of_other_work_are_named_and_not_ranked() -> None:
     assert [each.device for each in found.not_ranked] == ["cpu:2@h"]
 
 
-def test_the_crossover_is_where_both_need_the_same_time() -> None:
+def test_the_crossover_is_where_both_need_the_same_time():
     slow_start = on("gpu:0", times(10, RATES), fixed_s=[11.0, 11.2, 10.8, 11.1, 10.9])
     quick_start = on("cpu:0", RATES, fixed_s=[2.0, 2.1, 1.9, 2.05, 1.95])
     [found] = advised(quick_start, slow_start).crossovers
@@ -139,13 +137,13 @@ def test_the_crossover_is_where_both_need_the_same_time() -> None:
     assert 0.9 * found.amount < found.low < found.amount < found.high < 1.1 * found.amount
 
 
-def test_without_a_longer_start_the_faster_device_always_wins() -> None:
+def test_without_a_longer_start_the_faster_device_always_wins():
     [found] = advised(on("a", RATES, [2.0, 2.1]), on("b", times(2, RATES), [1.0, 1.1])).crossovers
     assert (found.faster, found.amount, found.high) == ("b@h", 0.0, 0.0)
     assert "no more time" in str(found.reason)
 
 
-def test_a_start_that_is_shorter_by_chance_is_no_proof() -> None:
+def test_a_start_that_is_shorter_by_chance_is_no_proof():
     """The faster rate is certain, the shorter start isn't: it might need some data to catch up."""
     [found] = advised(on("a", RATES, [2.0, 2.4]), on("b", times(2, RATES), [1.9, 2.3])).crossovers
     assert (found.faster, found.amount, found.low, found.reason) == ("b@h", 0.0, 0.0, None)
@@ -153,7 +151,7 @@ def test_a_start_that_is_shorter_by_chance_is_no_proof() -> None:
     assert found.high > 0
 
 
-def test_the_faster_device_is_named_first_only_if_its_rate_is_known_to_be_higher() -> None:
+def test_the_faster_device_is_named_first_only_if_its_rate_is_known_to_be_higher():
     alike = advised(
         on("a", [1000.0, 900.0, 1100.0], [2.0, 2.1, 2.2]), on("b", [1010.0, 890.0, 1120.0], [1.0, 1.1, 1.2])
     )
@@ -161,7 +159,7 @@ def test_the_faster_device_is_named_first_only_if_its_rate_is_known_to_be_higher
     assert "told apart" in str(alike.crossovers[0].reason)
 
 
-def test_a_crossover_that_is_not_known_has_a_reason() -> None:
+def test_a_crossover_that_is_not_known_has_a_reason():
     alike = advised(
         on("a", [1000.0, 900.0, 1100.0], [2.0, 2.1, 2.2]), on("b", [1010.0, 890.0, 1120.0], [5.0, 5.1, 5.2])
     )
@@ -172,5 +170,5 @@ def test_a_crossover_that_is_not_known_has_a_reason() -> None:
     assert "two runs" in str(unknown.crossovers[0].reason)
 
 
-def test_nothing_is_ranked_without_results() -> None:
+def test_nothing_is_ranked_without_results():
     assert advised() == RankedDevices([], [], [], [], [])

@@ -6,7 +6,6 @@ tests/bench/frameworks/cases provokes the readings, and tests/bench/runner whole
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from dyno.bench.measure.execution_checks import (
     unit_mismatch,
     work_eliminated,
 )
-from dyno.models.device import Device
 from dyno.models.runner_protocol import RunRecord
 
 
@@ -30,16 +28,16 @@ from dyno.models.runner_protocol import RunRecord
     ("execution_s", "drain_s", "late"),
     [(0.05, 0.0026, True), (0.05, 0.0024, False), (0.01, 0.0009, False), (0.01, 0.0011, True), (0.1, 0.0, False)],
 )
-def test_a_drain_is_late_above_5_percent_and_a_millisecond(execution_s: float, drain_s: float, late: bool) -> None:
+def test_a_drain_is_late_above_5_percent_and_a_millisecond(execution_s, drain_s, late):
     assert (async_timing([DrainReading(execution_s, drain_s)]) is not None) is late
 
 
-def test_the_duration_of_an_idle_drain_does_not_count_as_a_wait() -> None:
+def test_the_duration_of_an_idle_drain_does_not_count_as_a_wait():
     assert async_timing([DrainReading(0.05, 0.02, idle_s=0.019)]) is None
     assert async_timing([DrainReading(0.05, 0.02, idle_s=0.001)]) is not None
 
 
-def test_one_reading_without_a_wait_clears_the_clock() -> None:
+def test_one_reading_without_a_wait_clears_the_clock():
     late, clean = DrainReading(0.05, 0.04), DrainReading(0.05, 0.0)
     assert async_timing([]) is None
     assert async_timing([late, clean]) is None
@@ -50,11 +48,11 @@ def test_one_reading_without_a_wait_clears_the_clock() -> None:
 
 
 @pytest.mark.parametrize(("grown_s", "raised"), [(2.0, False), (1.5, False), (1.49, True), (1.0, True), (0.9, True)])
-def test_twice_the_work_must_take_at_least_half_as_long_again(grown_s: float, raised: bool) -> None:
+def test_twice_the_work_must_take_at_least_half_as_long_again(grown_s, raised):
     assert (work_eliminated(WorkGrowth(2, 1.0, grown_s), "executions") is not None) is raised
 
 
-def test_a_call_that_outweighs_its_work_needs_more_added_work() -> None:
+def test_a_call_that_outweighs_its_work_needs_more_added_work():
     """A call of 0.9 s with 0.1 s of work, which takes the device at least 0.05 s."""
     honest = {times: WorkGrowth(times, 1.0, 0.9 + 0.1 * times, 0.05) for times in (2, 16)}
     assert not honest[2].telling
@@ -67,26 +65,26 @@ def test_a_call_that_outweighs_its_work_needs_more_added_work() -> None:
     assert raised.evidence["least_added_s"] == pytest.approx(0.5 * 15 * 0.05)
 
 
-def test_work_above_the_ceiling_is_judged_by_its_own_time() -> None:
+def test_work_above_the_ceiling_is_judged_by_its_own_time():
     """The device needs ten times as long, so the figure is above its peak. The time must still grow with the work."""
     assert work_eliminated(WorkGrowth(2, 1.0, 2.0, 10.0), "work") is None
     assert work_eliminated(WorkGrowth(2, 1.0, 1.1, 10.0), "work") is not None
 
 
 @pytest.mark.parametrize(("counted", "raised"), [(1.0, False), (1.66, False), (0.61, False), (2.0, True), (0.5, True)])
-def test_units_differ_beyond_two_thirds(counted: float, raised: bool) -> None:
+def test_units_differ_beyond_two_thirds(counted, raised):
     found = unit_mismatch(1.0, counted)
     assert (found is not None) is raised
     assert found is None or found.evidence["counted_flop"] == counted
 
 
-def test_compiled_functions_are_named_once_and_counted_each_time() -> None:
+def test_compiled_functions_are_named_once_and_counted_each_time():
     assert compile_in_timing([]) is None
     assert (raised := compile_in_timing(["step", "step", "loss"])) is not None
     assert raised.evidence == {"times": 3, "functions": ["step", "loss"]}
 
 
-def test_only_a_known_function_counts_as_retraced() -> None:
+def test_only_a_known_function_counts_as_retraced():
     assert retraced(["step"], []) is None
     assert retraced(["step"], ["another"]) is None
     assert (raised := retraced(["step"], ["another", "step"])) is not None
@@ -103,15 +101,8 @@ class Asked(Params):
 
 
 @pytest.fixture
-def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
-    def found_reasons(
-        framework: str = "tensorflow",
-        kind: str = "cpu",
-        isa: list[str] = WIDE,
-        details: dict[str, Any] | None = None,
-        flags: dict[str, str] | None = None,
-        **asked: Any,
-    ) -> list[str]:
+def reasons(record, device):
+    def found_reasons(framework="tensorflow", kind="cpu", isa=WIDE, details=None, flags=None, **asked):
         ran = record([1.0] * 20, environment={"framework": framework, "flags": flags or {}}, details=details or {})
         on = device.model_copy(update={"kind": kind, "isa": isa})
         found = slow_path(on, Asked(**asked), [ran])
@@ -124,7 +115,7 @@ def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
 @pytest.mark.silent("SLOW_PATH")
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch"])
 @pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
-def test_a_plain_environment_is_not_a_slow_path(reasons: Callable[..., list[str]], framework: str, kind: str) -> None:
+def test_a_plain_environment_is_not_a_slow_path(reasons, framework, kind):
     flags = {"TF_CPP_MIN_LOG_LEVEL": "1", "XLA_FLAGS": "--xla_dump_to=<path>", "TF_ENABLE_ONEDNN_OPTS": "1"}
     assert reasons(framework, kind, flags=flags) == []
 
@@ -140,16 +131,14 @@ def test_a_plain_environment_is_not_a_slow_path(reasons: Callable[..., list[str]
         ("torch", "cpu", "MKL_ENABLE_INSTRUCTIONS", "AVX2"),
     ],
 )
-def test_a_flag_counts_only_for_its_readers(
-    reasons: Callable[..., list[str]], framework: str, kind: str, flag: str, value: str
-) -> None:
+def test_a_flag_counts_only_for_its_readers(reasons, framework, kind, flag, value):
     [reason] = reasons(framework, kind, flags={flag: value})
     assert flag in reason
     other = {"tensorflow": "jax", "jax": "torch", "torch": "jax"}[framework]
     assert reasons(other, kind, flags={flag: value}) == []
 
 
-def test_disabling_tf32_is_not_a_slow_path(reasons: Callable[..., list[str]]) -> None:
+def test_disabling_tf32_is_not_a_slow_path(reasons):
     assert reasons("tensorflow", "gpu", flags={"NVIDIA_TF32_OVERRIDE": "0"}) == []
 
 
@@ -164,9 +153,7 @@ def test_disabling_tf32_is_not_a_slow_path(reasons: Callable[..., list[str]]) ->
         ("ALL", "float32", None),
     ],
 )
-def test_a_limit_on_instructions_counts_if_the_work_could_use_more(
-    reasons: Callable[..., list[str]], value: str, dtype: str, kept: str | None
-) -> None:
+def test_a_limit_on_instructions_counts_if_the_work_could_use_more(reasons, value, dtype, kept):
     found = reasons(flags={"ONEDNN_MAX_CPU_ISA": value}, dtype=dtype)
     assert [reason.partition("the core has ")[2] for reason in found] == ([] if kept is None else [kept])
     assert reasons("jax", flags={"ONEDNN_MAX_CPU_ISA": value}, dtype=dtype) == []
@@ -184,9 +171,7 @@ def test_a_limit_on_instructions_counts_if_the_work_could_use_more(
         ("bfloat16", [], False),
     ],
 )
-def test_missing_native_arithmetic_is_a_slow_path(
-    reasons: Callable[..., list[str]], dtype: str, isa: list[str], wider: bool
-) -> None:
+def test_missing_native_arithmetic_is_a_slow_path(reasons, dtype, isa, wider):
     assert bool(reasons(isa=isa, dtype=dtype)) is wider
 
 
@@ -199,14 +184,12 @@ def test_missing_native_arithmetic_is_a_slow_path(
         ("cpu", "while loop", False, False),
     ],
 )
-def test_recurrent_layers_outside_an_available_fused_kernel_are_a_slow_path(
-    reasons: Callable[..., list[str]], kind: str, kernel: str, jit_compile: bool, slow: bool
-) -> None:
+def test_recurrent_layers_outside_an_available_fused_kernel_are_a_slow_path(reasons, kind, kernel, jit_compile, slow):
     details = {"rnn_kernel": {"kernel": kernel, "basis": "a rule"}, "jit_compile": jit_compile}
     assert bool(reasons(kind=kind, details=details)) is slow
 
 
-def test_xla_that_fails_on_an_accelerator_is_a_slow_path_and_says_why(reasons: Callable[..., list[str]]) -> None:
+def test_xla_that_fails_on_an_accelerator_is_a_slow_path_and_says_why(reasons):
     failed = {"jit_compile": False, "jit_compile_choice": {"chosen": False, "xla_error": "InternalError: no libdevice"}}
     told = ["XLA failed to compile the step (InternalError: no libdevice)"]
     assert reasons(kind="gpu", details=failed) == told
@@ -215,13 +198,13 @@ def test_xla_that_fails_on_an_accelerator_is_a_slow_path_and_says_why(reasons: C
     assert reasons(kind="gpu", details=slower) == []
 
 
-def test_requested_but_unused_xla_is_a_slow_path(reasons: Callable[..., list[str]]) -> None:
+def test_requested_but_unused_xla_is_a_slow_path(reasons):
     assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was requested (jit_compile) but not used"]
     assert reasons(details={"jit_compile": True}, jit_compile=True) == []
     assert reasons(details={"jit_compile": False}, jit_compile="auto") == []
 
 
-def test_unknown_instructions_of_a_cpu_leave_the_path_unknown(device: Device) -> None:
+def test_unknown_instructions_of_a_cpu_leave_the_path_unknown(device):
     assert path_unknown(device.model_copy(update={"isa": []}))
     assert not path_unknown(device)
     assert not path_unknown(device.model_copy(update={"isa": [], "kind": "gpu"}))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -29,7 +28,7 @@ from dyno.bench.measure.host_noise import (
     training_disturbed,
 )
 from dyno.bench.measure.sampling import HostClock
-from dyno.models.result import CoreShares, Epoch, ResultWarning
+from dyno.models.result import CoreShares, Epoch
 from tests.waiting import eventually
 
 HOG = """
@@ -63,32 +62,32 @@ while time.process_time() < 0.5:
 class Still:
     """A clock with fixed readings."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.time_s, self.used_s = 0.0, 0.0
 
-    def now_s(self) -> float:
+    def now_s(self):
         return self.time_s
 
-    def epoch_s(self) -> float:
+    def epoch_s(self):
         return self.time_s
 
-    def cpu_s(self) -> tuple[float, float]:
+    def cpu_s(self):
         return self.used_s, 0.0
 
 
-def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waited_s: float | None = None) -> CoreUsage:
+def usage(now_s, busy_s, own_s, steal_s=0.0, waited_s=None):
     """Of two cores. Steal and waiting are all on the first, or of one thread."""
     waited = None if waited_s is None else {"7": waited_s}
     none = {0: 0.0, 1: 0.0}
     return CoreUsage(now_s, busy_s, own_s, none | {0: steal_s}, none, none, waited)
 
 
-def warning_between(before: CoreUsage, after: CoreUsage) -> ResultWarning | None:
+def warning_between(before, after):
     shares = core_shares(before, after)
     return None if shares is None else noisy_neighbour(shares, len(after.steal_s))
 
 
-def neighbour(watch: HostNoise, cores: int = 1) -> ResultWarning | None:
+def neighbour(watch, cores=1):
     shares = watch.shares()
     return None if shares is None else noisy_neighbour(shares, cores)
 
@@ -96,32 +95,32 @@ def neighbour(watch: HostNoise, cores: int = 1) -> ResultWarning | None:
 START = usage(0, 0, 0, waited_s=0.0)
 
 
-def test_cores_that_only_this_process_used_are_quiet() -> None:
+def test_cores_that_only_this_process_used_are_quiet():
     assert warning_between(START, usage(10, 19.9, 19.8, waited_s=5.0)) is None
 
 
-def test_cores_that_others_used_while_this_process_waited_are_noisy() -> None:
+def test_cores_that_others_used_while_this_process_waited_are_noisy():
     raised = warning_between(START, usage(10, 20, 18, waited_s=1.0))
     assert raised is not None
     assert raised.evidence["others_share"] == pytest.approx(0.1)
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
 
 
-def test_processes_that_never_made_this_one_wait_are_not_a_disturbance() -> None:
+def test_processes_that_never_made_this_one_wait_are_not_a_disturbance():
     assert warning_between(START, usage(10, 12, 10, waited_s=0.01)) is None
 
 
-def test_without_a_count_of_waiting_the_use_by_others_decides() -> None:
+def test_without_a_count_of_waiting_the_use_by_others_decides():
     assert warning_between(usage(0, 0, 0), usage(10, 12, 10)) is not None
 
 
-def test_stolen_time_is_noise() -> None:
+def test_stolen_time_is_noise():
     raised = warning_between(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0))
     assert raised is not None
     assert raised.evidence["steal_share"] == pytest.approx(0.025)
 
 
-def test_a_busy_sibling_is_noise_even_without_waiting() -> None:
+def test_a_busy_sibling_is_noise_even_without_waiting():
     busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s={0: 0.2, 1: 0.8})
     raised = warning_between(START, busy)
     assert raised is not None
@@ -130,11 +129,11 @@ def test_a_busy_sibling_is_noise_even_without_waiting() -> None:
     assert warning_between(START, dataclasses.replace(busy, siblings_s={0: 0.05, 1: 0.09})) is None
 
 
-def test_an_empty_window_raises_nothing() -> None:
+def test_an_empty_window_raises_nothing():
     assert warning_between(START, START) is None
 
 
-def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
+def write_proc(proc, busy_ticks, waited_ns):
     task = proc / "self" / "task" / "7"
     task.mkdir(parents=True, exist_ok=True)
     (task / "schedstat").write_text(f"5000000000 {waited_ns} 12\n")
@@ -151,7 +150,7 @@ class Machine:
     Seconds are those of the whole window of 10 s, in which the process kept its cores busy as far as others let it.
     """
 
-    def __init__(self, folder: Path, cores: int, own: int) -> None:
+    def __init__(self, folder, cores, own):
         self.proc, self.cores, self.own, self.clock = folder, cores, own, Still()
         for core in range(cores):
             topology = folder / "topology" / f"cpu{core}" / "topology"
@@ -161,7 +160,7 @@ class Machine:
         self.show()
         self.watch = HostNoise(range(own), self.clock, folder, folder / "topology")
 
-    def show(self, others_s: Mapping[int, float] = NONE, column: int = 0, waited_s: Mapping[int, float] = NONE) -> None:
+    def show(self, others_s=NONE, column=0, waited_s=NONE):
         """`others_s`: the time of others by core, in this column of /proc/stat. `waited_s`: by thread."""
         rows = []
         for core in range(self.cores):
@@ -176,9 +175,7 @@ class Machine:
             task.mkdir(parents=True, exist_ok=True)
             (task / "schedstat").write_text(f"{5 * 10**9} {round(waited_s.get(thread, 0.0) * 1e9)} 12\n")
 
-    def after(
-        self, others_s: Mapping[int, float], column: int = 0, waited_s: Mapping[int, float] | None = None
-    ) -> ResultWarning | None:
+    def after(self, others_s, column=0, waited_s=None):
         """The warning after 10 s in which others used this. Threads wait as long as others ran, if not given."""
         self.clock.time_s = 10.0
         taken_s = sum(time_s for core, time_s in others_s.items() if core < self.own)
@@ -192,29 +189,27 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @pytest.mark.parametrize("cores", [1, 2, 64])
 @pytest.mark.parametrize("self_waiting", [False, True])
-def test_what_the_kernel_does_on_each_core_is_no_neighbour_on_any_number_of_cores(
-    tmp_path: Path, cores: int, self_waiting: bool
-) -> None:
+def test_what_the_kernel_does_on_each_core_is_no_neighbour_on_any_number_of_cores(tmp_path, cores, self_waiting):
     """0.05 % of each core are 3.2 % of one on 64. A framework with more threads than cores waits for itself."""
     waited = {0: 1.0} if self_waiting else None
     assert Machine(tmp_path, cores, cores).after(dict.fromkeys(range(cores), 0.005), waited_s=waited) is None
 
 
 @pytest.mark.parametrize("cores", [1, 2, 64])
-def test_a_neighbour_on_one_core_is_found_on_any_number_of_cores(tmp_path: Path, cores: int) -> None:
+def test_a_neighbour_on_one_core_is_found_on_any_number_of_cores(tmp_path, cores):
     raised = Machine(tmp_path, cores, cores).after({0: 0.5})
     assert raised is not None
     assert 0.01 < cast(float, raised.evidence["moved"]) <= 0.05
 
 
-def test_threads_that_are_delayed_at_the_same_time_wait_together(tmp_path: Path) -> None:
+def test_threads_that_are_delayed_at_the_same_time_wait_together(tmp_path):
     raised = Machine(tmp_path, 8, 8).after(dict.fromkeys(range(8), 0.5))
     assert raised is not None
     assert raised.evidence["moved"] == pytest.approx(0.05 - BACKGROUND)
 
 
 @pytest.mark.parametrize("column", [5, 6], ids=["irq", "softirq"])
-def test_interrupts_count_on_the_most_disturbed_core_though_no_thread_waits(tmp_path: Path, column: int) -> None:
+def test_interrupts_count_on_the_most_disturbed_core_though_no_thread_waits(tmp_path, column):
     """A thread that is interrupted doesn't wait for a core."""
     raised = Machine(tmp_path, 2, 2).after({0: 2.0, 1: 0.5}, column, waited_s={})
     assert raised is not None
@@ -224,42 +219,42 @@ def test_interrupts_count_on_the_most_disturbed_core_though_no_thread_waits(tmp_
 
 
 @pytest.mark.parametrize("column", [0, 5, 6], ids=["user", "irq", "softirq"])
-def test_other_cores_of_the_package_count_by_how_many_are_busy(tmp_path: Path, column: int) -> None:
+def test_other_cores_of_the_package_count_by_how_many_are_busy(tmp_path, column):
     raised = Machine(tmp_path, 64, 16).after({20: 10.0, 30: 5.0, 40: 10.0}, column)
     assert raised is not None
     assert raised.evidence["package_cores_busy"] == pytest.approx(2.5)
     assert raised.evidence["moved"] == pytest.approx(2.5 * WHOLE_PACKAGE / 48)
 
 
-def test_one_neighbour_on_a_small_package_counts_with_more_than_one_of_many(tmp_path: Path) -> None:
+def test_one_neighbour_on_a_small_package_counts_with_more_than_one_of_many(tmp_path):
     raised = Machine(tmp_path, 2, 1).after({1: 10.0})
     assert raised is not None
     assert raised.evidence["moved"] == pytest.approx(ONE_PACKAGE_CORE)
 
 
-def test_all_other_cores_of_the_package_take_what_was_measured_together(tmp_path: Path) -> None:
+def test_all_other_cores_of_the_package_take_what_was_measured_together(tmp_path):
     raised = Machine(tmp_path, 64, 16).after(dict.fromkeys(range(16, 64), 10.0))
     assert raised is not None
     assert raised.evidence["moved"] == pytest.approx(WHOLE_PACKAGE)
 
 
 @pytest.mark.parametrize("others_s", [dict.fromkeys(range(8, 64), 0.1), {20: 4.0}], ids=["all at 1 %", "one at 40 %"])
-def test_nearly_idle_cores_of_a_large_package_are_no_neighbours(tmp_path: Path, others_s: Mapping[int, float]) -> None:
+def test_nearly_idle_cores_of_a_large_package_are_no_neighbours(tmp_path, others_s):
     assert Machine(tmp_path, 64, 8).after(others_s) is None
 
 
 @pytest.mark.parametrize("own", [1, 2])
-def test_an_idle_dyno_is_no_neighbour_on_two_cores(tmp_path: Path, own: int) -> None:
+def test_an_idle_dyno_is_no_neighbour_on_two_cores(tmp_path, own):
     """Its API, Redis and worker took 1.0 to 1.8 % of one core on a quiet machine."""
     assert Machine(tmp_path, 2, own).after({1: 0.18}) is None
 
 
-def test_a_core_that_dyno_keeps_for_itself_is_no_neighbour(tmp_path: Path) -> None:
+def test_a_core_that_dyno_keeps_for_itself_is_no_neighbour(tmp_path):
     """It is busy for a fifth of the time under 500 polls a second."""
     assert Machine(tmp_path, 2, 1).after({1: 2.0}) is None
 
 
-def test_warm_up_does_not_dilute_a_burner_that_comes_late(tmp_path: Path) -> None:
+def test_warm_up_does_not_dilute_a_burner_that_comes_late(tmp_path):
     machine = Machine(tmp_path, 2, 2)
     for number in range(4):  # three readings of warm-up
         machine.clock.time_s, machine.clock.used_s = 30.0 * number, 60.0 * number
@@ -276,7 +271,7 @@ def test_warm_up_does_not_dilute_a_burner_that_comes_late(tmp_path: Path) -> Non
     assert raised.evidence["others_share"] == pytest.approx(0.02)
 
 
-def test_a_thread_that_ends_takes_no_waiting_away(tmp_path: Path) -> None:
+def test_a_thread_that_ends_takes_no_waiting_away(tmp_path):
     machine = Machine(tmp_path, 2, 2)
     machine.clock.time_s = 1.0
     machine.show(waited_s={0: 5.0, 1: 0.0})
@@ -290,7 +285,7 @@ def test_a_thread_that_ends_takes_no_waiting_away(tmp_path: Path) -> None:
     assert (shares.waited, shares.most_waited) == (pytest.approx(0.05), pytest.approx(0.1))
 
 
-def test_live_children_and_their_children_are_this_processs_own(tmp_path: Path) -> None:
+def test_live_children_and_their_children_are_this_processs_own(tmp_path):
     """A name may hold spaces and brackets. Half of the time is that of a child of the child, which has ended."""
     machine = Machine(tmp_path, 2, 2)
     for process, child in (("self/task/0", "41"), ("41/task/41", "42"), ("42/task/42", "")):
@@ -303,7 +298,7 @@ def test_live_children_and_their_children_are_this_processs_own(tmp_path: Path) 
     assert neighbour(machine.watch, 2) is not None
 
 
-def test_a_recorded_tree_is_read_only_for_the_watched_cores(tmp_path: Path) -> None:
+def test_a_recorded_tree_is_read_only_for_the_watched_cores(tmp_path):
     clock, tick = Still(), os.sysconf("SC_CLK_TCK")
     write_proc(tmp_path, 0, 0)
     watch = HostNoise([0], clock, tmp_path, tmp_path)
@@ -317,14 +312,14 @@ def test_a_recorded_tree_is_read_only_for_the_watched_cores(tmp_path: Path) -> N
     assert neighbour(watch) is None
 
 
-def test_siblings_share_a_physical_core_with_the_watched_cores(tmp_path: Path) -> None:
+def test_siblings_share_a_physical_core_with_the_watched_cores(tmp_path):
     clock, tick = Still(), os.sysconf("SC_CLK_TCK")
     for core, threads in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
         folder = tmp_path / "topology" / f"cpu{core}" / "topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{threads}\n")
 
-    def busy(on_2: int, on_3: int) -> None:
+    def busy(on_2, on_3):
         rows = (f"cpu{core} {ticks} 0 0 0 0 0 0 0 0 0\n" for core, ticks in ((0, 0), (2, on_2), (3, on_3)))
         (tmp_path / "stat").write_text("".join(rows))
 
@@ -339,12 +334,12 @@ def test_siblings_share_a_physical_core_with_the_watched_cores(tmp_path: Path) -
     assert raised.evidence["siblings_share"] == pytest.approx(0.3)
 
 
-def test_without_proc_or_cores_the_shares_are_unknown(tmp_path: Path) -> None:
+def test_without_proc_or_cores_the_shares_are_unknown(tmp_path):
     assert HostNoise([0], HostClock(), tmp_path).shares() is None
     assert HostNoise([], HostClock()).shares() is None
 
 
-def test_the_time_of_a_real_child_counts_while_it_lives_and_once_it_has_ended() -> None:
+def test_the_time_of_a_real_child_counts_while_it_lives_and_once_it_has_ended():
     """Such as a pool of compilers, or readers of data, that outlives the samples."""
     clock = HostClock()
     ended_s, live_s = sum(clock.cpu_s()), live_children_s(PROC)
@@ -357,7 +352,7 @@ def test_the_time_of_a_real_child_counts_while_it_lives_and_once_it_has_ended() 
     assert sum(clock.cpu_s()) - ended_s > 0.3
 
 
-def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
+def _kept_busy(core, for_s):
     """Keep `core` busy with this process for `for_s` seconds; the warning if others used it too."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
@@ -373,14 +368,14 @@ def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
 @pytest.mark.silent("NOISY_NEIGHBOUR")
 @pytest.mark.alone
 @pytest.mark.verify
-def test_a_core_used_only_by_this_process_is_quiet() -> None:
+def test_a_core_used_only_by_this_process_is_quiet():
     """Holds on a machine without other users. The test waits until brief background work ends."""
     core = max(os.sched_getaffinity(0))
     assert eventually(lambda: _kept_busy(core, 0.6) is None, what="the core is free of other processes")
 
 
 @pytest.mark.provokes("NOISY_NEIGHBOUR")
-def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:
+def test_a_real_process_on_the_same_core_raises_noisy_neighbour():
     """It is no child of this one, whose time would count as this one's own."""
     core = max(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-P", "-c", ORPHANED_HOG, str(core)], stdout=subprocess.PIPE) as parent:
@@ -397,7 +392,7 @@ def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:
     assert others > 0.2
 
 
-def test_the_time_of_ended_child_processes_is_this_processs_own() -> None:
+def test_the_time_of_ended_child_processes_is_this_processs_own():
     """XLA compiles for a GPU with the program ptxas: on an H100, a training's first epoch looked disturbed by it."""
     clock = HostClock()
     before_s = sum(clock.cpu_s())
@@ -419,9 +414,7 @@ BUSY_RUN = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.06)
         (2, 0.02, False),
     ],
 )
-def test_other_work_counts_by_its_effect_on_the_mean_of_the_runs(
-    busy: int, rel_half_width: float | None, raised: bool
-) -> None:
+def test_other_work_counts_by_its_effect_on_the_mean_of_the_runs(busy, rel_half_width, raised):
     runs = [BUSY_RUN] * busy + [QUIET_RUN] * (5 - busy)
     found = runs_disturbed([*runs, None], 1, rel_half_width)
     assert (found is not None) is raised
@@ -430,7 +423,7 @@ def test_other_work_counts_by_its_effect_on_the_mean_of_the_runs(
         assert found.evidence["moved"] == pytest.approx(busy * 0.04 / 5)
 
 
-def test_a_burner_on_one_of_two_cores_is_found_however_wide_the_interval_is() -> None:
+def test_a_burner_on_one_of_two_cores_is_found_however_wide_the_interval_is():
     """Recorded: a product at 81 instead of 181 GFLOP/s."""
     burner = CoreShares(others=0.33, stolen=0.0, beside=0.0, waited=0.4)
     found = runs_disturbed([burner] * 5, 2, 0.9)
@@ -438,7 +431,7 @@ def test_a_burner_on_one_of_two_cores_is_found_however_wide_the_interval_is() ->
     assert found.evidence["moved"] == pytest.approx(0.64)
 
 
-def epoch(time_s: float, others: float, waited: float | None = 0.3, stolen: float = 0.0) -> Epoch:
+def epoch(time_s, others, waited=0.3, stolen=0.0):
     shares = CoreShares(others=others, stolen=stolen, beside=0.0, waited=waited)
     return Epoch(index=0, time_s=time_s, loss=1.0, core_shares=shares)
 
@@ -461,8 +454,6 @@ QUIET = epoch(2.0, 0.0)
         ([QUIET.model_copy(update={"core_shares": None})] * 3, None),
     ],
 )
-def test_other_work_during_the_training_is_found_in_the_first_epoch_or_over_the_others(
-    epochs: list[Epoch], phase: str | None
-) -> None:
+def test_other_work_during_the_training_is_found_in_the_first_epoch_or_over_the_others(epochs, phase):
     raised = training_disturbed(epochs, 2)
     assert (raised and raised.code, raised and raised.evidence["phase"]) == (phase and "NOISY_NEIGHBOUR", phase)

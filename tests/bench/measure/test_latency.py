@@ -1,9 +1,6 @@
 """Latency of single calls, on a simulated clock: closed and open loop, and intervals of percentiles."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ import pytest
 from dyno.bench.contract import metric_name
 from dyno.bench.measure.latency import (
     MOST_CALLS,
-    CallReadings,
     closed_loop,
     measure_calls,
     open_loop,
@@ -22,36 +18,36 @@ from dyno.bench.measure.statistics import median, quantile, quantile_interval
 class Server:
     """A clock that passes while a call is served, and a little with each look. `served_s`: of each call."""
 
-    def __init__(self, served_s: Callable[[int], float]) -> None:
+    def __init__(self, served_s):
         self.time_s, self.calls = 100.0, 0
         self._served_s = served_s
 
-    def now_s(self) -> float:
+    def now_s(self):
         self.time_s += 1e-7
         return self.time_s
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         assert seconds > 0
         self.time_s += seconds
 
-    def execute(self, count: int) -> None:
+    def execute(self, count):
         assert count == 1, "each call is synchronised"
         self.time_s += self._served_s(self.calls)
         self.calls += 1
 
 
-def readings(server: Server, rate_per_s: float | None = None, known: float | None = None) -> CallReadings:
+def readings(server, rate_per_s=None, known=None):
     rates = {} if known is None else {"": known}
     return measure_calls({"": server.execute}, rate_per_s, rates, 7, 2.0, server, lambda: None)
 
 
-def test_a_closed_loop_times_each_call_alone() -> None:
+def test_a_closed_loop_times_each_call_alone():
     server = Server(lambda call: 0.05 if call % 10 == 9 else 0.01)
     calls = closed_loop(server.execute, server, 1.4)
     assert calls.latencies_s == calls.services_s == pytest.approx(([0.01] * 9 + [0.05]) * 10, abs=1e-5)
 
 
-def test_a_loop_is_bounded_by_its_calls_and_its_time_and_makes_one_call_at_least() -> None:
+def test_a_loop_is_bounded_by_its_calls_and_its_time_and_makes_one_call_at_least():
     assert len(closed_loop(Server(lambda call: 1e-5).execute, Server(lambda call: 0.0)).latencies_s) == MOST_CALLS
     slow = Server(lambda call: 30.0)
     assert len(closed_loop(slow.execute, slow).latencies_s) == 1
@@ -60,7 +56,7 @@ def test_a_loop_is_bounded_by_its_calls_and_its_time_and_makes_one_call_at_least
     assert len(open_loop(fast.execute, 5000.0, 1, fast).latencies_s) == MOST_CALLS
 
 
-def test_calls_of_an_open_loop_arrive_at_random_at_the_rate() -> None:
+def test_calls_of_an_open_loop_arrive_at_random_at_the_rate():
     server, begun_s = Server(lambda call: 0.0), []
     calls = open_loop(lambda count: begun_s.append(server.time_s), 400.0, 3, server)
     gaps_s = np.diff(begun_s)
@@ -70,8 +66,8 @@ def test_calls_of_an_open_loop_arrive_at_random_at_the_rate() -> None:
     assert max(calls.latencies_s) < 1e-5
 
 
-def test_a_call_that_stalls_delays_those_that_arrive_meanwhile() -> None:
-    def served_s(call: int) -> float:
+def test_a_call_that_stalls_delays_those_that_arrive_meanwhile():
+    def served_s(call):
         return 0.5 if call == 100 else 0.0001
 
     server = Server(served_s)
@@ -82,14 +78,14 @@ def test_a_call_that_stalls_delays_those_that_arrive_meanwhile() -> None:
     assert max(calls.services_s[101:]) < 0.001
 
 
-def test_the_wait_in_the_open_loop_is_that_of_queueing_theory() -> None:
+def test_the_wait_in_the_open_loop_is_that_of_queueing_theory():
     server = Server(lambda call: 0.002)  # M/D/1 at half load: the mean wait is half a service
     calls = open_loop(server.execute, 250.0, 11, server, most_s=1000.0)
     assert len(calls.latencies_s) == MOST_CALLS
     assert sum(calls.latencies_s) / MOST_CALLS == pytest.approx(0.003, rel=0.08)
 
 
-def test_without_a_rate_the_open_loop_loads_the_device_by_half_and_later_runs_keep_the_rate() -> None:
+def test_without_a_rate_the_open_loop_loads_the_device_by_half_and_later_runs_keep_the_rate():
     found = readings(Server(lambda call: 0.002))
     assert found.rates_per_s[""] == pytest.approx(250, rel=0.01)
     assert readings(Server(lambda call: 0.001), known=250.0).rates_per_s == {"": 250.0}
@@ -101,7 +97,7 @@ def test_without_a_rate_the_open_loop_loads_the_device_by_half_and_later_runs_ke
     assert found.details["all"]["open_utilisation"] == pytest.approx(0.5, rel=0.01)  # type: ignore[index, call-overload]
 
 
-def test_calls_that_arrive_faster_than_they_are_served_have_no_latency() -> None:
+def test_calls_that_arrive_faster_than_they_are_served_have_no_latency():
     found = readings(Server(lambda call: 0.01), 150.0)
     reason = found.quantiles[metric_name("open", "p99")].reason
     assert reason is not None
@@ -110,7 +106,7 @@ def test_calls_that_arrive_faster_than_they_are_served_have_no_latency() -> None
     assert found.quantiles[metric_name("closed", "p50")].value == pytest.approx(0.01, rel=0.01)
 
 
-def test_calls_too_rare_to_arrive_within_the_loop_are_not_waited_for() -> None:
+def test_calls_too_rare_to_arrive_within_the_loop_are_not_waited_for():
     server = Server(lambda call: 0.01)
     found = readings(server, 1e-6)
     assert server.time_s - 100.0 < 5.0
@@ -119,7 +115,7 @@ def test_calls_too_rare_to_arrive_within_the_loop_are_not_waited_for() -> None:
     assert found.details["all"]["open_utilisation"] is None  # type: ignore[index, call-overload]
 
 
-def test_a_percentile_that_no_call_lies_beyond_on_average_is_unknown() -> None:
+def test_a_percentile_that_no_call_lies_beyond_on_average_is_unknown():
     found = readings(Server(lambda call: 0.021))  # 96 calls one by one
     p90, p99 = (found.quantiles[metric_name("closed", name)] for name in ("p90", "p99"))
     assert (p90.value, p90.calls) == (pytest.approx(0.021, rel=0.01), 96)
@@ -129,7 +125,7 @@ def test_a_percentile_that_no_call_lies_beyond_on_average_is_unknown() -> None:
     assert single.reason == "p50 needs 2 calls in the loop, and there were 1"
 
 
-def test_the_first_case_is_also_the_run_s_own() -> None:
+def test_the_first_case_is_also_the_run_s_own():
     server = Server(lambda call: 0.01)
     cases = {"int8": server.execute, "float32": server.execute}
     found = measure_calls(cases, None, {}, 7, 0.5, server, lambda: None)
@@ -144,7 +140,7 @@ def test_the_first_case_is_also_the_run_s_own() -> None:
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.5, 40), (0.9, 200), (0.99, 1000)])
-def test_the_interval_of_a_percentile_holds_it_as_often_as_it_says(share: float, count: int) -> None:
+def test_the_interval_of_a_percentile_holds_it_as_often_as_it_says(share, count):
     draw = random.Random(2)
     held = 0
     for _ in range(400):
@@ -155,7 +151,7 @@ def test_the_interval_of_a_percentile_holds_it_as_often_as_it_says(share: float,
     assert held / 400 == pytest.approx(0.965, abs=0.03)
 
 
-def test_an_interval_needs_enough_values() -> None:
+def test_an_interval_needs_enough_values():
     assert quantile_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.5).low is None
     six = quantile_interval([6.0, 5.0, 4.0, 3.0, 2.0, 1.0], 0.5)
     assert (six.value, six.low, six.high) == (median([3.0, 4.0]), 1.0, 6.0)

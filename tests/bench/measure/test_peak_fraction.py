@@ -1,7 +1,5 @@
 """The peak behind a fraction: of the precision that ran, on the used part of the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -9,14 +7,14 @@ import pytest
 from dyno.bench.devices.datasheet import datasheet_peaks
 from dyno.bench.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
 from dyno.models.device import Device, PeakFigure
-from dyno.models.result import Precision, Result
+from dyno.models.result import Precision
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 
 MakeRecord = Callable[..., RunRecord]
 
 
-def board(kind: str, model: str, units: int = 1) -> Device:
+def board(kind, model, units=1):
     peaks = datasheet_peaks(kind, model, units)
     facts = {"id": f"{kind}:0", "kind": kind, "model": model, "host": "h", "memory_bytes": 2**33, "units": units}
     return Device.model_validate(
@@ -40,9 +38,7 @@ A100, V5E, T4 = board("gpu", "NVIDIA A100-SXM4-80GB"), board("tpu", "TPU v5e", 8
         (V5E, "float32", "float32", "float32", None),
     ],
 )
-def test_float32_is_compared_with_the_peak_of_the_precision_that_ran(
-    record: MakeRecord, device: Device, requested: str, observed: str | None, ran_in: str, peak: float | None
-) -> None:
+def test_float32_is_compared_with_the_peak_of_the_precision_that_ran(record, device, requested, observed, ran_in, peak):
     precision = Precision(requested=requested, observed=observed, rel_error=1e-4)
     found = peak_for_dtype(device, requested, 1e12, [record([0.5] * 20, precision=precision)])
     assert (found.dtype, found.value) == (ran_in, peak)
@@ -54,7 +50,7 @@ def test_float32_is_compared_with_the_peak_of_the_precision_that_ran(
         assert found.reason
 
 
-def test_the_faster_of_two_precisions_bounds_the_work(record: MakeRecord) -> None:
+def test_the_faster_of_two_precisions_bounds_the_work(record):
     runs = [
         record([0.5] * 20, precision=Precision(requested="float32", observed=observed))
         for observed in ("float32", "tf32")
@@ -62,12 +58,12 @@ def test_the_faster_of_two_precisions_bounds_the_work(record: MakeRecord) -> Non
     assert peak_for_dtype(A100, "float32", 1e12, runs).dtype == "tf32"
 
 
-def test_forbidden_tf32_did_not_run(record: MakeRecord) -> None:
+def test_forbidden_tf32_did_not_run(record):
     forbidden = {"flags": {"NVIDIA_TF32_OVERRIDE": "0"}}
     assert peak_for_dtype(A100, "float32", 1e12, [record([0.5] * 20, environment=forbidden)]).dtype == "float32"
 
 
-def test_a_fraction_is_of_the_units_that_the_replicas_use(device: Device) -> None:
+def test_a_fraction_is_of_the_units_that_the_replicas_use(device):
     assert device_in_use(V5E, 2).peak["bfloat16"].value == 2 * 197e12
     assert device_in_use(V5E, 2).peak["float32"].reason
     assert device_in_use(V5E, 8) == V5E
@@ -75,8 +71,8 @@ def test_a_fraction_is_of_the_units_that_the_replicas_use(device: Device) -> Non
     assert device_in_use(virtual, 1) == virtual
 
 
-def test_the_highest_measurement_of_a_cpu_s_peak_counts(device: Device, record: MakeRecord) -> None:
-    def measured(value: float | None) -> PeakFigure:
+def test_the_highest_measurement_of_a_cpu_s_peak_counts(device, record):
+    def measured(value):
         return PeakFigure(value=value, provenance="measured here")
 
     on = device.model_copy(update={"peak": {"float32": measured(1e12), "float16": measured(None)}})
@@ -85,7 +81,7 @@ def test_the_highest_measurement_of_a_cpu_s_peak_counts(device: Device, record: 
     assert device_in_use(on, 1, runs[:1]) == device_in_use(on, 1, [record([0.5] * 20)]) == on
 
 
-def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result, record):
     runs = [record([1e-9] * 20, amounts={"execution": 1.0}) for _ in range(2)]
     two = board("gpu", "NVIDIA H200", 2)
     found = result(runs, on=two, spec=Spec(workload="some"), dtype="bfloat16").peak
@@ -103,5 +99,5 @@ def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result: Callable[...
         (T4, "bfloat16", 1e17),  # unknown how a GPU without it computes it
     ],
 )
-def test_the_ceiling_is_that_of_the_fastest_precision_that_may_run(device: Device, dtype: str, most: float) -> None:
+def test_the_ceiling_is_that_of_the_fastest_precision_that_may_run(device, dtype, most):
     assert ceiling_per_s(device, dtype) == most

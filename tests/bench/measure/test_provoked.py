@@ -4,8 +4,6 @@ The tests say so: `@pytest.mark.provokes("CODE")` and `@pytest.mark.silent("CODE
 back recorded responses of a sensor or driver that test machines can't produce. `how="made"`: the figures are made up.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -27,15 +25,15 @@ MARKS = [
 ]
 
 
-def _marked(name: str, **how: str) -> set[str]:
+def _marked(name, **how):
     return {code for mark in MARKS if mark.name == name and mark.kwargs.items() >= how.items() for code in mark.args}
 
 
 @pytest.mark.parametrize("name", ["provokes", "silent"])
-def test_every_code_has_a_test_with_each_mark(name: str) -> None:
+def test_every_code_has_a_test_with_each_mark(name):
     assert _marked(name) == CODES.keys()
 
 
-def test_only_class_c_warnings_use_made_up_figures_and_only_sensors_are_recorded() -> None:
+def test_only_class_c_warnings_use_made_up_figures_and_only_sensors_are_recorded():
     assert _marked("provokes", how="recorded") == {"THROTTLED", "CLOCK_DRIFT", "DEVICE_SHARED"}
     assert {CODES[code].severity for code in _marked("provokes", how="made")} == {"C"}

@@ -6,16 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dyno.bench.devices.cpu import CGROUP_MOUNT, own_cgroups
-from dyno.models.device import Device
-from dyno.models.result import Result
-from dyno.models.runner_protocol import RunRecord
 from tests.running import codes
 from tests.waiting import eventually
 
@@ -30,7 +25,7 @@ print(json.dumps(environment()))
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
+def group():
     """A control group of half a core, below this process's own or at the mount."""
     bases = [*(own for _, own in own_cgroups("cpu")), CGROUP_MOUNT / "cpu", CGROUP_MOUNT]
     folder = next((made for base in bases if (made := _made(base)) is not None), None)
@@ -40,7 +35,7 @@ def group() -> Iterator[Path]:
     eventually(lambda: _removed(folder), what="the group is empty")
 
 
-def _made(base: Path) -> Path | None:
+def _made(base):
     folder = base / f"dyno-quota-{os.getpid()}"
     try:
         folder.mkdir()
@@ -56,7 +51,7 @@ def _made(base: Path) -> Path | None:
     return folder
 
 
-def _limit(folder: Path, quota_us: int) -> None:
+def _limit(folder, quota_us):
     """Raises OSError if the folder has no such limit."""
     if (folder / "cpu.max").exists():
         (folder / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
@@ -66,7 +61,7 @@ def _limit(folder: Path, quota_us: int) -> None:
             file.write(str(value))
 
 
-def _removed(folder: Path) -> bool:
+def _removed(folder):
     try:
         folder.rmdir()
     except OSError:
@@ -74,7 +69,7 @@ def _removed(folder: Path) -> bool:
     return True
 
 
-def _seen_in(group: Path) -> dict[str, Any]:
+def _seen_in(group):
     command = [sys.executable, "-P", "-c", IN_THE_GROUP, str(group / "cgroup.procs")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     found: dict[str, Any] = json.loads(done.stdout)
@@ -85,13 +80,8 @@ def _seen_in(group: Path) -> dict[str, Any]:
 @pytest.mark.silent("CPU_QUOTA")
 @pytest.mark.parametrize(("quota_us", "raises"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
 def test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota(
-    group: Path,
-    result: Callable[..., Result],
-    record: Callable[..., RunRecord],
-    device: Device,
-    quota_us: int,
-    raises: bool,
-) -> None:
+    group, result, record, device, quota_us, raises
+):
     _limit(group, quota_us)
     environment = _seen_in(group)
     quota = environment["container"]["cpu_cores"]

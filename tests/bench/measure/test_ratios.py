@@ -3,8 +3,6 @@
 They are checked against published examples, calculations by hand, definitions, and coverage simulations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -14,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyno.bench.measure.ratios import (
-    RatioEstimate,
     comparative_verdict,
     fieller,
     more_runs,
@@ -31,18 +28,18 @@ TRIALS = 2000
     ("confidence", "low", "high"),
     [(0.90, 1.54, 2.64), (0.95, 1.46, 2.83), (0.99, 1.27, 3.36)],
 )
-def test_the_bounds_match_graphpad_s_published_example(confidence: float, low: float, high: float) -> None:
+def test_the_bounds_match_graphpad_s_published_example(confidence, low, high):
     """Means 14 and 7, standard deviations 3 and 2, six values each. GraphPad QuickCalcs uses 10 degrees of freedom."""
     bounds = fieller(14, 7, 3**2 / 6, 2**2 / 6, student_t(10, confidence))
     assert bounds == pytest.approx((low, high), abs=0.005)
 
 
-def test_the_bounds_match_dcstats_published_example() -> None:
+def test_the_bounds_match_dcstats_published_example():
     assert fieller(14, 7, 3**2, 2**2, 1.812461) == pytest.approx((1.051413, 4.414296), abs=1e-6)
 
 
 @given(*[st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8)] * 2)
-def test_at_each_bound_the_difference_is_just_significant(over: list[float], under: list[float]) -> None:
+def test_at_each_bound_the_difference_is_just_significant(over, under):
     found = ratio_of_means(over, under)
     if found.interval.low is None or found.interval.high is None or found.degrees is None:
         return
@@ -54,7 +51,7 @@ def test_at_each_bound_the_difference_is_just_significant(over: list[float], und
 
 
 @given(*[st.lists(st.floats(0.9, 1.1), min_size=2, max_size=8)] * 2)
-def test_the_inverse_ratio_has_the_inverse_interval(over: list[float], under: list[float]) -> None:
+def test_the_inverse_ratio_has_the_inverse_interval(over, under):
     there, back = ratio_of_means(over, under), ratio_of_means(under, over)
     for bound, other in ((there.interval.low, back.interval.high), (there.interval.high, back.interval.low)):
         if bound is not None and other is not None and bound > 0:
@@ -63,29 +60,29 @@ def test_the_inverse_ratio_has_the_inverse_interval(over: list[float], under: li
         assert there.smallest_effect == pytest.approx(back.smallest_effect, rel=1e-3, abs=1e-12)
 
 
-def test_equal_groups_give_the_degrees_of_freedom_of_both() -> None:
+def test_equal_groups_give_the_degrees_of_freedom_of_both():
     assert ratio_of_means([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).degrees == pytest.approx(8)
 
 
-def test_scatter_on_one_side_only_gives_the_degrees_of_freedom_of_that_side() -> None:
+def test_scatter_on_one_side_only_gives_the_degrees_of_freedom_of_that_side():
     assert ratio_of_means([1, 2, 3, 4, 5], [3, 3, 3]).degrees == pytest.approx(4)
 
 
-def test_one_run_gives_a_ratio_without_an_interval() -> None:
+def test_one_run_gives_a_ratio_without_an_interval():
     found = ratio_of_means([2.0], [1.0, 1.1])
     assert found.interval.value == pytest.approx(2 / 1.05)
     assert (found.interval.low, found.interval.high, found.smallest_effect) == (None, None, None)
     assert "at least two runs" in str(found.interval.reason)
 
 
-def test_a_denominator_that_may_be_zero_gives_no_interval() -> None:
+def test_a_denominator_that_may_be_zero_gives_no_interval():
     found = ratio_of_means([1.0, 1.1], [0.1, 2.0])
     assert found.interval.low is None
     assert "no upper bound" in str(found.interval.reason)
     assert comparative_verdict(found.interval, 0.02) is Comparative.INCONCLUSIVE
 
 
-def test_a_ratio_to_zero_is_refused() -> None:
+def test_a_ratio_to_zero_is_refused():
     with pytest.raises(ValueError, match="zero"):
         ratio_of_means([1.0, 2.0], [0.0, 0.0])
 
@@ -104,7 +101,7 @@ def test_a_ratio_to_zero_is_refused() -> None:
         (None, None, Comparative.INCONCLUSIVE),
     ],
 )
-def test_the_verdict_follows_from_the_whole_interval(low: float | None, high: float | None, verdict: str) -> None:
+def test_the_verdict_follows_from_the_whole_interval(low, high, verdict):
     assert comparative_verdict(Interval(1.0, low, high), margin=0.02) == verdict
 
 
@@ -112,9 +109,7 @@ def test_the_verdict_follows_from_the_whole_interval(low: float | None, high: fl
     ("scatter", "counts", "truth"),
     [((0.02, 0.02), (5, 5), 1.0), ((0.02, 0.10), (5, 5), 1.05), ((0.05, 0.02), (5, 8), 2.0)],
 )
-def test_the_interval_covers_the_truth_at_its_confidence(
-    scatter: tuple[float, float], counts: tuple[int, int], truth: float
-) -> None:
+def test_the_interval_covers_the_truth_at_its_confidence(scatter, counts, truth):
     """2,000 trials: two standard errors are 1 %. Normal quantiles instead of t cover 89 to 91 %, and fail."""
     random = np.random.default_rng(20240607)
     under = random.normal(1, scatter[0], (TRIALS, counts[0]))
@@ -124,7 +119,7 @@ def test_the_interval_covers_the_truth_at_its_confidence(
     assert 0.93 <= held / TRIALS <= 0.975
 
 
-def test_a_difference_of_the_smallest_effect_is_found_with_the_stated_power() -> None:
+def test_a_difference_of_the_smallest_effect_is_found_with_the_stated_power():
     random = np.random.default_rng(7)
     groups = random.normal(1, 0.02, (2, TRIALS, 5))
     effects = [ratio_of_means(a, b).smallest_effect for a, b in zip(*groups.tolist(), strict=True)]
@@ -141,7 +136,7 @@ PAIRED_TRIALS, PAIRS = 2000, 10
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 
-def test_the_paired_ratio_matches_the_cross_over_estimate_by_hand() -> None:
+def test_the_paired_ratio_matches_the_cross_over_estimate_by_hand():
     found = paired_ratio([1.1, 1.3, 1.2, 1.5], [1.0, 1.0, 1.0, 1.0])
     logs = [math.log(value) for value in (1.1, 1.3, 1.2, 1.5)]
     centre = sum(logs) / 4
@@ -153,7 +148,7 @@ def test_the_paired_ratio_matches_the_cross_over_estimate_by_hand() -> None:
     assert found.interval.high == pytest.approx(math.exp(centre + half))
 
 
-def test_swapping_the_sides_inverts_the_paired_ratio() -> None:
+def test_swapping_the_sides_inverts_the_paired_ratio():
     over, under = [1.1, 1.3, 1.2, 1.5], [1.0, 0.9, 1.1, 1.0]
     there, back = paired_ratio(over, under), paired_ratio(under, over)
     assert there.interval.value * back.interval.value == pytest.approx(1)
@@ -161,7 +156,7 @@ def test_swapping_the_sides_inverts_the_paired_ratio() -> None:
     assert there.smallest_effect == pytest.approx(back.smallest_effect)
 
 
-def in_turns(levels: np.ndarray, truth: float) -> tuple[list[float], list[float]]:
+def in_turns(levels, truth):
     """Figures of both sides from the machine's speed at each of 2 n runs: AB, BA, AB, …; B is `truth` times A."""
     first, second = [], []
     for place in range(0, len(levels), 2):
@@ -172,7 +167,7 @@ def in_turns(levels: np.ndarray, truth: float) -> tuple[list[float], list[float]
     return second, first
 
 
-def test_linear_drift_and_the_effect_of_going_second_cancel() -> None:
+def test_linear_drift_and_the_effect_of_going_second_cancel():
     places = np.arange(2 * PAIRS)
     levels = np.exp(0.03 * places / len(places)) * np.where(places % 2, 1.1, 1.0)
     found = paired_ratio(*in_turns(levels, 1.05))
@@ -183,25 +178,25 @@ def test_linear_drift_and_the_effect_of_going_second_cancel() -> None:
     )  # one after the other
 
 
-def normal(random: np.random.Generator, count: int) -> np.ndarray:
+def normal(random, count):
     return 0.02 * random.normal(size=count)
 
 
-def heavy_tailed(random: np.random.Generator, count: int) -> np.ndarray:
+def heavy_tailed(random, count):
     return 0.01 * random.standard_t(3, size=count)
 
 
-def drifting(random: np.random.Generator, count: int) -> np.ndarray:
+def drifting(random, count):
     return normal(random, count) + np.linspace(0, 0.1, count)
 
 
-def wandering(random: np.random.Generator, count: int) -> np.ndarray:
+def wandering(random, count):
     return np.cumsum(0.01 * random.normal(size=count))
 
 
 @pytest.mark.parametrize("noise", [normal, heavy_tailed, drifting, wandering])
 @pytest.mark.parametrize("pairs", [4, PAIRS])
-def test_the_paired_interval_covers_the_truth_at_its_confidence(noise: Noise, pairs: int) -> None:
+def test_the_paired_interval_covers_the_truth_at_its_confidence(noise, pairs):
     """2,000 trials: two standard errors are 1 %. Normal quantiles instead of t cover 80 % with four pairs."""
     random, truth, held = np.random.default_rng(20250301), 1.05, 0
     for _ in range(PAIRED_TRIALS):
@@ -212,7 +207,7 @@ def test_the_paired_interval_covers_the_truth_at_its_confidence(noise: Noise, pa
     assert 0.93 <= held / PAIRED_TRIALS <= 0.975
 
 
-def test_on_a_wandering_machine_pairs_find_differences_that_separate_means_miss() -> None:
+def test_on_a_wandering_machine_pairs_find_differences_that_separate_means_miss():
     random, found = np.random.default_rng(3), {"paired": 0, "apart": 0}
     for _ in range(300):
         over, under = in_turns(np.exp(wandering(random, 2 * PAIRS)), 1.02)
@@ -222,7 +217,7 @@ def test_on_a_wandering_machine_pairs_find_differences_that_separate_means_miss(
     assert found["apart"] <= 0.8 * 300
 
 
-def test_a_paired_difference_of_the_smallest_effect_is_found_with_the_stated_power() -> None:
+def test_a_paired_difference_of_the_smallest_effect_is_found_with_the_stated_power():
     random = np.random.default_rng(11)
     levels = np.exp([normal(random, 2 * PAIRS) for _ in range(PAIRED_TRIALS)])
     effect = float(np.mean([paired_ratio(*in_turns(each, 1.0)).smallest_effect or 0.0 for each in levels]))
@@ -230,7 +225,7 @@ def test_a_paired_difference_of_the_smallest_effect_is_found_with_the_stated_pow
     assert 0.74 <= verdicts.count(Comparative.FASTER) / PAIRED_TRIALS <= 0.86
 
 
-def test_two_pairs_give_a_ratio_without_an_interval() -> None:
+def test_two_pairs_give_a_ratio_without_an_interval():
     found = paired_ratio([2.0, 2.0], [1.0, 1.1])
     assert found.interval.value == pytest.approx(2 / math.sqrt(1.1))
     assert (found.interval.low, found.degrees, found.smallest_effect) == (None, None, None)
@@ -238,7 +233,7 @@ def test_two_pairs_give_a_ratio_without_an_interval() -> None:
 
 
 @pytest.mark.parametrize(("over", "under"), [([1.0], [1.0]), ([1.0, 2.0], [1.0]), ([1.0, 0.0], [1.0, 1.0])])
-def test_incomplete_pairs_and_figures_without_a_logarithm_are_refused(over: list[float], under: list[float]) -> None:
+def test_incomplete_pairs_and_figures_without_a_logarithm_are_refused(over, under):
     with pytest.raises(ValueError, match=r"pairs|above zero"):
         paired_ratio(over, under)
 
@@ -246,13 +241,13 @@ def test_incomplete_pairs_and_figures_without_a_logarithm_are_refused(over: list
 MARGIN = 0.02
 
 
-def centred(mean: float, deviation: float, count: int = 5) -> list[float]:
+def centred(mean, deviation, count=5):
     """Figures with exactly this mean and standard deviation."""
     draw = np.random.default_rng(5).normal(size=count)
     return list(mean + deviation * (draw - draw.mean()) / draw.std(ddof=1))
 
 
-def decided(estimate: RatioEstimate) -> bool:
+def decided(estimate):
     return comparative_verdict(estimate.interval, MARGIN) is not Comparative.INCONCLUSIVE
 
 
@@ -260,7 +255,7 @@ TRUTHS = [1.0, 1.005, 1.01, 1.015, 1.03]
 
 
 @pytest.mark.parametrize("ratio", TRUTHS)
-def test_that_many_more_runs_decide_with_the_stated_power(ratio: float) -> None:
+def test_that_many_more_runs_decide_with_the_stated_power(ratio):
     """From five runs a side that scatter by 3 %, at a margin of 2 %. 400 trials: two standard errors are 4 %."""
     estimate = ratio_of_means(centred(ratio, 0.03), centred(1, 0.03))
     assert not decided(estimate)
@@ -268,7 +263,7 @@ def test_that_many_more_runs_decide_with_the_stated_power(ratio: float) -> None:
     assert more is not None
     random = np.random.default_rng(13)
 
-    def share(runs: int) -> float:
+    def share(runs):
         draws = (random.normal([[1.0], [ratio]], 0.03, (2, 5 + runs)).tolist() for _ in range(400))
         return sum(decided(ratio_of_means(over, under)) for under, over in draws) / 400
 
@@ -277,7 +272,7 @@ def test_that_many_more_runs_decide_with_the_stated_power(ratio: float) -> None:
 
 
 @pytest.mark.parametrize("ratio", TRUTHS)
-def test_that_many_more_pairs_decide_and_are_even(ratio: float) -> None:
+def test_that_many_more_pairs_decide_and_are_even(ratio):
     """From six pairs whose ratios scatter by 3 %."""
     estimate = paired_ratio(centred(ratio, 0.03, 6), [1.0] * 6)
     more = more_runs(estimate, MARGIN)
@@ -288,11 +283,11 @@ def test_that_many_more_pairs_decide_and_are_even(ratio: float) -> None:
     assert sum(decided(paired_ratio(over, [1.0] * len(over))) for over in draws) / 400 >= 0.75
 
 
-def test_a_baseline_that_may_be_zero_is_decided_by_more_runs_too() -> None:
+def test_a_baseline_that_may_be_zero_is_decided_by_more_runs_too():
     assert more_runs(ratio_of_means([1.0, 1.1], [0.1, 2.0]), MARGIN) is not None
 
 
-def test_without_scatter_or_within_a_million_no_number_of_runs_is_known() -> None:
+def test_without_scatter_or_within_a_million_no_number_of_runs_is_known():
     assert more_runs(ratio_of_means([1.0], [1.0, 1.1]), MARGIN) is None
     assert more_runs(paired_ratio([2.0, 2.0], [1.0, 1.1]), MARGIN) is None
     assert more_runs(ratio_of_means([0.5, 1.5], [0.5, 1.5]), 1e-6) is None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
-from typing import Any, Literal
 
 import pytest
 
@@ -21,7 +20,7 @@ from dyno.bench.measure.repeatability import (
     usable,
     with_earlier_results,
 )
-from dyno.models.result import Metric, Peak, Peer, Repeat, Result
+from dyno.models.result import Metric, Peak, Peer
 from dyno.models.runner_protocol import RunRecord
 from tests.comparisons import RATES, a_metric, of_metrics, times
 
@@ -29,18 +28,18 @@ MakeRecord = Callable[..., RunRecord]
 TRIALS = 1000  # a share of 95 % is known to ±1.4 %, one of 90 % to ±1.9 %
 
 
-def drawn(rng: random.Random, level: float, within: float, runs: int = 5) -> list[float]:
+def drawn(rng, level, within, runs=5):
     """The figures of one job's runs: lognormal around `level`."""
     return [level * math.exp(within * rng.gauss()) for _ in range(runs)]
 
 
-def holds(repeat: Repeat | None, value: float) -> bool:
+def holds(repeat, value):
     assert repeat is not None
     return repeat.low <= value <= repeat.high
 
 
 @pytest.mark.parametrize("runs", [2, 5, 20])
-def test_from_the_runs_alone_it_holds_one_further_run_in_95_of_100_cases(runs: int) -> None:
+def test_from_the_runs_alone_it_holds_one_further_run_in_95_of_100_cases(runs):
     rng, held = random.Random(runs), 0
     for _ in range(TRIALS):
         *own, further = drawn(rng, 100.0, 0.02, runs + 1)
@@ -49,7 +48,7 @@ def test_from_the_runs_alone_it_holds_one_further_run_in_95_of_100_cases(runs: i
 
 
 @pytest.mark.parametrize(("between", "least"), [(0.0, 0.98), (0.01, 0.95), (0.02, 0.85)])
-def test_it_leaves_room_for_changes_between_jobs(between: float, least: float) -> None:
+def test_it_leaves_room_for_changes_between_jobs(between, least):
     """Runs scatter by 2 %; the levels of two jobs by nothing, by half as much, and by as much."""
     rng, held = random.Random(7), 0
     for _ in range(TRIALS):
@@ -58,7 +57,7 @@ def test_it_leaves_room_for_changes_between_jobs(between: float, least: float) -
     assert held / TRIALS >= least
 
 
-def test_it_can_be_computed_by_hand() -> None:
+def test_it_can_be_computed_by_hand():
     """Logarithms -0.1, 0 and 0.1 deviate by 0.1; t(2) = 4.3027; x 0.1 x sqrt(4 / 3) = 0.49683."""
     found = from_runs(1.0, [math.exp(-0.1), 1.0, math.exp(0.1)])
     assert found is not None
@@ -66,7 +65,7 @@ def test_it_can_be_computed_by_hand() -> None:
     assert (found.based_on.runs, found.based_on.jobs) == (3, 0)
 
 
-def test_a_rate_and_its_time_agree() -> None:
+def test_a_rate_and_its_time_agree():
     rates = [90.0, 97.0, 100.0, 104.0, 120.0]
     of_rates, of_times = from_runs(100.0, rates), from_runs(0.01, [1 / rate for rate in rates])
     assert of_rates is not None
@@ -75,20 +74,20 @@ def test_a_rate_and_its_time_agree() -> None:
 
 
 @pytest.mark.parametrize("figures", [[1e-300, 1.0, 1e300], [0.0, 0.1, 0.3], [0.0, 0.0]])
-def test_wild_figures_and_shares_of_zero_have_finite_bounds_above_zero(figures: Sequence[float]) -> None:
+def test_wild_figures_and_shares_of_zero_have_finite_bounds_above_zero(figures):
     found = from_runs(max(figures), figures)
     assert found is not None
     assert 0 <= found.low <= max(figures) <= found.high < math.inf
 
 
-def test_equal_runs_repeat_exactly_and_a_single_run_predicts_nothing() -> None:
+def test_equal_runs_repeat_exactly_and_a_single_run_predicts_nothing():
     found = from_runs(5.0, [5.0, 5.0])
     assert found is not None
     assert (found.low, found.high) == (5.0, 5.0)
     assert from_runs(5.0, [5.0]) is None
 
 
-def test_every_metric_with_an_interval_has_it_and_no_other(result: Callable[..., Result]) -> None:
+def test_every_metric_with_an_interval_has_it_and_no_other(result):
     """Runs of 2000, 1000 and 500 tell that there is no telling, which is a reason too."""
     for metric in result().metrics:
         assert (metric.repeat is None and metric.repeat_reason is None) == (metric.low is None), metric.name
@@ -99,23 +98,23 @@ def test_every_metric_with_an_interval_has_it_and_no_other(result: Callable[...,
     assert usable(calm) == {"repeat": calm, "repeat_reason": None}
 
 
-def test_a_job_of_one_run_has_none(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_job_of_one_run_has_none(result, record):
     assert all(metric.repeat is None for metric in result([record([1.0] * 20, amounts={"execution": 1.0})]).metrics)
 
 
 WITHIN = 0.02  # scatter between the runs of a job
 
 
-def a_job(rng: random.Random, level: float, runs: int = 5, **fields: Any) -> Peer:
+def a_job(rng, level, runs=5, **fields):
     figures = drawn(rng, level, WITHIN, runs)
     return Peer(job="job", value=fmean(figures), runs=runs, scatter=log_deviation(figures), **fields)
 
 
-def independent(rng: random.Random, between: float, count: int) -> list[float]:
+def independent(rng, between, count):
     return [math.exp(between * rng.gauss()) for _ in range(count)]
 
 
-def alike(rng: random.Random, between: float, count: int) -> list[float]:
+def alike(rng, between, count):
     """Levels of which each resembles the one before (0.8), as those of a machine in the course of a day."""
     log, found = rng.gauss(), []
     for _ in range(count):
@@ -127,7 +126,7 @@ def alike(rng: random.Random, between: float, count: int) -> list[float]:
 Levels = Callable[[random.Random, float, int], list[float]]
 
 
-def share_held(levels: Levels, between: float, jobs: int, runs: Sequence[int] = (5,)) -> float:
+def share_held(levels, between, jobs, runs=(5,)):
     """Of how many series the prediction of the job after `jobs` earlier ones holds the next one."""
     rng, held, trials = random.Random(f"{between} {jobs} {runs}"), 0, 600
     for _ in range(trials):
@@ -142,7 +141,7 @@ def share_held(levels: Levels, between: float, jobs: int, runs: Sequence[int] = 
 
 @pytest.mark.parametrize("jobs", [1, 2, 4, 12, 40])
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.02, 0.1])
-def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(between: float, jobs: int) -> None:
+def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(between, jobs):
     held = share_held(independent, between, jobs)
     least = {1: 0.8, 2: 0.86}.get(jobs, 0.92)
     assert held >= least
@@ -151,16 +150,16 @@ def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(bet
 
 
 @pytest.mark.parametrize("jobs", [2, 12, 40])
-def test_jobs_that_resemble_the_one_before_are_held_more_often(jobs: int) -> None:
+def test_jobs_that_resemble_the_one_before_are_held_more_often(jobs):
     assert share_held(alike, 0.05, jobs) >= 0.9
 
 
-def test_jobs_may_have_different_numbers_of_runs() -> None:
+def test_jobs_may_have_different_numbers_of_runs():
     assert share_held(independent, 0.02, 12, (5, 2, 20)) >= 0.9
     assert share_held(independent, 0.02, 12, (1,)) == pytest.approx(0.95, abs=0.03)
 
 
-def test_with_many_earlier_results_it_is_as_narrow_as_they_agree() -> None:
+def test_with_many_earlier_results_it_is_as_narrow_as_they_agree():
     """Equal jobs: 1.96 sqrt(2 / 5) deviations, against 2.78 sqrt(1.2) from the runs alone."""
     rng = random.Random(5)
     jobs = [a_job(rng, 1.0) for _ in range(41)]
@@ -172,21 +171,21 @@ def test_with_many_earlier_results_it_is_as_narrow_as_they_agree() -> None:
     assert informed == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.25)
 
 
-def test_runs_that_scatter_more_than_those_of_earlier_jobs_widen_it() -> None:
+def test_runs_that_scatter_more_than_those_of_earlier_jobs_widen_it():
     rng = random.Random(6)
     calm, *earlier = [a_job(rng, 1.0) for _ in range(13)]
     wild = calm.model_copy(update={"scatter": 5 * WITHIN})
     assert (half_width(wild, earlier) or 0) > 2 * (half_width(calm, earlier) or 0)
 
 
-def test_single_runs_predict_from_two_jobs_on_and_figures_of_older_versions_count() -> None:
+def test_single_runs_predict_from_two_jobs_on_and_figures_of_older_versions_count():
     one = Peer(job="job", value=1.0, runs=1)
     assert half_width(one, []) is None
     assert half_width(one, [Peer(job="old", value=1.1)]) == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
     assert half_width(one, [one]) == 0.0
 
 
-def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software() -> None:
+def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software():
     result = of_metrics(
         [a_metric(), a_metric("time", [1 / rate for rate in RATES], "lower"), a_metric("accuracy", by_run=[])]
     )
@@ -205,14 +204,14 @@ def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software() -> 
     assert found[1].repeat.high * found[0].repeat.low == pytest.approx(found[1].value * found[0].value)  # type: ignore[operator]
 
 
-def test_metrics_of_other_times_keep_the_prediction_from_their_runs() -> None:
+def test_metrics_of_other_times_keep_the_prediction_from_their_runs():
     result = of_metrics([a_metric(), a_metric("cold_throughput")])
     own = Peer(job="job", value=100.0, hardware_id="hw", runs=5, scatter=log_deviation(RATES))
     found = with_earlier_results(result, own, [own] * 3, {"throughput"}).metrics
     assert found[1] == result.metrics[1]
 
 
-def wandering(rng: random.Random, jobs: int, between: float, of_clock: float) -> list[Peer]:
+def wandering(rng, jobs, between, of_clock):
     """Jobs on a host whose clock deviates by 2.7 % from job to job, the most recorded, and is measured to 0.5 %."""
     found = []
     for _ in range(jobs):
@@ -224,7 +223,7 @@ def wandering(rng: random.Random, jobs: int, between: float, of_clock: float) ->
 
 @pytest.mark.parametrize("jobs", [1, 3, 12])
 @pytest.mark.parametrize(("of_clock", "assumed"), [(0.89, 1.0), (-0.42, -0.5), (0.0, 1.0)])
-def test_it_holds_the_next_result_as_measured_at_whatever_clock(of_clock: float, assumed: float, jobs: int) -> None:
+def test_it_holds_the_next_result_as_measured_at_whatever_clock(of_clock, assumed, jobs):
     rng, held, trials = random.Random(f"{of_clock} {jobs}"), 0, 400
     for _ in range(trials):
         *earlier, own, following = wandering(rng, jobs + 2, 0.01, of_clock)
@@ -234,7 +233,7 @@ def test_it_holds_the_next_result_as_measured_at_whatever_clock(of_clock: float,
     assert held / trials >= 0.9
 
 
-def test_one_wild_job_makes_no_absurd_prediction() -> None:
+def test_one_wild_job_makes_no_absurd_prediction():
     """Recorded: 347.7 to 349.6 GFLOP/s, and 3.1 GFLOP/s to 39 TFLOP/s for the next one, after one noisy job."""
     result = of_metrics([a_metric(by_run=times(3.486e9))], peak=Peak(value=4.8e11, fraction=0.726))
     own = Peer(job="job", value=3.486e11, hardware_id="hw", runs=5, scatter=0.002)
@@ -251,7 +250,7 @@ def test_one_wild_job_makes_no_absurd_prediction() -> None:
 
 
 @pytest.mark.parametrize(("better", "bound"), [("higher", "high"), ("lower", "low")])
-def test_no_bound_is_beyond_a_data_sheets_peak(better: Literal["higher", "lower"], bound: str) -> None:
+def test_no_bound_is_beyond_a_data_sheets_peak(better, bound):
     """A measured peak is that of one moment's clock: results at 1.00 of it exceed it as often as not."""
     own = Peer(job="job", value=100.0, runs=5, scatter=0.02)
     bounds = []
@@ -266,7 +265,7 @@ def test_no_bound_is_beyond_a_data_sheets_peak(better: Literal["higher", "lower"
     assert bounds[1:] == pytest.approx([100 * math.exp(half if better == "higher" else -half)] * 2)
 
 
-def test_after_a_step_the_next_result_is_known_at_once() -> None:
+def test_after_a_step_the_next_result_is_known_at_once():
     """12 % more than eight earlier ones, and the next one is as high."""
     own = Peer(job="job", value=112.0, runs=5, scatter=0.005)
     earlier = [own.model_copy(update={"value": 100.0 + place / 10}) for place in range(8)]
@@ -275,7 +274,7 @@ def test_after_a_step_the_next_result_is_known_at_once() -> None:
     assert holds(metric.repeat, 101.0), "or it goes back"
 
 
-def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric() -> None:
+def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric():
     own, *earlier = (
         job.model_copy(update={"hardware_id": "hw", "context_id": "ctx"})
         for job in wandering(random.Random(4), 21, 0.003, 0.89)
@@ -291,14 +290,14 @@ def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric() -> N
     assert time.repeat.elasticity == -rate.repeat.elasticity
 
 
-def test_without_a_clock_nothing_is_adjusted() -> None:
+def test_without_a_clock_nothing_is_adjusted():
     own = Peer(job="job", value=100.0, runs=5, scatter=0.01)
     (metric,) = with_earlier_results(of_metrics([a_metric()]), own, [], {"throughput"}).metrics
     assert metric.repeat is not None
     assert (metric.repeat.clock_hz, metric.repeat.elasticity) == (None, None)
 
 
-def test_a_wild_job_does_not_teach_the_elasticity() -> None:
+def test_a_wild_job_does_not_teach_the_elasticity():
     jobs = [Peer(job="job", value=hz / 4e7, runs=5, clock_hz=hz) for hz in (3.8e9, 3.9e9, 4.0e9, 4.1e9, 4.2e9)]
     wild = jobs[0].model_copy(update={"value": 2000.0, "clock_hz": 3.7e9})
     result = of_metrics([a_metric()])
@@ -320,11 +319,11 @@ def test_a_wild_job_does_not_teach_the_elasticity() -> None:
         ([100.0] * 7 + [87.0], 8),
     ],
 )
-def test_a_few_jobs_far_away_do_not_count_and_more_are_a_mode(values: list[float], count: int) -> None:
+def test_a_few_jobs_far_away_do_not_count_and_more_are_a_mode(values, count):
     assert len(counting([Peer(job="job", value=value) for value in values])) == count
 
 
-def test_the_slope_of_no_jobs_needs_no_degrees() -> None:
+def test_the_slope_of_no_jobs_needs_no_degrees():
     own = Peer(job="job", value=1.0, runs=5, scatter=0.01, clock_hz=4e9)
     at_one_clock = [result_scatter(own, [], [own], each) for each in (Elasticity(1.0), None)]
     assert at_one_clock[0] == at_one_clock[1]

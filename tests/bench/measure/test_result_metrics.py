@@ -1,7 +1,5 @@
 """Metrics, fraction of peak and energy, with figures that can be computed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from dyno.bench.contract import LATENCIES
 from dyno.bench.measure.result_metrics import all_metrics, energy
 from dyno.bench.registry import registry
-from dyno.models.result import DataOrigin, Metric, Result, Sensors, Training
+from dyno.models.result import DataOrigin, Metric, Sensors, Training
 from dyno.models.runner_protocol import CallQuantile, RunRecord
 
 MakeRecord = Callable[..., RunRecord]
@@ -17,14 +15,14 @@ DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=1
 TRAINING = Training(epochs=[], seed=0, data=DATA)
 
 
-def metric(result: Result, name: str) -> Metric:
+def metric(result, name):
     return next(each for each in result.metrics if each.name == name)
 
 
-def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_one(record: MakeRecord) -> None:
+def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_one(record):
     spec, name = LATENCIES[0], LATENCIES[0].name
 
-    def run(value: float | None, reason: str | None = None) -> RunRecord:
+    def run(value, reason=None):
         calls = CallQuantile(value=value, low=0.5, high=9.0, calls=700, reason=reason)
         return record([1.0] * 20).model_copy(update={"calls": {name: calls}})
 
@@ -38,18 +36,18 @@ def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_on
     assert (absent.value, absent.reason) == (None, "the line grows for ever")
 
 
-def test_rates_of_images_of_older_results_are_read_as_samples() -> None:
+def test_rates_of_images_of_older_results_are_read_as_samples():
     known = {"name": "throughput", "value": 1.0, "better": "higher", "runs": 1, "samples": 1}
     assert Metric.model_validate({**known, "unit": "images/s"}).unit == "samples/s"
     assert Metric.model_validate({**known, "unit": "FLOP/s"}).unit == "FLOP/s"
 
 
-def test_all_workloads_count_their_work_in_operations_or_samples() -> None:
+def test_all_workloads_count_their_work_in_operations_or_samples():
     rates = {spec.unit for each in registry().values() for spec in each.metrics if spec.unit.endswith("/s")}
     assert rates == {"FLOP/s", "samples/s"}
 
 
-def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[..., Result]) -> None:
+def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result):
     """Rates 2000, 1000, 500: mean 1166.67, deviation 763.76, t(2) = 4.3027: ± 1897.3, but no rate is below zero."""
     rate = metric(result(), "throughput")
     assert rate.value == pytest.approx(3500 / 3)
@@ -58,13 +56,11 @@ def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[
     assert (rate.runs, rate.samples, rate.better, rate.unit) == (3, 60, "higher", "FLOP/s")
 
 
-def test_a_time_is_per_unit_of_work_times_its_amount(result: Callable[..., Result]) -> None:
+def test_a_time_is_per_unit_of_work_times_its_amount(result):
     assert metric(result(), "execution_time").value == pytest.approx(3.5 / 3)
 
 
-def test_a_rate_has_work_per_cycle_of_its_run_s_clock_and_nothing_else_has(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_rate_has_work_per_cycle_of_its_run_s_clock_and_nothing_else_has(result, record):
     """Rates of 1000 and 2000 FLOP/s at 1 and 2 kHz: one FLOP per cycle in both runs."""
     clocks = ((1.0, 1e3), (0.5, 2e3))
     found = result([record([time_s] * 20, amounts={"execution": 1.0}, clock_hz=hz) for time_s, hz in clocks])
@@ -74,37 +70,31 @@ def test_a_rate_has_work_per_cycle_of_its_run_s_clock_and_nothing_else_has(
     assert [each.name for each in found.metrics if each.per_cycle] == ["throughput"]
 
 
-def test_an_unknown_clock_of_a_run_leaves_no_work_per_cycle(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_an_unknown_clock_of_a_run_leaves_no_work_per_cycle(result, record):
     runs = [record([1.0] * 20, amounts={"execution": 1.0}, clock_hz=clock) for clock in (3e9, None)]
     assert metric(result(runs), "throughput").per_cycle is None
 
 
-def test_a_cold_rate_comes_from_the_first_executions(result: Callable[..., Result]) -> None:
+def test_a_cold_rate_comes_from_the_first_executions(result):
     cold = metric(result(), "cold_throughput")
     assert (cold.value, cold.low, cold.high, cold.samples) == (2000.0, 2000.0, 2000.0, 3)
 
 
-def test_a_run_without_a_first_execution_leaves_the_cold_rate_unknown(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_run_without_a_first_execution_leaves_the_cold_rate_unknown(result, record):
     runs = [record([1.0] * 20, amounts={"execution": 1.0}, first_execution_s=first) for first in (0.5, None)]
     cold = metric(result(runs), "cold_throughput")
     assert cold.value is None
     assert cold.reason
 
 
-def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(result, record):
     runs = [record([1.0] * 20, amounts={"execution": 1.0}, training=training) for training in (TRAINING, None)]
     found = result(runs)
     assert not [each.name for each in found.metrics if each.name.startswith("cold_")]
     assert found.training == TRAINING
 
 
-def test_a_figure_taken_once_has_no_interval_and_a_missing_one_has_a_reason(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_figure_taken_once_has_no_interval_and_a_missing_one_has_a_reason(result, record):
     once = metric(result([record([1.0] * 20, amounts={"execution": 1.0}, figures={"startup": 7.0})]), "startup")
     assert (once.value, once.low, once.runs) == (7.0, None, 1)
     absent = metric(result(), "startup")
@@ -112,9 +102,7 @@ def test_a_figure_taken_once_has_no_interval_and_a_missing_one_has_a_reason(
     assert absent.reason
 
 
-def test_a_figure_of_each_run_has_an_interval_and_is_missing_if_a_run_lacks_it(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_figure_of_each_run_has_an_interval_and_is_missing_if_a_run_lacks_it(result, record):
     """0.1 and 0.3: mean 0.2, deviation 0.1414, t(1) = 12.706: ± 1.27, but no share is below zero."""
     runs = [record([1.0] * 20, amounts={"execution": 1.0}, figures={"waiting": share}) for share in (0.1, 0.3)]
     waiting = metric(result(runs), "waiting")
@@ -124,44 +112,42 @@ def test_a_figure_of_each_run_has_an_interval_and_is_missing_if_a_run_lacks_it(
     assert (absent.value, absent.reason) == (None, "a run didn't measure it")
 
 
-def test_one_run_has_no_interval_but_a_reason(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_one_run_has_no_interval_but_a_reason(result, record):
     rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
     assert (rate.value, rate.low, rate.high) == (1000.0, None, None)
     assert rate.reason == "one run gives no interval"
 
 
-def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callable[..., Result]) -> None:
+def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result):
     peak = result().peak
     assert peak.fraction == pytest.approx(3500 / 3 / 10_000)
     assert peak.provenance == "measured here"
 
 
-def test_the_fraction_of_peak_uses_the_flop_that_a_run_reports(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_the_fraction_of_peak_uses_the_flop_that_a_run_reports(result, record):
     records = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
     assert [result([each]).peak.fraction for each in records] == pytest.approx([0.1, 0.025])
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
-def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dtype: str, reason: str) -> None:
+def test_an_unknown_peak_is_null_with_a_reason(result, dtype, reason):
     peak = result(dtype=dtype).peak
     assert (peak.value, peak.fraction) == (None, None)
     assert reason in (peak.reason or "")
 
 
-def test_a_metric_keeps_the_figure_of_each_run_and_one_taken_once_has_none(result: Callable[..., Result]) -> None:
+def test_a_metric_keeps_the_figure_of_each_run_and_one_taken_once_has_none(result):
     metrics = {metric.name: metric for metric in result().metrics}
     assert metrics["throughput"].by_run == [2000.0, 1000.0, 500.0]
     assert metrics["execution_time"].by_run == [0.5, 1.0, 2.0]
     assert metrics["startup"].by_run == []
 
 
-def counted(joules: float | None, seconds: float | None = 20.0, **reasons: str) -> Sensors:
+def counted(joules, seconds=20.0, **reasons):
     return Sensors(looks=2, energy_j=joules, energy_s=seconds, energy_of="a counter", reasons=reasons)
 
 
-def test_joules_add_up_and_are_divided_by_the_executions(record: MakeRecord) -> None:
+def test_joules_add_up_and_are_divided_by_the_executions(record):
     """100 W and 200 W in runs of 20 executions of 1 s each: 150 J for an execution of 1000 samples or FLOP."""
     runs = [record([1.0] * 20, sensors=counted(joules)) for joules in (2000.0, 4000.0)]
     images = energy(runs, "images/s", flops=3e6)
@@ -171,20 +157,20 @@ def test_joules_add_up_and_are_divided_by_the_executions(record: MakeRecord) -> 
     assert (products.joules_per_sample, products.flop_per_joule) == (None, pytest.approx(1000 / 150))
 
 
-def test_a_counter_read_over_part_of_the_window_counts_by_its_power(record: MakeRecord) -> None:
+def test_a_counter_read_over_part_of_the_window_counts_by_its_power(record):
     """100 W over the last 10 s of 20 executions that took 20 s."""
     found = energy([record([1.0] * 20, sensors=counted(1000.0, 10.0))], "images/s", flops=0.0)
     assert (found.joules, found.window_s) == (1000.0, 10.0)
     assert (found.joules_per_sample, found.flop_per_joule) == (pytest.approx(0.1), None)
 
 
-def test_a_run_without_energy_leaves_the_total_unknown_with_a_reason(record: MakeRecord) -> None:
+def test_a_run_without_energy_leaves_the_total_unknown_with_a_reason(record):
     silent = counted(None, None, energy_j="root alone may read it")
     found = energy([record([1.0] * 20, sensors=each) for each in (counted(2000.0), silent)], "images/s", 1.0)
     assert (found.joules, found.joules_per_sample, found.reason) == (None, None, "root alone may read it")
     assert energy([record([1.0] * 20)], None, 0.0).reason == "no energy counter was read"
 
 
-def test_a_result_has_flop_per_joule_of_its_own_work(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_result_has_flop_per_joule_of_its_own_work(result, record):
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, sensors=counted(2000.0))] * 2)
     assert (found.energy.joules, found.energy.flop_per_joule) == (4000.0, pytest.approx(10.0))

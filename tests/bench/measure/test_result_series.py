@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.synthetic import autoregressive
 from dyno.bench.measure.change_points import find_changes
-from dyno.bench.measure.result_series import RaisedAlarm, alarms_of, history_of, is_alarm, with_changes
+from dyno.bench.measure.result_series import alarms_of, history_of, is_alarm, with_changes
 from dyno.bench.registry import registry
-from dyno.models.history import AlarmRecord, ResultSeries
-from dyno.models.job import Job, WorkerRef
+from dyno.models.history import AlarmRecord
+from dyno.models.job import WorkerRef
 from dyno.models.result import BasedOn, Repeat, ResultSummary, RunClock
 from tests.comparisons import a_metric, an_entry
 
 NOISE = (0.995, 1.0, 1.005)
 
 
-def results(levels: Sequence[float], host: str = "here", **entry: Any) -> list[tuple[Job, ResultSummary]]:
+def results(levels, host="here", **entry):
     """Jobs a day apart, in order, with a value near each level."""
     found = []
     for day, (level, noise) in enumerate(zip(levels, itertools.cycle(NOISE), strict=False)):
@@ -34,16 +32,16 @@ def results(levels: Sequence[float], host: str = "here", **entry: Any) -> list[t
     return found
 
 
-def the_series(levels: Sequence[float]) -> ResultSeries:
+def the_series(levels):
     (series,) = history_of(results(levels), None, {})
     return with_changes(series, {})
 
 
-def alarms(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
+def alarms(series, records):
     return alarms_of(with_changes(series, records), records)
 
 
-def test_a_param_that_does_not_change_the_timed_work_makes_no_other_series() -> None:
+def test_a_param_that_does_not_change_the_timed_work_makes_no_other_series():
     figures = [a_metric(), a_metric("epoch_time", better="lower"), a_metric("training_time", [], "lower")]
     specs = [{"workload": "mnist_cnn", "params": {"batch_size": 64, "epochs": epochs}} for epochs in (1, 5)]
     both = [each for spec in specs for each in results([1.0], metrics=figures, spec=spec)]
@@ -52,7 +50,7 @@ def test_a_param_that_does_not_change_the_timed_work_makes_no_other_series() -> 
     assert len(history_of(both, None, {})) == 2
 
 
-def test_results_are_in_the_order_in_which_they_were_measured() -> None:
+def test_results_are_in_the_order_in_which_they_were_measured():
     """The first of three jobs waited in the queue until the others were done."""
     first, *others = results([1.0, 2.0, 3.0])
     late = first[0].created_at + timedelta(days=9)
@@ -66,7 +64,7 @@ def test_results_are_in_the_order_in_which_they_were_measured() -> None:
     assert series.points[0].time == first[0].created_at
 
 
-def test_a_series_that_begins_with_a_single_run_is_adjusted_too() -> None:
+def test_a_series_that_begins_with_a_single_run_is_adjusted_too():
     """A single run without earlier jobs has no `repeat`, but its clock is known."""
     clocks = [3.6e9, 3.7e9, 3.8e9, 3.7e9]
     found = []
@@ -81,7 +79,7 @@ def test_a_series_that_begins_with_a_single_run_is_adjusted_too() -> None:
     assert [point.adjusted_value for point in series.points] == pytest.approx([92.5] * 4)
 
 
-def clocked(clocks: Sequence[float | None], elasticity: float | None = 1.0, **entry: Any) -> ResultSeries:
+def clocked(clocks, elasticity=1.0, **entry):
     """The series of results in proportion to their clocks, 25 for each GHz. Without a clock, none has an elasticity."""
     found = []
     for clock_hz, (job, figures) in zip(clocks, results([1.0] * len(clocks), **entry), strict=True):
@@ -100,7 +98,7 @@ def clocked(clocks: Sequence[float | None], elasticity: float | None = 1.0, **en
 
 
 @pytest.mark.parametrize("unknown", [0, 1, 3])
-def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted(unknown: int) -> None:
+def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted(unknown):
     clocks: list[float | None] = [3.6e9, 3.7e9, 3.8e9]
     clocks.insert(unknown, None)
     series = clocked(clocks)
@@ -110,7 +108,7 @@ def test_a_result_without_a_clock_stays_as_it_is_and_the_others_are_adjusted(unk
     assert adjusted == pytest.approx([92.5] * 3)
 
 
-def test_a_result_whose_clock_was_far_from_the_others_is_not_adjusted() -> None:
+def test_a_result_whose_clock_was_far_from_the_others_is_not_adjusted():
     """Two results are no stretch of time with a clock of its own. At one clock, they would be as fast as the others."""
     series = clocked([4e9] * 6 + [2.4e9] * 2 + [4e9] * 4)
     assert [point.adjusted_value for point in series.points[6:8]] == [None, None]
@@ -118,7 +116,7 @@ def test_a_result_whose_clock_was_far_from_the_others_is_not_adjusted() -> None:
     assert series.points[0].adjusted_value == pytest.approx(100.0)
 
 
-def test_a_gpus_results_show_their_clocks_and_are_not_adjusted() -> None:
+def test_a_gpus_results_show_their_clocks_and_are_not_adjusted():
     """Neither are older ones, which have an elasticity. The clock of a GPU is a part of its figure."""
     clocks, gpu = [1.5e9, 1.6e9, 1.7e9], {"id": "gpu:0", "host": "here", "model": "Test GPU", "kind": "gpu"}
     for elasticity in (None, 1.0):
@@ -127,7 +125,7 @@ def test_a_gpus_results_show_their_clocks_and_are_not_adjusted() -> None:
         assert (series.clock_hz, {point.adjusted_value for point in series.points}) == (None, {None})
 
 
-def test_equal_devices_and_owners_have_series_of_their_own() -> None:
+def test_equal_devices_and_owners_have_series_of_their_own():
     mine = results([1.0, 1.0])
     theirs = [(job.model_copy(update={"owner": "key_1"}), figures) for job, figures in results([1.0])]
     series = history_of([*mine, *theirs, *results([1.0], "there")], None, {})
@@ -136,7 +134,7 @@ def test_equal_devices_and_owners_have_series_of_their_own() -> None:
     assert len({each.series_id for each in series}) == 3
 
 
-def test_a_device_beyond_the_others_of_its_class_is_slow() -> None:
+def test_a_device_beyond_the_others_of_its_class_is_slow():
     others = [result for place in range(5) for result in results([100.0 + place], f"host-{place}")]
     slow = results([80.0] * 3, "slow")
     found = {each.device: each.of_class for each in history_of([*others, *slow], None, {})}
@@ -148,14 +146,14 @@ def test_a_device_beyond_the_others_of_its_class_is_slow() -> None:
     assert {each.outcome for name, each in found.items() if each and name != "cpu:0-1@slow"} == {"typical"}
 
 
-def test_few_other_devices_give_no_class() -> None:
+def test_few_other_devices_give_no_class():
     found = history_of([*results([100.0], "a"), *results([50.0], "b")], None, {})
     assert [each.of_class and each.of_class.outcome for each in found] == ["unknown"] * 2
     assert found[0].of_class is not None
     assert "there are 1" in (found[0].of_class.reason or "")
 
 
-def test_a_small_or_insignificant_change_raises_no_alarm() -> None:
+def test_a_small_or_insignificant_change_raises_no_alarm():
     small = the_series([100.0] * 30 + [97.0] * 30)
     assert len(small.changes) == 1
     assert alarms_of(small, {}) == []
@@ -163,7 +161,7 @@ def test_a_small_or_insignificant_change_raises_no_alarm() -> None:
     assert len(alarms_of(large, {})) == 1
 
 
-def test_only_the_headline_metric_raises_an_alarm() -> None:
+def test_only_the_headline_metric_raises_an_alarm():
     """With every metric searched, each would add its false alarms."""
     found = []
     for level, (job, figures) in zip([100.0] * 10 + [80.0] * 10, results([1.0] * 20), strict=True):
@@ -178,7 +176,7 @@ def test_only_the_headline_metric_raises_an_alarm() -> None:
     assert raised == {None: 1, "throughput": 1, "memory_rate": 0}
 
 
-def test_results_that_resemble_each_other_as_recorded_raise_few_alarms() -> None:
+def test_results_that_resemble_each_other_as_recorded_raise_few_alarms():
     """At most 0.1 a year, and a step of 10 % is found all the same."""
     false = found = 0
     for number, deviation in itertools.product(range(8), (0.02, 0.03, 0.04)):
@@ -192,7 +190,7 @@ def test_results_that_resemble_each_other_as_recorded_raise_few_alarms() -> None
 
 
 @pytest.mark.parametrize(("moved_by", "is_same"), [(0, True), (1, True), (2, True), (3, False)])
-def test_the_record_of_an_alarm_is_found_if_new_results_moved_the_change(moved_by: int, is_same: bool) -> None:
+def test_the_record_of_an_alarm_is_found_if_new_results_moved_the_change(moved_by, is_same):
     series = the_series([100.0] * 10 + [80.0] * 10)
     record = AlarmRecord(rerun="job_1")
     (alarm,) = alarms(series, {series.points[10 + moved_by].job: record, "gone": AlarmRecord()})
@@ -201,7 +199,7 @@ def test_the_record_of_an_alarm_is_found_if_new_results_moved_the_change(moved_b
 
 
 @pytest.mark.parametrize(("value", "state"), [(81.0, "confirmed"), (88.0, "confirmed"), (100.0, "not_confirmed")])
-def test_a_rerun_confirms_an_alarm_if_it_is_near_the_new_level(value: float, state: str) -> None:
+def test_a_rerun_confirms_an_alarm_if_it_is_near_the_new_level(value, state):
     """Even one that, counted as a result, would have hidden the change."""
     series = the_series([100.0] * 10 + [80.0] * 4 + [value])
     first = series.points[10].job
@@ -209,18 +207,18 @@ def test_a_rerun_confirms_an_alarm_if_it_is_near_the_new_level(value: float, sta
     assert alarm.state == state
 
 
-def test_an_alarm_is_new_until_its_rerun_has_a_result() -> None:
+def test_an_alarm_is_new_until_its_rerun_has_a_result():
     series = the_series([100.0] * 10 + [80.0] * 4)
     (alarm,) = alarms(series, {series.points[10].job: AlarmRecord(rerun="job_that_runs")})
     assert alarm.state == "new"
 
 
-def test_only_the_last_change_is_the_present_one() -> None:
+def test_only_the_last_change_is_the_present_one():
     found = alarms_of(the_series([100.0] * 10 + [80.0] * 10 + [100.0] * 10), {})
     assert [alarm.is_last for alarm in found] == [False, True]
 
 
-def test_a_change_in_an_earlier_environment_is_not_the_present_one() -> None:
+def test_a_change_in_an_earlier_environment_is_not_the_present_one():
     old = results([100.0] * 10 + [80.0] * 10)
     moved = [
         (job.model_copy(update={"finished_at": job.created_at + timedelta(days=20)}), figures)

@@ -14,7 +14,7 @@ SWEEPS = 400
 DRIFT, BETWEEN_JOBS, BETWEEN_RUNS = 0.03, 0.01, 0.002  # relative: over a sweep, and standard deviations
 
 
-def jobs(dice: random.Random, rounds: int, runs: int) -> tuple[list[list[float]], list[list[float]]]:
+def jobs(dice, rounds, runs):
     """The runs of two points whose true ratio is 1.1, by round. The machine gets slower, and jobs differ in speed."""
     found: tuple[list[list[float]], list[list[float]]] = ([], [])
     for place in range(rounds):
@@ -26,7 +26,7 @@ def jobs(dice: random.Random, rounds: int, runs: int) -> tuple[list[list[float]]
     return found
 
 
-def coverage(rounds: int, runs: int) -> float:
+def coverage(rounds, runs):
     dice, held = random.Random(7), 0
     for _ in range(SWEEPS):
         base, other = jobs(dice, rounds, runs)
@@ -40,13 +40,13 @@ def coverage(rounds: int, runs: int) -> float:
     return held / SWEEPS
 
 
-def test_rounds_cover_the_true_ratio_where_two_jobs_of_as_many_runs_do_not() -> None:
+def test_rounds_cover_the_true_ratio_where_two_jobs_of_as_many_runs_do_not():
     assert coverage(rounds=5, runs=1) == pytest.approx(0.95, abs=0.03)
     assert coverage(rounds=3, runs=2) == pytest.approx(0.95, abs=0.03)
     assert coverage(rounds=1, runs=5) < 0.5
 
 
-def test_swapping_the_points_inverts_the_ratio_and_a_change_from_round_to_round_cancels() -> None:
+def test_swapping_the_points_inverts_the_ratio_and_a_change_from_round_to_round_cancels():
     there = ratio_over_rounds([2.0, 4.2, 8.2], [1.0, 2.0, 4.0])
     back = ratio_over_rounds([1.0, 2.0, 4.0], [2.0, 4.2, 8.2])
     assert (there.interval.low, there.interval.high) == (
@@ -57,7 +57,7 @@ def test_swapping_the_points_inverts_the_ratio_and_a_change_from_round_to_round_
     assert (steady.interval.low, steady.interval.value, steady.interval.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
-def test_that_many_more_rounds_decide_with_the_stated_power() -> None:
+def test_that_many_more_rounds_decide_with_the_stated_power():
     """At the estimated ratio and scatter."""
     values = [1.0, 1.1, 1.2, 1.15]
     estimate = ratio_over_rounds(values, [1.05] * len(values))
@@ -72,7 +72,7 @@ def test_that_many_more_rounds_decide_with_the_stated_power() -> None:
     assert decided / SWEEPS == pytest.approx(0.8, abs=0.07)
 
 
-def test_one_round_gives_no_interval_and_bad_figures_are_refused() -> None:
+def test_one_round_gives_no_interval_and_bad_figures_are_refused():
     single = ratio_over_rounds([3.0], [2.0]).interval
     assert (single.value, single.low, single.reason) == (1.5, None, "an interval needs at least two rounds")
     for over, under in (([], []), ([1.0], [1.0, 2.0]), ([0.0, 1.0], [1.0, 1.0])):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import chain, repeat
 from statistics import median
 from types import SimpleNamespace
@@ -36,8 +36,7 @@ from dyno.bench.measure.stopping_rule import (
     required_runs,
     time_interval,
 )
-from dyno.models.device import Device
-from dyno.models.result import Result, ResultWarning, Sensors
+from dyno.models.result import Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes, Spec
 from tests.bench.measure.bench import run
@@ -45,26 +44,24 @@ from tests.bench.measure.bench import run
 MakeRecord = Callable[..., RunRecord]
 
 
-def code(raised: ResultWarning | None) -> str | None:
+def code(raised):
     return raised.code if raised else None
 
 
 @pytest.mark.silent("INSUFFICIENT_SAMPLES")
-def test_ten_samples_of_a_tenth_of_a_second_are_sufficient(record: MakeRecord) -> None:
+def test_ten_samples_of_a_tenth_of_a_second_are_sufficient(record):
     assert stability.insufficient_samples(record([0.001] * 10, executions_per_sample=100), "cpu", Measure()) is None
 
 
 @pytest.mark.parametrize(("samples", "executions"), [([0.2] * 4, 1), ([0.05] * 60, 1), ([0.085] * 20, 1)])
-def test_too_few_or_too_short_samples_are_insufficient(
-    record: MakeRecord, samples: list[float], executions: int
-) -> None:
+def test_too_few_or_too_short_samples_are_insufficient(record, samples, executions):
     raised = stability.insufficient_samples(record(samples, executions_per_sample=executions), "cpu", Measure())
     assert code(raised) == "INSUFFICIENT_SAMPLES"
     assert raised is not None
     assert raised.evidence["samples"] == len(samples)
 
 
-def test_of_longer_samples_fewer_are_enough(record: MakeRecord) -> None:
+def test_of_longer_samples_fewer_are_enough(record):
     assert stability.insufficient_samples(record([0.2] * 5), "cpu", Measure()) is None
     assert stability.insufficient_samples(record([0.8] * 3), "cpu", Measure()) is None
 
@@ -79,16 +76,14 @@ def test_of_longer_samples_fewer_are_enough(record: MakeRecord) -> None:
         (Measure(), [34.0] * 2, ""),
     ],
 )
-def test_the_message_names_the_settings_that_would_do(
-    record: MakeRecord, given: Measure, samples: list[float], advice: str
-) -> None:
+def test_the_message_names_the_settings_that_would_do(record, given, samples, advice):
     raised = stability.insufficient_samples(record(samples), "cpu", given)
     assert raised is not None
     few = 3 if samples[0] > 0.5 else 5
     assert raised.message.endswith(f"the floor is {few} samples of 0.1 s.{advice}")
 
 
-def test_an_accelerator_may_have_shorter_samples(record: MakeRecord) -> None:
+def test_an_accelerator_may_have_shorter_samples(record):
     assert stability.insufficient_samples(record([0.05] * 60), "gpu", Measure()) is None
 
 
@@ -109,8 +104,8 @@ FALLING = [1.0] * 10 + [0.94] * 10
     ],
 )
 def test_runs_without_a_steady_state_raise_a_warning_if_they_could_have_moved_the_figure(
-    record: MakeRecord, unsteady: int, samples: list[float], rel_half_width: float | None, raised: bool
-) -> None:
+    record, unsteady, samples, rel_half_width, raised
+):
     level = [median(samples)] * 20
     runs = [record(samples if run < unsteady else level, steady=run >= unsteady) for run in range(5)]
     found = stability.no_steady_state(runs, rel_half_width)
@@ -120,9 +115,7 @@ def test_runs_without_a_steady_state_raise_a_warning_if_they_could_have_moved_th
 
 
 @pytest.mark.parametrize(("change", "raised"), [(0.04, True), (-0.04, True), (0.015, False)])
-def test_a_drift_that_all_runs_have_is_found_though_each_has_few_samples(
-    record: MakeRecord, change: float, raised: bool
-) -> None:
+def test_a_drift_that_all_runs_have_is_found_though_each_has_few_samples(record, change, raised):
     """Each run alone scatters by as much."""
     rng = random.Random(5)
     runs = [record([rng.gauss(1 + change * (place >= 5), 0.01) for place in range(10)]) for _ in range(10)]
@@ -130,12 +123,12 @@ def test_a_drift_that_all_runs_have_is_found_though_each_has_few_samples(
     assert code(found) == ("NO_STEADY_STATE" if raised else None)
 
 
-def test_runs_that_drift_each_in_their_own_way_scatter(record: MakeRecord) -> None:
+def test_runs_that_drift_each_in_their_own_way_scatter(record):
     rising, falling = [1.0] * 5 + [1.04] * 5, [1.04] * 5 + [1.0] * 5
     assert stability.no_steady_state([record(each) for each in (rising, falling) * 3], 0.03) is None
 
 
-def test_a_single_run_misses_a_target_by_its_own_samples(record: MakeRecord) -> None:
+def test_a_single_run_misses_a_target_by_its_own_samples(record):
     wide = [record([1.0, 1.5] * 10)]
     raised = stability.target_missed(time_interval(wide), wide, 0.01)
     assert raised is not None
@@ -144,7 +137,7 @@ def test_a_single_run_misses_a_target_by_its_own_samples(record: MakeRecord) -> 
     assert stability.target_missed(time_interval(narrow), narrow, 0.01) is None
 
 
-def test_too_few_samples_for_an_interval_miss_no_target(record: MakeRecord) -> None:
+def test_too_few_samples_for_an_interval_miss_no_target(record):
     records = [record([1.0, 2.0])]
     assert stability.target_missed(time_interval(records), records, 0.01) is None
 
@@ -161,19 +154,17 @@ def test_too_few_samples_for_an_interval_miss_no_target(record: MakeRecord) -> N
         ("tpu", 1.0, True),
     ],
 )
-def test_a_quota_below_what_the_work_may_need_raises_a_warning(
-    device: Device, kind: str, quota: float | None, bound: bool
-) -> None:
+def test_a_quota_below_what_the_work_may_need_raises_a_warning(device, kind, quota, bound):
     on = device.model_copy(update={"kind": kind, "cores": list(range(8))})
     assert (code(stability.cpu_quota(quota, on)) == "CPU_QUOTA") is bound
 
 
-def test_an_emulated_device_takes_all_its_cores(device: Device) -> None:
+def test_an_emulated_device_takes_all_its_cores(device):
     emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
     assert code(stability.cpu_quota(1.5, emulated)) == "CPU_QUOTA"
 
 
-def test_fewer_runs_than_the_minimum_are_never_enough_and_the_maximum_always_is(record: MakeRecord) -> None:
+def test_fewer_runs_than_the_minimum_are_never_enough_and_the_maximum_always_is(record):
     measure = Measure(processes=Processes(min=2, max=4))
     steady = [record([1.0] * 20)] * 4
     wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0)]
@@ -181,17 +172,17 @@ def test_fewer_runs_than_the_minimum_are_never_enough_and_the_maximum_always_is(
     assert [enough_runs(measure, wild[:count]) for count in range(5)] == [False, False, False, False, True]
 
 
-def test_a_fixed_number_of_runs_is_taken_even_if_they_agree(record: MakeRecord) -> None:
+def test_a_fixed_number_of_runs_is_taken_even_if_they_agree(record):
     assert not enough_runs(Measure(), [record([1.0] * 20)] * 4)
     assert enough_runs(Measure(), [record([1.0] * 20)] * 5)
 
 
-def test_a_loose_target_needs_no_more_than_the_first_runs(record: MakeRecord) -> None:
+def test_a_loose_target_needs_no_more_than_the_first_runs(record):
     measure = Measure(processes=Processes(min=2, max=9), target_rel_ci=0.5)
     assert enough_runs(measure, [record([time_s] * 20) for time_s in (1.0, 1.02)])
 
 
-def test_the_first_runs_alone_fix_the_number_of_runs(record: MakeRecord) -> None:
+def test_the_first_runs_alone_fix_the_number_of_runs(record):
     """Deviation 1 %, t(4) = 2.7764: (2.7764 / 1)² = 7.7 runs for ±1 %, whatever the later ones are; 7.9 with a mean
     that is 1.2 % lower."""
     measure = Measure(processes=Processes(min=5, max=30), target_rel_ci=0.01)
@@ -202,13 +193,13 @@ def test_the_first_runs_alone_fix_the_number_of_runs(record: MakeRecord) -> None
         assert [enough_runs(measure, runs[:count]) for count in range(4, 10)] == [False] * 4 + [True] * 2
 
 
-def test_without_a_target_the_first_runs_are_all_and_a_range_aims_at_one_percent(record: MakeRecord) -> None:
+def test_without_a_target_the_first_runs_are_all_and_a_range_aims_at_one_percent(record):
     wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0, 1.0)]
     assert required_runs(Measure(), wild) == 5
     assert required_runs(Measure(processes=Processes(min=5, max=7)), wild) == 7
 
 
-def test_the_target_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_target_holds_the_truth_as_often_as_it_says():
     """Stein's theorem: of normal runs of any scatter, the mean is within the target of the truth in 95 % of cases."""
     rng, measure, trials = random.Random(3), Measure(processes=Processes(min=5, max=100), target_rel_ci=0.01), 400
     hits, covered, counts = 0, 0, []
@@ -225,7 +216,7 @@ def test_the_target_holds_the_truth_as_often_as_it_says() -> None:
     assert min(counts) == 5 < sum(counts) / trials < 20
 
 
-def test_an_interval_wider_than_the_requested_target_is_reported(record: MakeRecord) -> None:
+def test_an_interval_wider_than_the_requested_target_is_reported(record):
     records = [record([time_s] * 20) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
     raised = stability.target_missed(time_interval(records), records, 0.09)
     assert code(raised) == "TARGET_MISSED"
@@ -236,8 +227,8 @@ def test_an_interval_wider_than_the_requested_target_is_reported(record: MakeRec
         assert stability.target_missed(time_interval(records), records, target) is None
 
 
-def test_only_a_requested_target_can_be_missed(result: Callable[..., Result], record: MakeRecord) -> None:
-    def raised(target: float | None) -> set[str]:
+def test_only_a_requested_target_can_be_missed(result, record):
+    def raised(target):
         runs = [record([time_s] * 20, amounts={"execution": 1.0}) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
         found = result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=target)))
         return {each.code for each in found.warnings}
@@ -246,7 +237,7 @@ def test_only_a_requested_target_can_be_missed(result: Callable[..., Result], re
 
 
 @pytest.mark.parametrize(("target", "judged"), [(None, 0.01), (0.002, 0.002), (0.01, 0.01), (0.02, 0.02), (0.5, 0.02)])
-def test_a_loose_target_counts_as_two_percent(target: float | None, judged: float) -> None:
+def test_a_loose_target_counts_as_two_percent(target, judged):
     assert effective_rel_ci(target) == judged
 
 
@@ -254,7 +245,7 @@ LOWER = [178.0, 180.0, 181.0, 182.0, 179.0, 180.0, 181.0, 179.0]
 
 
 @pytest.mark.parametrize("medians", [[*LOWER, 180, 310], [310, *LOWER, 311], [*LOWER, *LOWER, 310], [1.0] * 9 + [1.05]])
-def test_runs_in_two_groups_are_multimodal(medians: list[float]) -> None:
+def test_runs_in_two_groups_are_multimodal(medians):
     raised = multimodal(medians)
     assert raised is not None
     assert raised.code == "MULTIMODAL"
@@ -270,11 +261,11 @@ def test_runs_in_two_groups_are_multimodal(medians: list[float]) -> None:
         [1.0] * 9 + [1.01],
     ],
 )
-def test_runs_in_one_group_too_close_or_too_few_are_not(medians: list[float]) -> None:
+def test_runs_in_one_group_too_close_or_too_few_are_not(medians):
     assert multimodal(medians) is None
 
 
-def test_the_warning_shows_both_groups_for_any_order_of_runs() -> None:
+def test_the_warning_shows_both_groups_for_any_order_of_runs():
     raised = multimodal([310, *LOWER, 312])
     assert raised is not None
     assert raised.message == "8 and 2 runs lie 70.9% apart."
@@ -284,21 +275,21 @@ def test_the_warning_shows_both_groups_for_any_order_of_runs() -> None:
     assert raised.evidence["limit"] == 18.0
 
 
-def test_the_ratio_of_groups_that_do_not_scatter_is_none_instead_of_infinity() -> None:
+def test_the_ratio_of_groups_that_do_not_scatter_is_none_instead_of_infinity():
     raised = multimodal([1.0] * 9 + [1.05])
     assert raised is not None
     assert raised.evidence["scatter_ratio"] is None
 
 
 @pytest.mark.parametrize("count", [10, 11, 14, 19])
-def test_one_mode_counts_as_two_in_at_most_about_one_of_a_hundred_cases(count: int) -> None:
+def test_one_mode_counts_as_two_in_at_most_about_one_of_a_hundred_cases(count):
     rng = np.random.default_rng(count)
     heavy_tailed = 100 + 3 * rng.standard_t(3, (1000, count))
     assert sum(multimodal(list(medians)) is not None for medians in heavy_tailed) / 1000 < 0.02
 
 
 @pytest.mark.parametrize(("count", "apart", "found"), [(10, 15, 0.85), (20, 12, 0.9)])
-def test_two_visited_modes_far_apart_are_found(count: int, apart: float, found: float) -> None:
+def test_two_visited_modes_far_apart_are_found(count, apart, found):
     rng = np.random.default_rng(count)
     visits = (rng.random((500, count)) < 0.2).astype(float)
     visits = visits[(visits.sum(axis=1) > 0) & (visits.sum(axis=1) < count)]
@@ -306,7 +297,7 @@ def test_two_visited_modes_far_apart_are_found(count: int, apart: float, found: 
     assert sum(multimodal(list(medians)) is not None for medians in sets) / len(sets) > found
 
 
-def test_the_limits_match_independently_computed_percentage_points() -> None:
+def test_the_limits_match_independently_computed_percentage_points():
     """For ten runs, by a separate calculation: the 99 % point for Student's t with 3 degrees of freedom."""
     ordered = np.sort(np.random.default_rng(1).standard_t(3, (40_000, 10)), axis=1)
     within = np.min(
@@ -324,13 +315,13 @@ CLEAN = [3.00e9, 3.02e9, 2.98e9, 3.01e9, 3.00e9]
 
 @pytest.mark.silent("THROTTLED", "DEVICE_SHARED")
 @pytest.mark.parametrize("quiet", [None, Sensors(), QUIET_CPU, QUIET_GPU])
-def test_a_clean_run_raises_nothing(quiet: Sensors | None) -> None:
+def test_a_clean_run_raises_nothing(quiet):
     assert throttled(quiet) is None
     assert device_shared(quiet) is None
 
 
 @pytest.mark.provokes("THROTTLED", how="recorded")
-def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evidence() -> None:
+def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evidence():
     seen = {"throttle_reasons": ["power cap"], "throttled_share": 0.5, "temperature_c": 83.0}
     capped = throttled(QUIET_GPU.model_copy(update=seen))
     assert capped is not None
@@ -350,9 +341,7 @@ def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evi
 
 @pytest.mark.provokes("THROTTLED", how="recorded")
 @pytest.mark.parametrize(("share", "raised"), [(0.002, False), (0.01, False), (0.011, True), (1.0, True)])
-def test_a_recorded_counter_raises_throttling_only_for_more_than_a_hundredth_of_the_window(
-    share: float, raised: bool
-) -> None:
+def test_a_recorded_counter_raises_throttling_only_for_more_than_a_hundredth_of_the_window(share, raised):
     seen = {"throttle_reasons": ["power cap"], "throttled_share": share, "throttled_s": {"power cap": 4 * share}}
     found = throttled(QUIET_GPU.model_copy(update=seen))
     assert (found is not None) == raised
@@ -360,7 +349,7 @@ def test_a_recorded_counter_raises_throttling_only_for_more_than_a_hundredth_of_
 
 
 @pytest.mark.provokes("DEVICE_SHARED", how="recorded")
-def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
+def test_a_recorded_second_process_on_the_gpu_is_sharing():
     shared = device_shared(QUIET_GPU.model_copy(update={"other_processes": 1}))
     assert shared is not None
     assert (shared.code, shared.severity) == ("DEVICE_SHARED", "B")
@@ -383,7 +372,7 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
         ([], False),
     ],
 )
-def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequence[float | None], drifts: bool) -> None:
+def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks, drifts):
     raised = clock_drift(clocks, [3e9 / (clock or 3e9) for clock in clocks])
     assert (raised is not None and raised.code == "CLOCK_DRIFT") is drifts
 
@@ -392,7 +381,7 @@ def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequenc
 @pytest.mark.parametrize("low", [0.7, 0.8, 0.9])
 @pytest.mark.parametrize("run", range(5))
 @pytest.mark.parametrize("lasts", [1, 2, 4])
-def test_a_clock_step_that_explains_the_runs_is_drift(low: float, run: int, lasts: int) -> None:
+def test_a_clock_step_that_explains_the_runs_is_drift(low, run, lasts):
     """A throttled clock replayed on the recorded scatter of five runs on a quiet machine."""
     recorded = [4.46e9, 4.47e9, 4.46e9, 4.43e9, 4.47e9]
     noise = (1.0, 1.004, 0.998, 1.002, 0.997)
@@ -409,7 +398,7 @@ def test_a_clock_step_that_explains_the_runs_is_drift(low: float, run: int, last
     assert raised.evidence["rel_half_width"] == pytest.approx(three_degrees * left, rel=1e-4)  # type: ignore[operator]
 
 
-def test_a_clock_that_moves_less_than_the_interval_covers_is_no_drift() -> None:
+def test_a_clock_that_moves_less_than_the_interval_covers_is_no_drift():
     clocks = [3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9]
     assert clock_drift(clocks, [1.0, 1.06, 0.96, 1.04, 0.94]) is None
     assert clock_drift(clocks, [1.0] * 5) is None  # nothing depends on this clock
@@ -429,7 +418,7 @@ SLIDING = [3.56e9, 3.7e9, 3.82e9, 3.95e9, 4.02e9]
         (1.0, 0.0),
     ],
 )
-def test_a_clock_that_wanders_is_no_drift(elasticity: float, noise: float) -> None:
+def test_a_clock_that_wanders_is_no_drift(elasticity, noise):
     apart = zip(WANDERING, (-1, 1, 0, 1, -1), strict=True)
     times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
     assert clock_drift(WANDERING, times) is None
@@ -445,7 +434,7 @@ def test_a_clock_that_wanders_is_no_drift(elasticity: float, noise: float) -> No
         (0.0, 0.02, False),  # the runs scatter without it
     ],
 )
-def test_a_clock_that_slides_is_drift_if_the_figure_follows_it(elasticity: float, noise: float, drifts: bool) -> None:
+def test_a_clock_that_slides_is_drift_if_the_figure_follows_it(elasticity, noise, drifts):
     apart = zip(SLIDING, (-1, 1, 0, 1, -1), strict=True)
     times = [(clock / 3.8e9) ** elasticity * (1 + noise * sign) for clock, sign in apart]
     assert (clock_drift(SLIDING, times) is not None) is drifts
@@ -457,13 +446,13 @@ QUIET_CLOCKS = (4.46e9, 4.47e9, 4.46e9, 4.43e9, 4.47e9)
 
 @pytest.mark.parametrize("step", [0.04, 0.05, 0.06])
 @pytest.mark.parametrize("at", [2, 3])
-def test_a_step_of_a_quiet_clock_in_the_middle_is_drift(step: float, at: int) -> None:
+def test_a_step_of_a_quiet_clock_in_the_middle_is_drift(step, at):
     factors = [1 - step if run >= at else 1.0 for run in range(5)]
     clocks = [clock * factor for clock, factor in zip(QUIET_CLOCKS, factors, strict=True)]
     assert clock_drift(clocks, [time / factor for time, factor in zip(QUIET_TIMES, factors, strict=True)]) is not None
 
 
-def test_a_step_of_a_clock_counts_by_how_far_the_times_follow_though_they_scatter() -> None:
+def test_a_step_of_a_clock_counts_by_how_far_the_times_follow_though_they_scatter():
     """A quiet clock that steps by 5 %, and times that follow it. Without the step they deviate by 2.8 % (recorded)."""
     clocks = [3.68e9, 3.66e9, 3.69e9, 3.69e9, 3.61e9, 3.50e9, 3.50e9, 3.50e9, 3.50e9, 3.50e9]
     noise = [1.0, 1.05, 0.98, 1.03, 1.0, 1.04, 0.97, 1.0, 1.03, 0.99]
@@ -485,9 +474,7 @@ def test_a_step_of_a_clock_counts_by_how_far_the_times_follow_though_they_scatte
         ([1.0, 1.0, 1.05, 1.05, 1.05], 4, False),  # too few to tell
     ],
 )
-def test_steady_runs_that_step_or_slide_are_no_steady_state(
-    record: MakeRecord, shape: list[float], runs: int, raised: bool
-) -> None:
+def test_steady_runs_that_step_or_slide_are_no_steady_state(record, shape, runs, raised):
     medians = [level * time for level, time in zip(shape, QUIET_TIMES, strict=True)][:runs]
     found = stability.no_steady_state([record([each] * 20) for each in medians], 0.04)
     assert code(found) == ("NO_STEADY_STATE" if raised else None)
@@ -496,7 +483,7 @@ def test_steady_runs_that_step_or_slide_are_no_steady_state(
 TRIALS = 1000
 
 
-def drifting(runs: int, deviation: float, step: float = 0.0, alike: float = RECORDED) -> int:
+def drifting(runs, deviation, step=0.0, alike=RECORDED):
     """How many of TRIALS jobs have CLOCK_DRIFT. Their clocks step by this in the middle, and their times follow."""
     rng = np.random.default_rng(runs)
     steps = np.where(np.arange(runs) < runs // 2, 1.0, 1 - step)
@@ -514,18 +501,18 @@ def drifting(runs: int, deviation: float, step: float = 0.0, alike: float = RECO
         *[pytest.param(20, deviation, marks=pytest.mark.verify) for deviation in (0.005, 0.01, 0.015)],
     ],
 )
-def test_one_wandering_clock_in_forty_is_drift(runs: int, deviation: float) -> None:
+def test_one_wandering_clock_in_forty_is_drift(runs, deviation):
     """Recorded clocks deviate by 0.4 to 1.5 %, and each run resembles the one before."""
     assert drifting(runs, deviation) <= 0.025 * TRIALS + 2 * (0.025 * TRIALS) ** 0.5
 
 
 @pytest.mark.parametrize("runs", [5, 10, pytest.param(20, marks=pytest.mark.verify)])
-def test_a_step_of_five_percent_of_a_quiet_clock_is_drift(runs: int) -> None:
+def test_a_step_of_five_percent_of_a_quiet_clock_is_drift(runs):
     assert drifting(runs, 0.005, step=0.05) >= 0.95 * TRIALS
 
 
 @pytest.mark.parametrize("runs", [5, 10, pytest.param(20, marks=pytest.mark.verify)])
-def test_one_set_of_times_in_a_hundred_without_a_change_looks_like_one(runs: int) -> None:
+def test_one_set_of_times_in_a_hundred_without_a_change_looks_like_one(runs):
     rng = np.random.default_rng(runs)
     alike = autoregressive(RECORDED)(rng, (TRIALS, runs))
     for noise in (alike, rng.standard_t(3, (TRIALS, runs))):
@@ -536,14 +523,14 @@ def test_one_set_of_times_in_a_hundred_without_a_change_looks_like_one(runs: int
 
 @pytest.mark.silent("CLOCK_DRIFT")
 @pytest.mark.verify
-def test_the_measured_clock_of_this_machine_does_not_drift() -> None:
+def test_the_measured_clock_of_this_machine_does_not_drift():
     """Holds unless other users draw on the machine's turbo in all of eight pairs of readings."""
     core = max(os.sched_getaffinity(0))
     pairs = ([measure_clock_hz(core), measure_clock_hz(core)] for _ in range(8))
     assert any(clock_drift(pair, [1.0, 1.0]) is None for pair in pairs)
 
 
-def of_kind(device: Device, kind: str) -> Device:
+def of_kind(device, kind):
     return device.model_copy(update={"kind": kind})
 
 
@@ -560,39 +547,30 @@ def of_kind(device: Device, kind: str) -> Device:
         ("tpu", None, [None, None], {"THROTTLED", "CLOCK_DRIFT"}),
     ],
 )
-def test_codes_without_readings_are_unchecked(
-    record: MakeRecord,
-    device: Device,
-    kind: str,
-    sensors: Sensors | None,
-    clocks: list[float | None],
-    missing: set[str],
-) -> None:
+def test_codes_without_readings_are_unchecked(record, device, kind, sensors, clocks, missing):
     records = [record([1.0] * 20, sensors=sensors, clock_hz=clock) for clock in clocks]
     assert unchecked_by_sensors(of_kind(device, kind), records) == missing
 
 
-def test_unknown_shares_of_the_cores_leave_noisy_neighbour_unchecked(record: MakeRecord, device: Device) -> None:
+def test_unknown_shares_of_the_cores_leave_noisy_neighbour_unchecked(record, device):
     unknown = [record([1.0] * 20), record([1.0] * 20, core_shares=None)]
     assert unchecked_by_sensors(device, unknown) == {"NOISY_NEIGHBOUR"}
     assert unchecked_by_sensors(device.model_copy(update={"cores": []}), unknown) == set()
 
 
 @pytest.mark.parametrize("share", [0.97, 0.9])
-def test_a_clock_that_falls_during_sampling_is_not_a_steady_state(share: float) -> None:
+def test_a_clock_that_falls_during_sampling_is_not_a_steady_state(share):
     """This stands in for the counter that most virtual machines lack: throttled from the sixtieth sample on."""
     samples, _ = run(chain(repeat(0.125, 60), repeat(0.125 / share)), StoppingRule(min_samples=100))
     assert not samples.steady
 
 
-def test_an_emulated_device_has_the_sensors_of_its_cpu(record: MakeRecord, device: Device) -> None:
+def test_an_emulated_device_has_the_sensors_of_its_cpu(record, device):
     emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
     assert unchecked_by_sensors(emulated, [record([1.0] * 20, clock_hz=clock) for clock in CLEAN]) == set()
 
 
-def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(result, record):
     hot = QUIET_GPU.model_copy(update={"throttle_reasons": ["power brake"], "other_processes": 1})
     sensed = [(QUIET_GPU, 3e9, 0.2), (hot, 2.5e9, 0.24), (QUIET_GPU, 3e9, 0.2)]
     found = result(
@@ -607,9 +585,7 @@ def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(
     assert found.runs[1].sensors == hot
 
 
-def test_a_result_of_clean_runs_raises_none_of_them_and_leaves_none_unchecked(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
+def test_a_result_of_clean_runs_raises_none_of_them_and_leaves_none_unchecked(result, record):
     found = result([record([0.2] * 20, amounts={"execution": 1.0}, clock_hz=clock) for clock in CLEAN])
     codes = {"THROTTLED", "CLOCK_DRIFT", "DEVICE_SHARED"}
     assert not codes & {each.code for each in found.warnings}

@@ -1,7 +1,5 @@
 """The caches of a cold start."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -13,13 +11,13 @@ FOLDERS = ("CUDA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "
 
 
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_environment(monkeypatch):
     for name in (*FOLDERS, "NUMBA_CACHE_DIR", "XLA_FLAGS", "TF_XLA_FLAGS", "LIBTPU_INIT_ARGS"):
         monkeypatch.setenv(name, "")  # so that the test's changes are undone
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_an_empty_cache_replaces_a_filled_one_of_the_environment(name: str, tmp_path: Path) -> None:
+def test_an_empty_cache_replaces_a_filled_one_of_the_environment(name, tmp_path):
     filled = tmp_path / "filled"
     filled.mkdir()
     (filled / "kernel").write_bytes(b"compiled before")
@@ -32,7 +30,7 @@ def test_an_empty_cache_replaces_a_filled_one_of_the_environment(name: str, tmp_
     assert (filled / "kernel").exists()
 
 
-def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_path: Path) -> None:
+def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_path):
     tuned = tmp_path / "tuned.txt"
     tuned.write_text("best: 3")
     environ = {
@@ -48,7 +46,7 @@ def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_
 
 
 @pytest.mark.silent("WARM_CACHE")
-def test_an_empty_or_missing_cache_is_cold(tmp_path: Path) -> None:
+def test_an_empty_or_missing_cache_is_cold(tmp_path):
     for place in (tmp_path, tmp_path / "nowhere"):
         assert warm_caches({"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={place}"}) is None
     assert warm_caches({}) is None

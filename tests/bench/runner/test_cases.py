@@ -13,7 +13,6 @@ import pytest
 from dyno.bench.measure.assemble import assemble
 from dyno.bench.registry import resolve
 from dyno.models.device import Device
-from dyno.models.result import Result
 from dyno.models.runner_protocol import FRAME, DoneFrame, ProgressFrame, RunRequest
 from dyno.models.spec import Measure, Spec
 
@@ -24,7 +23,7 @@ PARAMS = {"sizes": [32, [8, 16, 24]], "mode": "dispatch", "repeats": 5}
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[ProgressFrame]]:
+def ran(tmp_path_factory):
     """A job of two sizes in a spawned runner, and its progress: a cold start with a filled cache and without
     TensorFlow's fast kernels."""
     cache = tmp_path_factory.mktemp("cache")
@@ -55,7 +54,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
     return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]
 
 
-def test_a_job_of_two_sizes_has_results_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_a_job_of_two_sizes_has_results_for_both(ran):
     result, _ = ran
     metrics = {metric.name: metric for metric in result.metrics}
     assert metrics["throughput"].value == metrics["throughput_32x32x32"].value
@@ -68,22 +67,20 @@ def test_a_job_of_two_sizes_has_results_for_both(ran: tuple[Result, list[Progres
 
 
 @pytest.mark.provokes("WARM_CACHE", "SLOW_PATH")
-def test_a_filled_cache_and_disabled_kernels_raise_warnings(
-    ran: tuple[Result, list[ProgressFrame]],
-) -> None:
+def test_a_filled_cache_and_disabled_kernels_raise_warnings(ran):
     evidence = {raised.code: raised.evidence for raised in ran[0].warnings}
     assert evidence["WARM_CACHE"]["caches"] == ["TF_XLA_FLAGS: --tf_xla_persistent_cache_directory"]
     assert evidence["SLOW_PATH"]["reasons"] == ["TF_ENABLE_ONEDNN_OPTS has 0"]
 
 
-def test_progress_does_not_return_to_warm_up_for_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_progress_does_not_return_to_warm_up_for_the_second_case(ran):
     _, progress = ran
     phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow sample is reported again
     assert phases[-2:] == ["sampling", "verify"]
     assert "warmup" not in phases[phases.index("sampling") :]
 
 
-def test_the_time_of_the_second_size_is_a_phase_of_its_own(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_the_time_of_the_second_size_is_a_phase_of_its_own(ran):
     phases = ran[0].phases
     assert phases.cases_s is not None
     assert phases.steady_s is not None

@@ -9,17 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from dyno.bench.contract import BuildContext, Built, Workload
 from dyno.bench.devices import cpu_speed
 from dyno.bench.devices.cpu_speed import measure_cpu_peaks
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.registry import workload
 from dyno.bench.runner import checks
-from dyno.bench.workloads.matmul import Chain, MatmulParams
 from dyno.models.device import Device, PeakFigure
-from dyno.models.result import Result, Verdict
+from dyno.models.result import Verdict
 from dyno.models.spec import Measure, Processes, Spec
 from tests.running import codes, job_of
 from tests.waiting import eventually
@@ -48,7 +45,7 @@ LARGE = Spec(workload="matmul", params={"n": 1024, "repeats": 2}, measure=BRIEF)
 HONEST = workload("matmul")
 
 
-def _made_of(kind: type[Chain]) -> Workload:
+def _made_of(kind):
     return replace(HONEST, build=lambda params, context: kind(params, HONEST.flops(params), context))
 
 
@@ -67,7 +64,7 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def device() -> Device:
+def device():
     """This machine's cores with their measured peak."""
     peaks = measure_cpu_peaks(CORES)
     return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=peaks)
@@ -75,9 +72,7 @@ def device() -> Device:
 
 @pytest.mark.provokes(*WRONG)
 @pytest.mark.parametrize("code", WRONG)
-def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
-    code: str, device: Device, tensorflow: TensorFlow
-) -> None:
+def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(code, device, tensorflow):
     """A busy machine may hide an incorrect benchmark for a while, but never makes a correct one look incorrect."""
     if code == "PRECISION_MISMATCH" and os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2":
         pytest.skip("computes in bfloat16, which crashes here: see tests/conftest.py")
@@ -88,20 +83,20 @@ def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
         assert found.verdict is Verdict.UNTRUSTED
 
 
-def _caught(code: str, device: Device) -> Result | None:
+def _caught(code, device):
     found = job_of(WRONG[code], PILING_UP if code == "ASYNC_TIMING" else SPEC, device)
     return found if code in codes(found) else None
 
 
 @pytest.mark.silent(*WRONG, "ABOVE_PEAK", "EMULATED_DEVICE", "OVERHEAD_BOUND")
-def test_the_correct_workload_raises_none_of_these_warnings(device: Device, tensorflow: TensorFlow) -> None:
+def test_the_correct_workload_raises_none_of_these_warnings(device, tensorflow):
     found = job_of(HONEST, LARGE, device)
     grave = {code for code, row in CODES.items() if row.severity == "A"}
     assert not codes(found) & {*WRONG, *grave, "OVERHEAD_BOUND"}
 
 
 @pytest.mark.provokes("ABOVE_PEAK")
-def test_a_figure_above_the_stated_peak_raises_above_peak(device: Device, tensorflow: TensorFlow) -> None:
+def test_a_figure_above_the_stated_peak_raises_above_peak(device, tensorflow):
     slow = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e6, provenance="datasheet")}})
     found = job_of(HONEST, SPEC, slow)
     assert "ABOVE_PEAK" in codes(found)
@@ -111,14 +106,12 @@ def test_a_figure_above_the_stated_peak_raises_above_peak(device: Device, tensor
 LOW = PeakFigure(value=1e6, provenance="measured here")
 
 
-def test_a_peak_that_was_measured_too_low_is_measured_again_and_raises_nothing(
-    device: Device, tensorflow: TensorFlow
-) -> None:
+def test_a_peak_that_was_measured_too_low_is_measured_again_and_raises_nothing(device, tensorflow):
     if device.peak["float32"].value is None:
         pytest.skip(device.peak["float32"].reason or "no peak can be measured here")
     low = device.model_copy(update={"peak": {"float32": LOW}})
 
-    def not_above() -> Result | None:
+    def not_above():
         """Other users of the physical cores may start between the samples and the second measurement."""
         found = job_of(HONEST, SPEC, low)
         return None if "ABOVE_PEAK" in codes(found) else found
@@ -130,9 +123,7 @@ def test_a_peak_that_was_measured_too_low_is_measured_again_and_raises_nothing(
 
 
 @pytest.mark.parametrize("before", ["as it is", "too low"])
-def test_a_figure_beyond_the_device_is_above_every_measured_peak(
-    before: str, device: Device, tensorflow: TensorFlow
-) -> None:
+def test_a_figure_beyond_the_device_is_above_every_measured_peak(before, device, tensorflow):
     if device.peak["float32"].value is None:
         pytest.skip(device.peak["float32"].reason or "no peak can be measured here")
     on = device if before == "as it is" else device.model_copy(update={"peak": {"float32": LOW}})
@@ -141,20 +132,18 @@ def test_a_figure_beyond_the_device_is_above_every_measured_peak(
 
 
 @pytest.mark.provokes("OVERHEAD_BOUND")
-def test_products_of_two_by_two_matrices_are_overhead_bound(device: Device, tensorflow: TensorFlow) -> None:
+def test_products_of_two_by_two_matrices_are_overhead_bound(device, tensorflow):
     tiny = SPEC.model_copy(update={"params": {"n": 2, "repeats": 1}})
     assert "OVERHEAD_BOUND" in codes(job_of(HONEST, tiny, device))
 
 
-def test_a_job_of_three_runs_checks_each_output_and_clock_and_the_rest_once(
-    device: Device, tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_three_runs_checks_each_output_and_clock_and_the_rest_once(device, tensorflow, monkeypatch):
     made: list[str] = []
 
-    def counted(place: object, name: str) -> None:
+    def counted(place, name):
         check = getattr(place, name)
 
-        def note(*args: object, **options: object) -> object:
+        def note(*args, **options):
             made.append(name)
             return check(*args, **options)
 
@@ -176,10 +165,10 @@ def test_a_job_of_three_runs_checks_each_output_and_clock_and_the_rest_once(
     assert found.precision.observed == "float32"
 
 
-def test_a_later_run_in_a_coarser_precision_than_the_first_is_incorrect(device: Device, tensorflow: TensorFlow) -> None:
+def test_a_later_run_in_a_coarser_precision_than_the_first_is_incorrect(device, tensorflow):
     first, later = ([workload] for workload in (HONEST, _made_of(Coarse)))
 
-    def build(params: MatmulParams, context: BuildContext) -> Built:
+    def build(params, context):
         [chosen] = later if context.run else first
         return chosen.build(params, context)
 

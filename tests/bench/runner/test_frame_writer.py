@@ -16,18 +16,18 @@ from dyno.models.runner_protocol import FRAME, FailedFrame, ProgressFrame, Start
 class _Clock:
     now_s = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def _read(fd: int) -> list[ProgressFrame]:
+def _read(fd):
     with os.fdopen(fd, "rb") as stream:
         frames = [FRAME.validate_json(line) for line in stream]
     assert all(isinstance(frame, ProgressFrame) for frame in frames)
     return [frame for frame in frames if isinstance(frame, ProgressFrame)]
 
 
-def test_progress_is_written_at_most_every_half_second_but_a_new_phase_at_once() -> None:
+def test_progress_is_written_at_most_every_half_second_but_a_new_phase_at_once():
     reading, writing = os.pipe()
     clock = _Clock()
     frames = FrameWriter(writing, clock)
@@ -46,12 +46,12 @@ def test_progress_is_written_at_most_every_half_second_but_a_new_phase_at_once()
     ]
 
 
-def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
+def test_a_frame_larger_than_the_pipe_arrives_whole():
     reading, writing = os.pipe()
     frame = FailedFrame(failure_class=FailureClass.BENCHMARK, reason="workload_error", message="x" * 300_000)
     received: list[bytes] = []
 
-    def read() -> None:
+    def read():
         with os.fdopen(reading, "rb") as stream:
             received.extend(stream)
 
@@ -63,7 +63,7 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
     assert [FRAME.validate_json(line) for line in received] == [frame]
 
 
-def test_a_pipe_without_a_reader_is_not_an_error() -> None:
+def test_a_pipe_without_a_reader_is_not_an_error():
     reading, writing = os.pipe()
     os.close(reading)
     FrameWriter(writing).write(StartedFrame(pid=1, at_s=0.0))
@@ -86,13 +86,11 @@ def test_a_pipe_without_a_reader_is_not_an_error() -> None:
         (KeyboardInterrupt(), "benchmark", "workload_error", "KeyboardInterrupt"),
     ],
 )
-def test_every_error_that_ends_a_run_has_a_class_and_a_reason(
-    error: BaseException, failure_class: str, reason: str, message: str
-) -> None:
+def test_every_error_that_ends_a_run_has_a_class_and_a_reason(error, failure_class, reason, message):
     frame = failure_frame(error, TensorFlow())
     assert (frame.failure_class, frame.reason) == (failure_class, reason)
     assert message in frame.message
 
 
-def test_a_run_that_fails_before_loading_its_framework_has_a_class_too() -> None:
+def test_a_run_that_fails_before_loading_its_framework_has_a_class_too():
     assert failure_frame(MemoryError(), None).reason == "out_of_memory"

@@ -1,11 +1,8 @@
 """CLOCK_SKEW from a wall clock that really jumps, in the middle of a sample."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,13 +40,13 @@ print(jumps, *(raised.code for raised in taken.disturbances if raised.code == "C
 @pytest.mark.provokes("CLOCK_SKEW")
 @pytest.mark.silent("CLOCK_SKEW")
 @pytest.mark.parametrize(("does", "printed"), [("jumps", "False CLOCK_SKEW"), ("stays", "False")])
-def test_only_a_wall_clock_that_jumps_in_a_sample_raises_clock_skew(does: str, printed: str, tmp_path: Path) -> None:
+def test_only_a_wall_clock_that_jumps_in_a_sample_raises_clock_skew(does, printed, tmp_path):
     clock = JumpingClock(tmp_path)
     if clock.left_out is not None:
         pytest.skip(clock.left_out)
     command, env = [sys.executable, "-P", "-c", SAMPLE, does], os.environ | clock.env
 
-    def sampled() -> str | None:
+    def sampled():
         """None if the clock was to jump but a busy host left no time for it."""
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
         return None if done.stdout.startswith("True") else done.stdout.strip()

@@ -1,17 +1,10 @@
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dyno.bench.contract import BuildContext
-from dyno.bench.frameworks.interface import Framework
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.models.device import Device
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -19,7 +12,7 @@ PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
 
 
 @pytest.fixture(scope="session")
-def device() -> Device:
+def device():
     """A CPU with a small cache, so that rotating operands stay few, and too little memory for plain training steps.
 
     Those take a third of a training's time here; `with_room` has them.
@@ -30,12 +23,10 @@ def device() -> Device:
 
 
 @pytest.fixture(scope="session")
-def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContext]:
+def context(tensorflow, device):
     """Makes a context, optionally with `framework`, `run` and folders."""
 
-    def make(
-        framework: Framework = tensorflow, run: int = 0, data_dir: Path | None = None, artifacts: Path | None = None
-    ) -> BuildContext:
+    def make(framework=tensorflow, run=0, data_dir=None, artifacts=None):
         framework.seed(5)
         return BuildContext(
             framework=framework,
@@ -54,17 +45,17 @@ def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContex
 
 
 @pytest.fixture(scope="session")
-def with_room(context: Callable[..., BuildContext], device: Device) -> Callable[..., BuildContext]:
+def with_room(context, device):
     """Like `context`, on a device with enough memory for plain steps."""
     roomy = device.model_copy(update={"memory_bytes": 64 << 30})
     return lambda *given, **named: replace(context(*given, **named), device=roomy)
 
 
 @pytest.fixture(scope="session")
-def graph_flops(tensorflow: TensorFlow) -> Callable[[Any], float]:
+def graph_flops(tensorflow):
     """Counts the FLOP per sample of an image model's training step in TensorFlow's own graph."""
 
-    def counted(model: Any, batch: int = 10) -> float:
+    def counted(model, batch=10):
         import tensorflow as tf
         from tensorflow.python.framework import ops
 
@@ -76,5 +67,5 @@ def graph_flops(tensorflow: TensorFlow) -> Callable[[Any], float]:
     return counted
 
 
-def _unheard(phase: str, completed: int, total: int | None, unit: str) -> Any:
+def _unheard(phase, completed, total, unit):
     return None

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dyno.bench.datasets import mnist
 from dyno.bench.frameworks.keras import load_keras
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.cifar10_cnn import photographs
 from dyno.bench.workloads.imdb_lstm import review_model
@@ -46,7 +45,7 @@ MAKE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def answered(keras: Any, name: str, weights: Path, *, draw: bool) -> NDArray[np.float32]:
+def answered(keras, name, weights, *, draw):
     """The outputs of a small model with weights from that file; with `draw`, it draws and saves the weights first."""
     model = MAKE[name](keras, validate_params(workload(name), SMALL[name]))
     if draw:
@@ -60,7 +59,7 @@ def answered(keras: Any, name: str, weights: Path, *, draw: bool) -> NDArray[np.
 
 
 @pytest.fixture(scope="module")
-def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+def by_jax(tensorflow, tmp_path_factory):
     """The outputs of each model on TensorFlow and, in a separate process, on JAX, with the same weights."""
     folder = tmp_path_factory.mktemp("weights")
     ours = {name: answered(tensorflow.keras, name, folder / f"{name}.weights.h5", draw=True) for name in SMALL}
@@ -72,9 +71,7 @@ def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.verify
-def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(
-    by_jax: dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]], name: str
-) -> None:
+def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(by_jax, name):
     ours, theirs = by_jax[name]
     assert np.ptp(ours) > 1e-2  # answers that differ from input to input
     # Two ways to sum in float32: other weights, or means and variances that were lost, change answers by a tenth.

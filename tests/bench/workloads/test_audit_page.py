@@ -1,7 +1,5 @@
 """docs/audit.md holds every figure that the workloads quote, in the section of its article, as the article wrote it."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 
 from dyno.bench.references import ELSEWHERE
 from dyno.bench.registry import registry
-from dyno.models.result import Reference
 
 PAGE = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -29,30 +26,30 @@ SCALES = {
 }
 
 
-def heading(figure: Reference) -> str:
+def heading(figure):
     """Title and year; if the title ends in brackets, the year goes inside them."""
     if figure.title.endswith(")"):
         return f"{figure.title[:-1]}, {figure.year})"
     return f"{figure.title} ({figure.year})"
 
 
-def numbers(text: str) -> list[float]:
+def numbers(text):
     return [float(found.replace(",", "")) for found in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]
 
 
-def told(value: float, unit: str, text: str) -> bool:
+def told(value, unit, text):
     scaled = [value * scale for scale in SCALES.get(unit, [1])]
     return any(math.isclose(number, each, rel_tol=1e-6) for number in numbers(text) for each in scaled)
 
 
-def test_articles_and_sections_match_one_to_one() -> None:
+def test_articles_and_sections_match_one_to_one():
     assert {heading(figure) for _, figure in QUOTED} == SECTIONS.keys()
 
 
 @pytest.mark.parametrize(
     ("name", "figure"), QUOTED, ids=lambda part: part if isinstance(part, str) else f"{part.metric}-{part.value}"
 )
-def test_each_figure_is_in_its_article_s_section(name: str, figure: Reference) -> None:
+def test_each_figure_is_in_its_article_s_section(name, figure):
     rows = [line for line in SECTIONS[heading(figure)].splitlines() if line.startswith("|")]
     if figure.value is None:
         assert any(re.search(r"not run|out of memory", row, re.IGNORECASE) for row in rows)
@@ -60,7 +57,7 @@ def test_each_figure_is_in_its_article_s_section(name: str, figure: Reference) -
         assert any(told(figure.value, figure.unit, row) for row in rows)
 
 
-def test_a_missing_figure_is_detected() -> None:
+def test_a_missing_figure_is_detected():
     (rows,) = (text for title, text in SECTIONS.items() if title.startswith("How to harness"))
     assert told(15.70e12, "FLOP/s", rows)
     assert not told(15.71e12, "FLOP/s", rows)

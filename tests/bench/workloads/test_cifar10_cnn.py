@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +9,17 @@ import pytest
 from dyno.bench.contract import BuildContext
 from dyno.bench.datasets import cifar10
 from dyno.bench.datasets.image_sets import Images
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.training.images import Network
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
 from dyno.errors import RunFailed
-from dyno.models.result import DataOrigin, Training
+from dyno.models.result import DataOrigin
 
 CIFAR = workload("cifar10_cnn")
 Context = Callable[..., BuildContext]
 TINY = {"jit_compile": False, "batch_size": 32, "epochs": 1, "train_samples": 64, "test_samples": 64}
 
 
-def _trained(context: BuildContext, network: Network = PHOTOGRAPHS, **params: Any) -> tuple[Training, dict[str, Any]]:
+def _trained(context, network=PHOTOGRAPHS, **params):
     asked = validate_params(CIFAR, TINY | params)
     assert isinstance(asked, Cifar10CnnParams)
     training = network.build(asked, context)
@@ -36,7 +31,7 @@ def _trained(context: BuildContext, network: Network = PHOTOGRAPHS, **params: An
 
 
 @pytest.fixture(scope="module")
-def noise() -> Images:
+def noise():
     """A few meaningless images: making the synthetic data takes seconds."""
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (96, 32, 32, 3), dtype=np.uint8)
@@ -46,9 +41,7 @@ def noise() -> Images:
 
 
 @pytest.mark.verify
-def test_flops_match_tensorflow_s_count_of_the_graph(
-    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
-) -> None:
+def test_flops_match_tensorflow_s_count_of_the_graph(tensorflow, graph_flops):
     # For the two gradients of an unpadded convolution TensorFlow counts the places of its input, 16 x 16. The products
     # are those of its output, 14 x 14: every one of the forward pass comes back once in each gradient.
     last = PHOTOGRAPHS.convolutions[-1]
@@ -58,7 +51,7 @@ def test_flops_match_tensorflow_s_count_of_the_graph(
     assert PHOTOGRAPHS.flops_per_sample == pytest.approx(143e6, rel=0.01)
 
 
-def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None:
+def test_layers_and_defaults_match_the_reference(tensorflow):
     model = PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False)
     kinds = [type(layer).__name__ for layer in model.layers]
     block = ["BatchNormalization", "Conv2D", "Conv2D", "MaxPooling2D", "Dropout"]
@@ -77,9 +70,7 @@ def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None
 
 
 @pytest.mark.verify
-def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
-    context: Context, noise: Images, tmp_path: Path
-) -> None:
+def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(context, noise, tmp_path):
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
     _, details = _trained(context(artifacts=tmp_path), network, test_samples=32, recognise=31)
     model = network.model(context().framework.keras, 1e-3, False)
@@ -92,7 +83,7 @@ def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
     assert recognised["predicted"] == int(np.argmax(probabilities))
 
 
-def test_an_image_that_the_data_found_lacks_fails_before_the_training(context: Context, noise: Images) -> None:
+def test_an_image_that_the_data_found_lacks_fails_before_the_training(context, noise):
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
     asked = validate_params(CIFAR, TINY | {"recognise": 32})
     assert isinstance(asked, Cifar10CnnParams)
@@ -101,7 +92,7 @@ def test_an_image_that_the_data_found_lacks_fails_before_the_training(context: C
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "no_such_image")
 
 
-def test_the_params_that_ran_are_those_of_the_data_found(context: Context, noise: Images) -> None:
+def test_the_params_that_ran_are_those_of_the_data_found(context, noise):
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
     asked = validate_params(CIFAR, TINY | {"train_samples": None, "test_samples": None, "jit_compile": "auto"})
     assert isinstance(asked, Cifar10CnnParams)
@@ -114,7 +105,7 @@ def test_the_params_that_ran_are_those_of_the_data_found(context: Context, noise
 
 
 @pytest.mark.skipif("DYNO_DATA_DIR" not in os.environ, reason="DYNO_DATA_DIR names no folder with CIFAR-10's files")
-def test_the_image_recognised_by_default_is_an_airplane(context: Context) -> None:
+def test_the_image_recognised_by_default_is_an_airplane(context):
     training, details = _trained(context(data_dir=Path(os.environ["DYNO_DATA_DIR"])), data="real")
     assert training.data.kind == "real"
     assert details["recognised"]["label_name"] == "airplane"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ctypes.util
 import dataclasses
 import json
@@ -7,28 +5,25 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dyno.bench.contract import BuildContext, Built
+from dyno.bench.contract import BuildContext
 from dyno.bench.devices.discovery import installed_frameworks
 from dyno.bench.devices.gpu import gpu_facts
 from dyno.bench.frameworks.visible_devices import query_visible_devices
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.device_info import host_facts, listing
-from dyno.models.device import Device
 
 INFO = workload("device_info")
 Context = Callable[..., BuildContext]
 
 
-def _built(context: BuildContext, **params: Any) -> Built:
+def _built(context, **params):
     return INFO.build(validate_params(INFO, {"ask_frameworks": False} | params), context)
 
 
-def _run(context: BuildContext) -> dict[str, Any]:
+def _run(context):
     built = _built(context)
     built.compile()
     built.execute(2)
@@ -36,9 +31,7 @@ def _run(context: BuildContext) -> dict[str, Any]:
     return built.verify().details
 
 
-def test_the_details_hold_the_processors_the_frameworks_and_the_same_listing_as_the_artifact(
-    context: Context, tmp_path: Path
-) -> None:
+def test_the_details_hold_the_processors_the_frameworks_and_the_same_listing_as_the_artifact(context, tmp_path):
     details = _run(dataclasses.replace(context(), artifacts=tmp_path))
     assert details["cpu"]["threads"] >= len(os.sched_getaffinity(0))
     assert details["frameworks"]["tensorflow"]["version"] == installed_frameworks()["tensorflow"]
@@ -50,13 +43,13 @@ def test_the_details_hold_the_processors_the_frameworks_and_the_same_listing_as_
     assert json.loads(json.dumps(details)) == details
 
 
-def test_a_later_run_asks_no_framework_and_leaves_nothing_behind(context: Context) -> None:
+def test_a_later_run_asks_no_framework_and_leaves_nothing_behind(context):
     built = _built(context(run=1))
     built.execute(1)
     assert "frameworks" not in built.verify().details
 
 
-def test_the_reason_for_an_absent_accelerator_lists_what_was_tried() -> None:
+def test_the_reason_for_an_absent_accelerator_lists_what_was_tried():
     facts = host_facts()
     if not facts["tpu"]["found"]:
         assert "/dev/accel*" in facts["tpu"]["reason"]
@@ -64,7 +57,7 @@ def test_the_reason_for_an_absent_accelerator_lists_what_was_tried() -> None:
         assert facts["gpus"]["reason"].startswith("GPU not found: NVML")
 
 
-def test_the_listing_has_a_line_for_each_cache_and_each_reason() -> None:
+def test_the_listing_has_a_line_for_each_cache_and_each_reason():
     facts = host_facts()
     lines = listing(facts).splitlines()
     for cache in facts["cpu"]["caches"]:
@@ -75,10 +68,10 @@ def test_the_listing_has_a_line_for_each_cache_and_each_reason() -> None:
 
 
 @pytest.fixture
-def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+def recorded_nvml(monkeypatch):
     """Recorded because the host may have no GPU: NVML's responses with one H200 that reports no MIG mode."""
 
-    def refuse(handle: object) -> None:
+    def refuse(handle):
         raise nvml.NVMLError("Not Supported")
 
     nvml = types.SimpleNamespace(
@@ -106,7 +99,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_gpu_facts_are_in_bytes_hertz_and_watts_and_unsupported_ones_are_null() -> None:
+def test_gpu_facts_are_in_bytes_hertz_and_watts_and_unsupported_ones_are_null():
     (gpu,) = gpu_facts()
     assert (gpu["model"], gpu["driver"], gpu["compute_capability"]) == ("NVIDIA H200", "570.86.15", "9.0")
     assert (gpu["memory_bytes"], gpu["power_limit_w"], gpu["clock_most_hz"]) == (150_754_820_096, 700.0, 1.98e9)
@@ -114,7 +107,7 @@ def test_gpu_facts_are_in_bytes_hertz_and_watts_and_unsupported_ones_are_null() 
     assert any(line.startswith("GPU 0 power limit w:") for line in listing(host_facts()).splitlines())
 
 
-def test_an_unknown_framework_gives_a_reason_instead_of_devices() -> None:
+def test_an_unknown_framework_gives_a_reason_instead_of_devices():
     told = query_visible_devices("theano")
     assert told["devices"] == []
     assert 'unknown framework "theano"' in told["reason"]
@@ -122,12 +115,12 @@ def test_an_unknown_framework_gives_a_reason_instead_of_devices() -> None:
 
 @pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")
 @pytest.mark.verify
-def test_another_framework_is_queried_in_a_separate_process() -> None:
+def test_another_framework_is_queried_in_a_separate_process():
     told = query_visible_devices("jax")
     assert {"cpu", "gpu", "tpu"} & {device["kind"] for device in told["devices"]}
 
 
-def test_it_times_no_arithmetic_and_describes_an_execution(device: Device) -> None:
+def test_it_times_no_arithmetic_and_describes_an_execution(device):
     params = validate_params(INFO, {})
     assert INFO.flops(params) == 0
     assert [spec.name for spec in INFO.metrics] == ["discovery_time"]

@@ -3,27 +3,23 @@
 Measured: peak resident memory on two cores, real data.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.bench.contract import Estimate, sampling_s
 from dyno.bench.estimates import rate_flop_per_s
 from dyno.bench.registry import registry, workload
-from dyno.models.device import Device, PeakFigure
+from dyno.models.device import PeakFigure
 from dyno.models.spec import Measure, Processes
 
 ASSUMED = {"cpu": 1.0, "gpu": 100.0, "tpu": 1000.0}
 
 
-def _estimated(name: str, device: Device, replicas: int, **params: Any) -> Estimate:
+def _estimated(name, device, replicas, **params):
     found = workload(name)
     return found.estimate(found.params.model_validate(params), device, replicas)
 
 
-def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_accelerator(device: Device) -> None:
+def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_accelerator(device):
     cpu = device.model_copy(update={"cores": [0, 1, 2]})
     known = cpu.model_copy(update={"peak": {"float32": PeakFigure(value=8.0, provenance="measured here")}})
     assert rate_flop_per_s(known, "float32", 0.5, ASSUMED) == 4.0
@@ -42,12 +38,12 @@ def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_acceler
         ({"min_samples": 4, "min_s": 0}, (1.0, 5.0, 160.0)),
     ],
 )
-def test_samples_take_what_the_measure_allows(measure: dict[str, Any], seconds: tuple[float, ...]) -> None:
+def test_samples_take_what_the_measure_allows(measure, seconds):
     found = Measure.model_validate(measure)
     assert [sampling_s(execution_s, found) for execution_s in (0.001, 1.0, 100.0)] == pytest.approx(seconds)
 
 
-def test_a_run_takes_as_long_as_the_samples_of_its_cases() -> None:
+def test_a_run_takes_as_long_as_the_samples_of_its_cases():
     measure = Measure.model_validate({"max_s": 1, "processes": 2})
     found = Estimate(12.0, 1, train_s=50.0, executions_s=(0.001, 1.0))
     assert found.run_s(measure) == pytest.approx(12 + 1.001 + 2)
@@ -55,7 +51,7 @@ def test_a_run_takes_as_long_as_the_samples_of_its_cases() -> None:
     assert Estimate(1.0, 1).run_s(Measure(min_s=3)) == 3
 
 
-def test_within_a_budget_cheap_runs_are_many_and_long_ones_five() -> None:
+def test_within_a_budget_cheap_runs_are_many_and_long_ones_five():
     cheap, long = Estimate(0.4, 1, executions_s=(0.001,)), Estimate(12.0, 1, executions_s=(0.001, 1.0))
     assert cheap.run_s(Measure()) == pytest.approx(0.4 + 11 * 0.1)
     assert (cheap.runs(Measure()), cheap.runs(Measure(budget_s=60))) == (10, 40)
@@ -67,7 +63,7 @@ def test_within_a_budget_cheap_runs_are_many_and_long_ones_five() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(registry()))
-def test_a_workload_s_estimate_follows_the_longest_sampling(device: Device, name: str) -> None:
+def test_a_workload_s_estimate_follows_the_longest_sampling(device, name):
     found = _estimated(name, device, 1)
     short, long = (Measure.model_validate({"max_s": max_s, "min_s": max_s / 2}) for max_s in (0.2, 100))
     assert found.run_s(long) - found.run_s(short) > 40
@@ -85,9 +81,7 @@ def test_a_workload_s_estimate_follows_the_longest_sampling(device: Device, name
         ("resnet50", {"batch_size": 16}, 8, (5514e6,)),
     ],
 )
-def test_the_memory_that_was_measured_is_within_a_factor_of_two(
-    device: Device, name: str, params: dict[str, Any], replicas: int, by_framework: tuple[float, ...]
-) -> None:
+def test_the_memory_that_was_measured_is_within_a_factor_of_two(device, name, params, replicas, by_framework):
     found = _estimated(name, device, replicas, **params).memory_bytes
     assert all(measured / 2 < found / 2**20 * 1e6 < 2 * measured for measured in by_framework)
 
@@ -95,7 +89,7 @@ def test_the_memory_that_was_measured_is_within_a_factor_of_two(
 @pytest.mark.parametrize(
     "name", ["mnist_cnn", "cifar10_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"]
 )
-def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: Device, name: str) -> None:
+def test_virtual_devices_hold_more_together_and_accelerators_less_each(device, name):
     gpu = device.model_copy(update={"kind": "gpu"})
     one, eight = (_estimated(name, device, replicas) for replicas in (1, 8))
     assert eight.memory_bytes > one.memory_bytes
@@ -105,7 +99,7 @@ def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: D
     assert eight.train_s < one.train_s
 
 
-def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None:
+def test_each_replica_s_loop_takes_its_turn_on_the_cores(device):
     """Measured with 8 replicas on two cores: a step took 2.5 (JAX) to 3.8 (TensorFlow) times that of one replica."""
     cores = device.model_copy(update={"cores": [0, 1]})
     one, eight = (_estimated("imdb_lstm", cores, replicas, train="full").train_s for replicas in (1, 8))
@@ -115,7 +109,7 @@ def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None
 AUTO = {"data": "auto"}
 
 
-def _told(name: str, params: dict[str, Any], device: Device | None = None, replicas: int = 1) -> dict[str, Any]:
+def _told(name, params, device=None, replicas=1):
     found = workload(name)
     return {
         raised.code: raised.evidence for raised in found.lint(found.params.model_validate(params), device, replicas)
@@ -123,19 +117,19 @@ def _told(name: str, params: dict[str, Any], device: Device | None = None, repli
 
 
 @pytest.fixture
-def tpu(device: Device) -> Device:
+def tpu(device):
     return device.model_copy(update={"kind": "tpu", "last_cache_bytes": None})
 
 
 @pytest.mark.provokes("BATCH_UNEVEN")
 @pytest.mark.parametrize("name", ["mnist_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
-def test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8(name: str) -> None:
+def test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8(name):
     assert "BATCH_UNEVEN" not in _told(name, {"batch_size": 96}, replicas=4)
     assert _told(name, {"batch_size": 96}, replicas=8)["BATCH_UNEVEN"] == {"batch_size_per_replica": 12, "multiple": 8}
 
 
 @pytest.mark.provokes("WIDTH_UNEVEN")
-def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(device: Device, tpu: Device) -> None:
+def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(device, tpu):
     asked = {"batch_size": 1024, "units": 300, "embedding": 256}
     assert _told("imdb_lstm", asked, tpu)["WIDTH_UNEVEN"] == {"widths": {"units": 300}, "multiple": 128}
     assert "WIDTH_UNEVEN" not in _told("imdb_lstm", asked, device)
@@ -146,16 +140,14 @@ def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(devi
 
 @pytest.mark.provokes("BATCH_SMALL")
 @pytest.mark.parametrize(("name", "small", "large"), [("mnist_cnn", 1, 64), ("imdb_lstm", 1, 1024)])
-def test_a_batch_is_small_where_starting_its_step_outweighs_its_work(
-    device: Device, name: str, small: int, large: int
-) -> None:
+def test_a_batch_is_small_where_starting_its_step_outweighs_its_work(device, name, small, large):
     evidence = _told(name, {"batch_size": small}, device)["BATCH_SMALL"]
     assert 0 < evidence["products_s"] < evidence["step_overhead_s"] / 2
     assert "BATCH_SMALL" not in _told(name, {"batch_size": large}, device)
     assert "BATCH_SMALL" not in _told(name, {"batch_size": small})  # of no device nothing is known
 
 
-def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device: Device) -> None:
+def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device):
     roomy = device.model_copy(update={"last_cache_bytes": 64 << 20})
     few = {"train_samples": 1000, "batch_size": 16}
     told = _told("mnist_cnn", few, roomy)["CACHE_RESIDENT"]
@@ -166,5 +158,5 @@ def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device: 
 
 @pytest.mark.silent("BATCH_UNEVEN", "BATCH_SMALL", "WIDTH_UNEVEN", "SYNTHETIC_DATA")
 @pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm"])
-def test_the_references_params_raise_no_warning(name: str, device: Device) -> None:
+def test_the_references_params_raise_no_warning(name, device):
     assert _told(name, AUTO, device.model_copy(update={"last_cache_bytes": 32 << 20})) == {}

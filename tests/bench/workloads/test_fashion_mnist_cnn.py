@@ -1,14 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from PIL import Image
 
-from dyno.bench.contract import BuildContext
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
 
@@ -25,14 +17,12 @@ TINY = {
 
 
 @pytest.mark.verify
-def test_flops_match_tensorflow_s_count_of_the_graph(
-    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
-) -> None:
+def test_flops_match_tensorflow_s_count_of_the_graph(tensorflow, graph_flops):
     assert graph_flops(CLOTHES.model(tensorflow.keras, 1e-3, False)) == CLOTHES.flops_per_sample
     assert CLOTHES.flops_per_sample == pytest.approx(493e6, rel=0.01)
 
 
-def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None:
+def test_layers_and_defaults_match_the_reference(tensorflow):
     model = CLOTHES.model(tensorflow.keras, 1e-3, False)
     kinds = [type(layer).__name__ for layer in model.layers]
     block = ["BatchNormalization", "Conv2D", "MaxPooling2D", "Dropout"]
@@ -50,7 +40,7 @@ def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None
 
 
 @pytest.mark.verify
-def test_it_trains_on_clothes_and_names_the_wrong_ones(context: Callable[..., BuildContext], tmp_path: Path) -> None:
+def test_it_trains_on_clothes_and_names_the_wrong_ones(context, tmp_path):
     training = FASHION.build(validate_params(FASHION, TINY), context(artifacts=tmp_path))
     training.compile()
     training.execute(1)

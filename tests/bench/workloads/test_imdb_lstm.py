@@ -1,19 +1,13 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, Built
-from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import BuildContext
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.recurrent import rnn_kernel
 from dyno.bench.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
-from dyno.models.device import Device
-from dyno.models.result import Training
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")
@@ -23,14 +17,14 @@ LEARNING = QUICK | {"learning_rate": 0.01, "epochs": 3, "train_samples": 3000}
 Context = Callable[..., BuildContext]
 
 
-def _params(**params: Any) -> ImdbLstmParams:
+def _params(**params):
     valid = validate_params(IMDB, TINY | params)
     assert isinstance(valid, ImdbLstmParams)
     return valid
 
 
 @pytest.fixture(scope="module")
-def built(context: Context) -> Built:
+def built(context):
     training = IMDB.build(_params(**QUICK), context())
     training.compile()
     training.execute(1)
@@ -38,13 +32,13 @@ def built(context: Context) -> Built:
 
 
 @pytest.fixture(scope="module")
-def training(built: Built) -> Training:
+def training(built):
     found = built.complete(compile_s=0.0, first_execution_s=0.0)
     assert found is not None
     return found
 
 
-def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
+def test_the_model_is_the_reference_one(tensorflow):
     model = review_model(tensorflow.keras, ImdbLstmParams(), False)
     embedding, lstm, dense = 15_000 * 32, 4 * 100 * (32 + 100 + 1), 100 + 1
     assert [layer.count_params() for layer in model.layers] == [embedding, lstm, dense]
@@ -53,14 +47,12 @@ def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
-def test_the_defaults_are_the_reference_ones() -> None:
+def test_the_defaults_are_the_reference_ones():
     params = ImdbLstmParams()
     assert (params.batch_size, params.epochs, params.words, params.length) == (64, 20, 15_000, 250)
 
 
-def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(
-    tensorflow: TensorFlow,
-) -> None:
+def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow):
     params = _params(recurrence="unrolled", length=3, embedding=6, units=7)
     model = review_model(tensorflow.keras, params, False)
     batch, into_first_state = 4, 8 * 7**2  # the state before the first word is a constant
@@ -69,7 +61,7 @@ def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(
     assert flops_per_sample(ImdbLstmParams()) == pytest.approx(79e6, rel=0.01)
 
 
-def test_accuracy_is_reported_with_the_majority_baseline(training: Training) -> None:
+def test_accuracy_is_reported_with_the_majority_baseline(training):
     assert training.data.kind == "synthetic"
     assert (training.data.train_samples, training.data.test_samples) == (320, 500)
     assert training.accuracy is not None
@@ -79,10 +71,10 @@ def test_accuracy_is_reported_with_the_majority_baseline(training: Training) -> 
 
 
 @pytest.mark.verify
-def test_it_learns_which_words_lean_to_which_side(context: Context) -> None:
+def test_it_learns_which_words_lean_to_which_side(context):
     """One seed in eleven didn't learn, the others were right on 68 to 73 %: so the best of three counts."""
 
-    def trained(seed: int) -> Training:
+    def trained(seed):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
         training = IMDB.build(_params(**LEARNING), ready)
@@ -97,7 +89,7 @@ def test_it_learns_which_words_lean_to_which_side(context: Context) -> None:
     assert best.test["loss"] < np.log(2)
 
 
-def test_a_few_reviews_are_predicted_one_by_one(built: Built, training: Training) -> None:
+def test_a_few_reviews_are_predicted_one_by_one(built, training):
     details = built.verify().details
     assert details["evaluation_batch_size"] == 128
     assert [sample["index"] for sample in details["predicted_samples"]] == [0, 1, 2, 3, 4, 5]
@@ -105,17 +97,17 @@ def test_a_few_reviews_are_predicted_one_by_one(built: Built, training: Training
     assert {sample["label"] for sample in details["predicted_samples"]} <= {0, 1}
 
 
-def test_the_kernel_is_said_to_be_the_framework_s_rule(built: Built, training: Training) -> None:
+def test_the_kernel_is_said_to_be_the_framework_s_rule(built, training):
     assert built.verify().details["rnn_kernel"] == {
         "kernel": "while loop",
         "basis": "Keras' rule for LSTM layers of tensorflow on a cpu, not observed",
     }
 
 
-def test_only_a_gpu_has_a_fused_kernel_and_only_where_it_is_not_refused(context: Context, device: Device) -> None:
+def test_only_a_gpu_has_a_fused_kernel_and_only_where_it_is_not_refused(context, device):
     gpu = device.model_copy(update={"kind": "gpu"})
 
-    def kernel(device: Device, recurrence: Any, layer: Any) -> Any:
+    def kernel(device, recurrence, layer):
         found = rnn_kernel(replace(context(), device=device), recurrence, layer)
         assert isinstance(found, dict)
         return found["kernel"]
@@ -126,12 +118,12 @@ def test_only_a_gpu_has_a_fused_kernel_and_only_where_it_is_not_refused(context:
     assert kernel(gpu.model_copy(update={"emulated": True}), "auto", "gru") == "while loop"
 
 
-def test_a_loop_too_long_to_be_written_out_is_refused() -> None:
+def test_a_loop_too_long_to_be_written_out_is_refused():
     assert ImdbLstmParams(recurrence="unrolled").conflicts() == []
     assert [field.pointer for field in ImdbLstmParams(recurrence="unrolled", length=257).conflicts()] == ["/length"]
 
 
-def test_an_estimate_grows_with_the_params(device: Device) -> None:
+def test_an_estimate_grows_with_the_params(device):
     usual = IMDB.estimate(ImdbLstmParams(train="full"), device)
     assert IMDB.estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
     assert IMDB.estimate(ImdbLstmParams(units=1600), device).memory_bytes > 1.5 * usual.memory_bytes
@@ -139,13 +131,13 @@ def test_an_estimate_grows_with_the_params(device: Device) -> None:
     assert IMDB.estimate(ImdbLstmParams(train="full", train_samples=2500), device).train_s < 0.5 * usual.train_s
 
 
-def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> None:
+def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on():
     params = ImdbLstmParams(batch_size=1000, train_samples=100, validation_share=0.2)
     assert IMDB.flops(params) == 80 * flops_per_sample(params)
     several = params.model_copy(update={"batch_size": 30, "steps_per_execution": 10})
     assert IMDB.flops(several) == 2 * 30 * flops_per_sample(params)
 
 
-def test_the_linter_warns_when_accuracy_is_not_comparable() -> None:
+def test_the_linter_warns_when_accuracy_is_not_comparable():
     assert [raised.code for raised in IMDB.lint(_params())] == ["SYNTHETIC_DATA"]
     assert IMDB.lint(ImdbLstmParams()) == []

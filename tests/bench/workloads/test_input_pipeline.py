@@ -6,19 +6,16 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, HasCases, Verification
-from dyno.bench.frameworks.interface import FedStep
+from dyno.bench.contract import BuildContext, HasCases
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.models.device import Device
 from tests.waiting import eventually
 
 PIPELINE = workload("input_pipeline")
@@ -45,24 +42,24 @@ FED_WELL: dict[str, Any] = {
 class Mislabelled(TensorFlow):
     """Feeds every batch with labels of other images."""
 
-    def __init__(self, sound: TensorFlow) -> None:
+    def __init__(self, sound):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
 
-    def fed_step(self, model: Any, inputs: Any, targets: Any) -> FedStep:
+    def fed_step(self, model, inputs, targets):
         step, random = super().fed_step(model, inputs, targets), np.random.default_rng(0)
         placed = step.placed
         step.placed = lambda inputs, targets: placed(inputs, random.permutation(targets))  # type: ignore[method-assign]
         return step
 
 
-def _params(**params: Any) -> InputPipelineParams:
+def _params(**params):
     valid = validate_params(PIPELINE, SMALL | params)
     assert isinstance(valid, InputPipelineParams)
     return valid
 
 
-def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
+def _run(context, steps=4, **params):
     built = PIPELINE.build(_params(**params), context)
     assert isinstance(built, FedTraining)
     built.compile()
@@ -73,13 +70,13 @@ def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
     return built
 
 
-def _codes(found: Verification) -> set[str]:
+def _codes(found):
     return {raised.code for raised in found.warnings}
 
 
 @pytest.mark.verify
 @pytest.mark.provokes("INPUT_BOUND")
-def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Context) -> None:
+def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context):
     found = _run(context(), **STARVED).verify()
     [raised] = [each for each in found.warnings if each.code == "INPUT_BOUND"]
     share = found.figures["input_wait_share"]
@@ -98,10 +95,10 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
 
 @pytest.mark.verify
 @pytest.mark.silent("INPUT_BOUND")
-def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
+def test_a_step_that_outlasts_its_input_is_not(context):
     """A single delay on the host can outlast several of these steps."""
 
-    def unbound() -> Verification | None:
+    def unbound():
         found = _run(context(), **FED_WELL).verify()
         return found if found.figures["input_wait_share"] < 0.1 else None
 
@@ -111,7 +108,7 @@ def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
     assert found.figures["input_wait_share"] > 0
 
 
-def test_the_first_call_counts_only_without_another_call(context: Context) -> None:
+def test_the_first_call_counts_only_without_another_call(context):
     run = _run(context())
     run._calls = [_Call(took_s=100.0, waited_s=0.0, made_in_s=0.0)]
     assert run.verify().figures == {"input_wait_share": 0, "input_core_share": 0}
@@ -120,7 +117,7 @@ def test_the_first_call_counts_only_without_another_call(context: Context) -> No
 
 
 @pytest.mark.verify
-def test_batches_made_ahead_count_as_input_only_on_the_device_s_own_cores(context: Context, device: Device) -> None:
+def test_batches_made_ahead_count_as_input_only_on_the_device_s_own_cores(context, device):
     run = _run(context())
     run._calls = [_Call(took_s=1.0, waited_s=0.0, made_in_s=len(CORES) * 0.3)]
     assert "INPUT_BOUND" in _codes(run.verify())
@@ -128,7 +125,7 @@ def test_batches_made_ahead_count_as_input_only_on_the_device_s_own_cores(contex
     assert "INPUT_BOUND" not in _codes(run.verify())
 
 
-def test_a_call_waits_until_as_many_batches_are_ready_as_before_and_counts_the_wait(context: Context) -> None:
+def test_a_call_waits_until_as_many_batches_are_ready_as_before_and_counts_the_wait(context):
     run = _run(context(), **STARVED | {"prefetch": 3})
     run._calls.clear()
     run.execute(1)
@@ -137,7 +134,7 @@ def test_a_call_waits_until_as_many_batches_are_ready_as_before_and_counts_the_w
     assert found["input_core_share"] > 0
 
 
-def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Context) -> None:
+def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context):
     run = _run(context())
     assert isinstance(run, HasCases)
     assert [case.name for case in run.cases] == ["fed", "resident"] == [*PIPELINE.cases_of(_params())]
@@ -150,7 +147,7 @@ def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Con
 
 
 @pytest.mark.verify
-def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(context: Context) -> None:
+def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(context):
     run = _run(context(), **STARVED | {"prefetch": 3, "input_threads": 2})
     run.verify()
     run.execute(2)
@@ -159,7 +156,7 @@ def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(co
 
 
 @pytest.mark.verify
-def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
+def test_the_fed_step_agrees_with_a_plain_one(with_room):
     found = _run(with_room()).verify()
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}
     assert found.unchecked == {}
@@ -169,21 +166,21 @@ def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
 
 
 @pytest.mark.verify
-def test_labels_of_other_images_are_detected(with_room: Context, tensorflow: TensorFlow) -> None:
+def test_labels_of_other_images_are_detected(with_room, tensorflow):
     assert "RESULT_INCORRECT" in _codes(_run(with_room(framework=Mislabelled(tensorflow))).verify())
 
 
-def test_a_nonfinite_loss_raises_a_warning(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonfinite_loss_raises_a_warning(context, monkeypatch):
     run = _run(context())
     monkeypatch.setattr(run._step, "train", lambda batch: math.inf)
     run.cases[1].execute(1)
     assert "LOSS_NONFINITE" in _codes(run.verify())
 
 
-def test_an_image_that_can_not_be_decoded_ends_the_run(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_can_not_be_decoded_ends_the_run(context, monkeypatch):
     run = _run(context())
 
-    def truncated(rows: Any, into: Any) -> None:
+    def truncated(rows, into):
         raise OSError("image file is truncated")
 
     monkeypatch.setattr(run._feed, "_fill", truncated)
@@ -191,7 +188,7 @@ def test_an_image_that_can_not_be_decoded_ends_the_run(context: Context, monkeyp
         run.execute(4)
 
 
-def test_steps_that_diverge_raise_a_warning(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_diverge_raise_a_warning(context, monkeypatch):
     run = _run(context(), batch_size=32)
     assert "LOSS_RISING" not in _codes(run.verify())
     monkeypatch.setattr(run._step, "train", lambda batch: 2.4e9)
@@ -199,9 +196,7 @@ def test_steps_that_diverge_raise_a_warning(context: Context, monkeypatch: pytes
     assert "LOSS_RISING" in _codes(run.verify())
 
 
-def test_fewer_images_than_a_batch_end_it_too(
-    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_fewer_images_than_a_batch_end_it_too(context, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # without the real images
     many = _params(batch_size=9000, train_samples=9000, data="auto")
     with pytest.raises(RunFailed, match="9000 can't be drawn from 8000") as failed:
@@ -217,13 +212,13 @@ def test_fewer_images_than_a_batch_end_it_too(
         ({"source": "memory", "file_scale": 2}, "/params/file_scale"),
     ],
 )
-def test_params_that_contradict_each_other_are_refused(wrong: dict[str, Any], pointer: str) -> None:
+def test_params_that_contradict_each_other_are_refused(wrong, pointer):
     with pytest.raises(InvalidSpec) as refused:
         _params(**wrong)
     assert [error.pointer for error in refused.value.errors] == [pointer]
 
 
-def test_larger_files_are_expected_to_take_longer_and_more_images_more_memory(device: Device) -> None:
+def test_larger_files_are_expected_to_take_longer_and_more_images_more_memory(device):
     small, large = (estimate(_params(file_scale=scale, batch_size=512), device) for scale in (1, 32))
     assert small.start_s + sum(small.executions_s) < large.start_s + sum(large.executions_s)
     few, many = (
@@ -233,7 +228,7 @@ def test_larger_files_are_expected_to_take_longer_and_more_images_more_memory(de
     assert many.train_s == 0
 
 
-def test_the_linter_warns_as_a_training_s_linter_does(device: Device) -> None:
+def test_the_linter_warns_as_a_training_s_linter_does(device):
     cached = device.model_copy(update={"last_cache_bytes": 1 << 30})
     told = {raised.code for raised in PIPELINE.lint(_params(batch_size=1), cached, 1)}
     assert told == {"SYNTHETIC_DATA", "BATCH_UNEVEN", "BATCH_SMALL", "CACHE_RESIDENT"}

@@ -1,13 +1,10 @@
 """Pipelines without images or with repeated ones, and steps that are counted but not made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.contract import BuildContext
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.input_pipeline import FedTraining
 
@@ -16,7 +13,7 @@ Context = Callable[..., BuildContext]
 SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
 
 
-def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
+def _run(context, steps=4, **params):
     built = PIPELINE.build(validate_params(PIPELINE, SMALL | params), context)
     assert isinstance(built, FedTraining)
     built.compile()
@@ -25,14 +22,12 @@ def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
     return built
 
 
-def _codes(found: Verification) -> set[str]:
+def _codes(found):
     return {raised.code for raised in found.warnings}
 
 
 @pytest.mark.verify
-def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(context, monkeypatch):
     run = _run(context(), steps=60)
     assert not _codes(run.verify()) & {"RESULT_INCORRECT", "DEGENERATE_DATA"}
     with run._feed as feed:
@@ -46,7 +41,7 @@ def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_
     assert "DEGENERATE_DATA" in _codes(run.verify())
 
 
-def test_images_that_make_a_single_batch_may_come_again(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_make_a_single_batch_may_come_again(context, monkeypatch):
     run = _run(context(), train_samples=32)
     with run._feed as feed:
         batch = feed.take()
@@ -55,9 +50,7 @@ def test_images_that_make_a_single_batch_may_come_again(context: Context, monkey
     assert "RESULT_INCORRECT" not in _codes(run.verify())
 
 
-def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(context, monkeypatch):
     run = _run(context())
     assert "UNIT_MISMATCH" not in _codes(run.verify())
     monkeypatch.setattr(run._step, "train", lambda batch: 1.0)

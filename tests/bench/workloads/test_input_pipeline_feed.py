@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dyno.bench.datasets import mnist
-from dyno.bench.workloads.input_pipeline import BatchFeed, Float32, Rows, Source, store_images
+from dyno.bench.workloads.input_pipeline import BatchFeed, store_images
 from dyno.settings import Settings
 from tests.waiting import eventually
 
 SAMPLES, BATCH = 12, 4
 
 
-def _numbers(rows: Rows, into: Float32) -> None:
+def _numbers(rows, into):
     into[:, 0] = rows
 
 
-def _feed(fill: Any = _numbers, seed: int = 1, threads: int = 1, ahead: int = 0, samples: int = SAMPLES) -> BatchFeed:
+def _feed(fill=_numbers, seed=1, threads=1, ahead=0, samples=SAMPLES):
     return BatchFeed(fill, 10 * np.arange(samples), (1,), BATCH, seed, threads, ahead)
 
 
-def _taken(feed: BatchFeed, batches: int) -> list[list[int]]:
+def _taken(feed, batches):
     """The sample indices of each batch; targets are ten times the indices."""
     found = []
     with feed:
@@ -39,13 +37,13 @@ def _taken(feed: BatchFeed, batches: int) -> list[list[int]]:
     return found
 
 
-def _threads() -> Iterator[str]:
+def _threads():
     return (thread.name for thread in threading.enumerate() if thread.name.startswith("feed"))
 
 
 @pytest.mark.parametrize("threads", [1, 3, 64])
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_every_sample_comes_once_an_epoch_in_an_order_of_the_seed_alone(threads: int, ahead: int) -> None:
+def test_every_sample_comes_once_an_epoch_in_an_order_of_the_seed_alone(threads, ahead):
     found = _taken(_feed(threads=threads, ahead=ahead), 6)
     first, second = list(chain(*found[:3])), list(chain(*found[3:]))
     assert sorted(first) == sorted(second) == list(range(SAMPLES))
@@ -54,21 +52,21 @@ def test_every_sample_comes_once_an_epoch_in_an_order_of_the_seed_alone(threads:
     assert found != _taken(_feed(seed=2), 6)
 
 
-def test_samples_that_make_no_full_batch_are_left_out_of_their_epoch() -> None:
+def test_samples_that_make_no_full_batch_are_left_out_of_their_epoch():
     found = _taken(_feed(samples=BATCH + 3), 20)
     assert all(len(set(batch)) == BATCH for batch in found)
     assert set(chain(*found)) == set(range(BATCH + 3))
 
 
-def test_batches_made_ahead_are_kept_over_a_pause() -> None:
+def test_batches_made_ahead_are_kept_over_a_pause():
     feed = _feed(threads=2, ahead=2)
     assert _taken(feed, 1) + _taken(feed, 4) + _taken(feed, 1) == _taken(_feed(), 6)
 
 
-def test_after_a_call_the_requested_number_of_batches_is_ready() -> None:
+def test_after_a_call_the_requested_number_of_batches_is_ready():
     filled = []
 
-    def counting(rows: Rows, into: Float32) -> None:
+    def counting(rows, into):
         filled.append(len(rows))
         _numbers(rows, into)
 
@@ -78,10 +76,10 @@ def test_after_a_call_the_requested_number_of_batches_is_ready() -> None:
         assert len(filled) == calls + 3
 
 
-def test_the_processor_time_of_the_threads_is_that_of_the_batches_taken() -> None:
+def test_the_processor_time_of_the_threads_is_that_of_the_batches_taken():
     spent_s: list[float] = []
 
-    def busy(rows: Rows, into: Float32) -> None:
+    def busy(rows, into):
         began_s = time.thread_time()
         while time.thread_time() < began_s + 0.01:
             pass
@@ -96,7 +94,7 @@ def test_the_processor_time_of_the_threads_is_that_of_the_batches_taken() -> Non
     assert 0.04 <= feed.made_in_s < sum(spent_s) - 0.01
 
 
-def test_its_threads_end_with_it() -> None:
+def test_its_threads_end_with_it():
     feed = _feed(threads=3, ahead=2)
     with feed:
         feed.take()
@@ -106,8 +104,8 @@ def test_its_threads_end_with_it() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_take_raises_a_thread_s_exception(ahead: int) -> None:
-    def broken(rows: Rows, into: Float32) -> None:
+def test_take_raises_a_thread_s_exception(ahead):
+    def broken(rows, into):
         raise ValueError("no image")
 
     feed = _feed(broken, threads=2, ahead=ahead)
@@ -116,10 +114,10 @@ def test_take_raises_a_thread_s_exception(ahead: int) -> None:
     assert list(_threads()) == []
 
 
-def test_exceptions_while_making_batches_ahead_are_raised() -> None:
+def test_exceptions_while_making_batches_ahead_are_raised():
     calls = []
 
-    def breaking(rows: Rows, into: Float32) -> None:
+    def breaking(rows, into):
         calls.append(rows)
         if len(calls) > 1:
             raise ValueError("no image")
@@ -130,10 +128,10 @@ def test_exceptions_while_making_batches_ahead_are_raised() -> None:
             feed.settle()
 
 
-def test_an_exception_cancels_batches_made_ahead() -> None:
+def test_an_exception_cancels_batches_made_ahead():
     gate, calls = threading.Event(), []
 
-    def once(rows: Rows, into: Float32) -> None:
+    def once(rows, into):
         calls.append(rows)
         if len(calls) == 1:
             raise ValueError("no image")
@@ -141,7 +139,7 @@ def test_an_exception_cancels_batches_made_ahead() -> None:
 
     feed = _feed(once, ahead=50)
 
-    def take() -> None:
+    def take():
         with pytest.raises(ValueError, match="no image"), feed:
             feed.take()
 
@@ -159,31 +157,31 @@ ROWS = np.array([3, 0, 4, 3])
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def images(request: pytest.FixtureRequest) -> np.ndarray:
+def images(request):
     """Smooth images, because JPEG loses noise: brightness rises to one side and from image to image."""
     values = np.add.outer(np.add.outer(10 * np.arange(5), 5 * np.arange(32)), np.zeros(16))[..., np.newaxis]
     smooth: np.ndarray = (values + 10 * np.arange(request.param)).astype(np.uint8)
     return smooth
 
 
-def _filled(images: np.ndarray, source: Source, scale: int = 1) -> np.ndarray:
+def _filled(images, source, scale=1):
     into = np.full((len(ROWS), *images.shape[1:]), np.nan, np.float32)
     store_images(images, source, scale).fill(ROWS, into)
     return into
 
 
 @pytest.mark.parametrize(("source", "scale"), [("memory", 1), ("png", 1), ("png", 3)])
-def test_they_are_exact_where_nothing_is_lossy(images: np.ndarray, source: Source, scale: int) -> None:
+def test_they_are_exact_where_nothing_is_lossy(images, source, scale):
     np.testing.assert_allclose(_filled(images, source, scale), images[ROWS] / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1, 4])
-def test_a_jpeg_is_the_image_about(images: np.ndarray, scale: int) -> None:
+def test_a_jpeg_is_the_image_about(images, scale):
     difference = np.abs(_filled(images, "jpeg", scale) - images[ROWS] / 255)
     assert 0 < difference.mean() < 0.05
 
 
-def test_larger_files_take_more_memory_and_their_size_is_reported() -> None:
+def test_larger_files_take_more_memory_and_their_size_is_reported():
     digits = mnist.load(Settings(), "sample").train_images[:20]
     memory, png = store_images(digits, "memory"), store_images(digits, "png")
     assert memory.held_bytes == 4 * digits.size
@@ -191,7 +189,7 @@ def test_larger_files_take_more_memory_and_their_size_is_reported() -> None:
     assert store_images(digits, "png", 8).held_bytes > png.held_bytes
 
 
-def test_the_caller_hears_of_each_file_that_is_made() -> None:
+def test_the_caller_hears_of_each_file_that_is_made():
     heard: list[int] = []
     store_images(np.zeros((3, 4, 4, 1), np.uint8), "png", 2, heard.append)
     assert heard == [0, 1, 2]

@@ -1,24 +1,20 @@
 """Correct chains whose errors aren't a random walk: small matrices, TF32, and truncated bfloat16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, Verification
+from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.models.device import Device
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]
 
 
-def _verified(context: BuildContext, **params: Any) -> Verification:
+def _verified(context, **params):
     built = MATMUL.build(validate_params(MATMUL, params), context)
     built.compile()
     built.execute(1)
@@ -35,9 +31,7 @@ def _verified(context: BuildContext, **params: Any) -> Verification:
         ("bfloat16", 3, 1000, False),
     ],
 )
-def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(
-    context: Context, dtype: str, n: int, repeats: int, told: bool
-) -> None:
+def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(context, dtype, n, repeats, told):
     found = _verified(context(), n=n, repeats=repeats, dtype=dtype)
     assert found.warnings == []
     assert ("RESULT_INCORRECT" in found.verified) is told
@@ -47,20 +41,20 @@ def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(
 class Tf32(TensorFlow):
     """The real framework, with operands rounded as by a TF32 unit."""
 
-    def __init__(self, sound: TensorFlow) -> None:
+    def __init__(self, sound):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
 
-    def matmul(self, a: Any, b: Any) -> Any:
+    def matmul(self, a, b):
         return super().matmul(self._rounded(a), self._rounded(b))
 
-    def _rounded(self, values: Any) -> Any:
+    def _rounded(self, values):
         tf = self._tf
         bits = tf.bitcast(values, tf.int32) + 0x1000
         return tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(~0x1FFF, tf.int32)), tf.float32)
 
 
-def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow: TensorFlow, context: Context, device: Device) -> None:
+def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow, context, device):
     on_gpu = replace(context(Tf32(tensorflow)), device=device.model_copy(update={"kind": "gpu", "isa": ["sm_80"]}))
     found = _verified(on_gpu, n=64, repeats=1000, dtype="tf32")
     assert found.warnings == []
@@ -71,31 +65,29 @@ def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow: TensorFlow, contex
 class CutOff(TensorFlow):
     """The real framework, with truncated bfloat16, like TensorFlow on a processor without AVX-512."""
 
-    def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any] = lambda product: product) -> None:
+    def __init__(self, sound, spoil=lambda product: product):
         super().__init__()
         self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
-    def matmul(self, a: Any, b: Any) -> Any:
+    def matmul(self, a, b):
         tf = self._tf
         product = super().matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32))
         bits = tf.bitwise.bitwise_and(tf.bitcast(product, tf.int32), tf.constant(~0xFFFF, tf.int32))
         return tf.cast(tf.bitcast(bits, tf.float32), tf.bfloat16)
 
-    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+    def repeat(self, count, body, start):
         return self._spoil(super().repeat(count, body, start))
 
 
 @pytest.mark.parametrize(("n", "repeats"), [(20, 25), (64, 25), (64, 100), (64, 1000)])
-def test_a_truncated_chain_is_right_or_too_long_to_check(
-    tensorflow: TensorFlow, context: Context, n: int, repeats: int
-) -> None:
+def test_a_truncated_chain_is_right_or_too_long_to_check(tensorflow, context, n, repeats):
     found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")
     assert found.warnings == []
     assert ("RESULT_INCORRECT" in found.verified) is (repeats <= 100)
     assert ("the device truncates" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
 
 
-def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow: TensorFlow, context: Context) -> None:
+def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow, context):
     wrong = CutOff(tensorflow, lambda product: product * np.float32(0.8))
     found = _verified(context(wrong), n=64, repeats=25, dtype="bfloat16")
     assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]

@@ -1,9 +1,6 @@
 """The operands of products, and degenerate ones: zeros, one value, products that vanish."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +19,13 @@ from dyno.bench.workloads.matmul import (
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 100, 1500])
-def test_the_factor_is_orthogonal(n: int) -> None:
+def test_the_factor_is_orthogonal(n):
     factor = signed_hartley(n, generator(0)).astype(np.float64)
     # Elements are rounded to float32, each by 2^-24 at most: two rows' products of length 1 by twice that.
     np.testing.assert_allclose(factor @ factor.T, np.eye(n), rtol=0, atol=2.01 * 2.0**-24 + 1e-12 * n)
 
 
-def test_a_chain_of_three_hundred_products_keeps_its_size() -> None:
+def test_a_chain_of_three_hundred_products_keeps_its_size():
     random = generator(1)
     value, factor = normal(64, 64, random), signed_hartley(64, random)
     before = np.sqrt(np.mean(value**2))
@@ -38,7 +35,7 @@ def test_a_chain_of_three_hundred_products_keeps_its_size() -> None:
     assert np.sqrt(np.mean(value**2)) == pytest.approx(before, rel=300 * (64 + 1) * 2.0**-24)
 
 
-def test_the_powers_of_the_factor_do_not_come_back_to_the_start() -> None:
+def test_the_powers_of_the_factor_do_not_come_back_to_the_start():
     factor = signed_hartley(64, generator(2)).astype(np.float64)
     power = np.eye(64)
     for _ in range(50):
@@ -46,7 +43,7 @@ def test_the_powers_of_the_factor_do_not_come_back_to_the_start() -> None:
         assert np.abs(power - np.eye(64)).max() > 0.1
 
 
-def test_a_seed_decides_the_data() -> None:
+def test_a_seed_decides_the_data():
     assert (normal(8, 8, generator(3)) == normal(8, 8, generator(3))).all()
     assert (normal(8, 8, generator(3)) != normal(8, 8, generator(4))).any()
     assert (signed_hartley(8, generator(3)) == signed_hartley(8, generator(3))).all()
@@ -56,7 +53,7 @@ Context = Callable[..., BuildContext]
 PARAMS = MatmulParams(n=64, repeats=2, mode="dispatch")
 
 
-def _half_zero(params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
+def _half_zero(params, random):
     """Each operand is at most half zeros, but their product is all zeros."""
     m, k, n = params.sides
     left = np.arange(k) < k // 2
@@ -64,9 +61,9 @@ def _half_zero(params: MatmulParams, random: np.random.Generator) -> tuple[Any, 
 
 
 @pytest.mark.parametrize("spoilt", [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_zeros_in_either_operand_of_any_rotating_pair_are_found(context: Context, spoilt: tuple[int, int]) -> None:
+def test_zeros_in_either_operand_of_any_rotating_pair_are_found(context, spoilt):
     class Zeros(Dispatch):
-        def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
+        def _pair(self, params, random):
             place, pair = len(self._pairs), super()._pair(params, random)
             a, b = (each * ((place, side) != spoilt) for side, each in enumerate(pair))
             return a, b
@@ -82,11 +79,9 @@ def test_zeros_in_either_operand_of_any_rotating_pair_are_found(context: Context
 
 
 @pytest.mark.parametrize(("zero", "told"), [(False, []), (True, ["DEGENERATE_DATA"])])
-def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by_a_fault(
-    context: Context, zero: bool, told: list[str]
-) -> None:
+def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by_a_fault(context, zero, told):
     class Small(Dispatch):
-        def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
+        def _pair(self, params, random):
             a, b = super()._pair(params, random)
             return a * (not zero), b
 
@@ -95,16 +90,14 @@ def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by
     assert [raised.code for raised in built.verify().warnings] == told
 
 
-def test_thousands_of_short_rows_are_not_degenerate(context: Context) -> None:
+def test_thousands_of_short_rows_are_not_degenerate(context):
     built = IntegerDispatch(MatmulParams(m=1, k=16, n=1, dtype="int8", mode="dispatch"), 1.0, 4096, context())
     built.execute(1)
     assert built.verify().warnings == []
 
 
 @pytest.mark.parametrize("name", ["normal", "signed_hartley"])
-def test_zeros_at_either_side_of_a_chain_are_found(
-    context: Context, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_zeros_at_either_side_of_a_chain_are_found(context, monkeypatch, name):
     monkeypatch.setattr(matmul, name, lambda *sides: np.zeros((64, 64), np.float32))
     built = Chain(MatmulParams(n=64, repeats=4), 1.0, context())
     built.compile()
@@ -115,9 +108,9 @@ def test_zeros_at_either_side_of_a_chain_are_found(
     assert found.precision.observed is None
 
 
-def test_a_product_that_is_zero_though_no_operand_is_tells_nothing(context: Context) -> None:
+def test_a_product_that_is_zero_though_no_operand_is_tells_nothing(context):
     class HalfZero(Dispatch):
-        def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
+        def _pair(self, params, random):
             return _half_zero(params, random)
 
     built = HalfZero(PARAMS, 1.0, 2, context())

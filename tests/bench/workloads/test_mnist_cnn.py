@@ -1,29 +1,22 @@
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from dyno.bench.contract import BuildContext, Built
+from dyno.bench.contract import BuildContext
 from dyno.bench.datasets import mnist
-from dyno.bench.frameworks.interface import Dataset, Trainer
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.mnist_cnn import DIGITS, MnistCnnParams
 from dyno.errors import RunFailed
-from dyno.models.device import Device
-from dyno.models.result import Training
 from dyno.settings import Settings
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]
 
 
-def _params(**params: Any) -> MnistCnnParams:
+def _params(**params):
     tiny = {
         "data": "sample",
         "jit_compile": False,
@@ -37,44 +30,42 @@ def _params(**params: Any) -> MnistCnnParams:
     return valid
 
 
-def _ready(context: BuildContext, **params: Any) -> Built:
+def _ready(context, **params):
     training = MNIST.build(_params(**params), context)
     training.compile()
     training.execute(1)
     return training
 
 
-def _completed(training: Built, compile_s: float = 0.0, first_execution_s: float = 0.0) -> Training:
+def _completed(training, compile_s=0.0, first_execution_s=0.0):
     found = training.complete(compile_s, first_execution_s)
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def left(tmp_path_factory):
     """The training's artifacts folder."""
     return tmp_path_factory.mktemp("mnist") / "artifacts"
 
 
 @pytest.fixture(scope="module")
-def built(context: Context, left: Path) -> Built:
+def built(context, left):
     left.mkdir()
     return _ready(context(artifacts=left))
 
 
 @pytest.fixture(scope="module")
-def training(built: Built) -> Training:
+def training(built):
     return _completed(built, compile_s=100.0, first_execution_s=10.0)
 
 
-def test_flops_match_tensorflow_s_count_of_the_graph(
-    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
-) -> None:
+def test_flops_match_tensorflow_s_count_of_the_graph(tensorflow, graph_flops):
     assert graph_flops(DIGITS.model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
     assert DIGITS.flops_per_sample == pytest.approx(13.3e6, rel=0.01)
 
 
-def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> None:
+def test_the_model_has_the_weights_of_the_reference(tensorflow):
     model = DIGITS.model(tensorflow.keras, 0.25, False)
     assert model.count_params() == (expected := 4 * 64 + 64 + 4 * 64 * 32 + 32 + 1568 * 256 + 256 + 256 * 10 + 10)
     assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
@@ -82,7 +73,7 @@ def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> N
     assert float(model.optimizer.learning_rate) == 0.25
 
 
-def test_the_first_run_trains_every_epoch_and_evaluates(training: Training) -> None:
+def test_the_first_run_trains_every_epoch_and_evaluates(training):
     assert [epoch.index for epoch in training.epochs] == [0, 1]
     assert training.data.kind == "sample"
     assert (training.data.train_samples, training.data.test_samples) == (200, 50)
@@ -94,19 +85,19 @@ def test_the_first_run_trains_every_epoch_and_evaluates(training: Training) -> N
     assert training.accuracy_low <= training.accuracy <= training.accuracy_high
 
 
-def test_the_first_epoch_takes_in_compiling_and_the_first_step(training: Training) -> None:
+def test_the_first_epoch_takes_in_compiling_and_the_first_step(training):
     assert [epoch.includes_compile for epoch in training.epochs] == [True, False]
     assert training.epochs[0].time_s > 110 > training.epochs[1].time_s
 
 
-def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(training: Training) -> None:
+def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(training):
     for epoch in training.epochs:
         assert epoch.accuracy is not None
         right = epoch.accuracy * 200
         assert right == pytest.approx(round(right), abs=1e-3)
 
 
-def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built: Built, training: Training) -> None:
+def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built, training):
     found = built.verify()
     assert found.amounts == {"epoch": 200.0, "step": 64.0, "training": 200.0 * len(training.epochs)}
     assert found.figures == {
@@ -120,24 +111,24 @@ def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built: Buil
     assert {spec.name for spec in MNIST.metrics if spec.once} <= found.figures.keys()
 
 
-def test_one_execution_is_one_full_batch(context: Context) -> None:
+def test_one_execution_is_one_full_batch(context):
     assert MNIST.build(_params(), context()).work == 64
 
 
-def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured(context: Context) -> None:
+def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured(context):
     asked = _params(jit_compile="auto").model_copy(update={"batch_size": 1024})  # as of data that only a worker knows
     with pytest.raises(RunFailed, match="a batch of 1024 is larger than the 200 training samples") as failed:
         MNIST.build(asked, context())
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 
 
-def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
+def test_timing_goes_on_past_the_end_of_the_data(built):
     built.execute(7)
     assert built.work == 64
 
 
 @pytest.mark.verify
-def test_it_learns_digits(context: Context) -> None:
+def test_it_learns_digits(context):
     """With eleven seeds it was right on 80 to 85 % (deviation 1.6); other processors scatter no more than seeds."""
     training = _completed(_ready(context(), train_samples=1500, test_samples=300, epochs=3))
     assert training.accuracy is not None
@@ -147,18 +138,16 @@ def test_it_learns_digits(context: Context) -> None:
 class Poisoned(TensorFlow):
     """The real framework on data that contains a NaN."""
 
-    def __init__(self, sound: TensorFlow) -> None:
+    def __init__(self, sound):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
 
-    def trainer(
-        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
-    ) -> Trainer:
+    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         samples.targets[0, 0] = np.nan
         return super().trainer(model, samples, batch_size, seed, steps_per_execution)
 
 
-def test_a_nonfinite_loss_fails_the_run(tensorflow: TensorFlow, context: Context) -> None:
+def test_a_nonfinite_loss_fails_the_run(tensorflow, context):
     training = MNIST.build(_params(train_samples=128), context(Poisoned(tensorflow)))
     training.compile()
     with pytest.raises(RunFailed, match="loss became nan") as failed:
@@ -166,7 +155,7 @@ def test_a_nonfinite_loss_fails_the_run(tensorflow: TensorFlow, context: Context
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "nonfinite_loss")
 
 
-def test_an_estimate_grows_with_the_params(device: Device) -> None:
+def test_an_estimate_grows_with_the_params(device):
     small, usual = MNIST.estimate(_params(epochs=1), device), MNIST.estimate(MnistCnnParams(train="full"), device)
     assert usual.train_s > 100 * small.train_s
     assert usual.memory_bytes > 1.5 * small.memory_bytes
@@ -174,7 +163,7 @@ def test_an_estimate_grows_with_the_params(device: Device) -> None:
     assert MNIST.estimate(MnistCnnParams(trials=4), device).train_s == pytest.approx(4 * usual.train_s)
 
 
-def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device: Device) -> None:
+def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device):
     sample, real = (MnistCnnParams(train="full", data=data) for data in ("sample", "real"))
     assert MNIST.estimate(sample, device).train_s < 0.2 * MNIST.estimate(real, device).train_s
     assert MNIST.estimate(sample, device).memory_bytes < MNIST.estimate(real, device).memory_bytes
@@ -191,9 +180,7 @@ def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device
         ({"batch_size": 50, "steps_per_execution": 4}, 200, "4 training steps on full batches of 50 samples"),
     ],
 )
-def test_the_details_describe_one_execution_as_timed(
-    context: Context, params: dict[str, Any], samples: int, words: str
-) -> None:
+def test_the_details_describe_one_execution_as_timed(context, params, samples, words):
     asked = _params(**params)
     assert MNIST.flops(asked) == samples * DIGITS.flops_per_sample
     built = MNIST.build(asked, context())
@@ -203,19 +190,19 @@ def test_the_details_describe_one_execution_as_timed(
 
 
 @pytest.mark.provokes("SYNTHETIC_DATA")
-def test_the_linter_warns_when_accuracy_is_not_comparable() -> None:
+def test_the_linter_warns_when_accuracy_is_not_comparable():
     assert [raised.code for raised in MNIST.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
     assert MNIST.lint(_params(data="auto")) == []
 
 
-def test_the_linter_tells_of_the_batch_that_is_left_of_few_samples() -> None:
+def test_the_linter_tells_of_the_batch_that_is_left_of_few_samples():
     asked = _params(data="auto", train_samples=100, validation_share=0.1, batch_size=90)
     assert [(raised.code, raised.evidence) for raised in MNIST.lint(asked)] == [
         ("BATCH_UNEVEN", {"batch_size_per_replica": 90, "multiple": 8})
     ]
 
 
-def test_wrong_digits_are_listed_and_drawn(built: Built, training: Training, left: Path) -> None:
+def test_wrong_digits_are_listed_and_drawn(built, training, left):
     told = built.verify().details["wrong_digits"]
     assert training.wrong is not None
     assert len(told) == min(training.wrong, 32)
@@ -224,6 +211,6 @@ def test_wrong_digits_are_listed_and_drawn(built: Built, training: Training, lef
         assert picture.format == "PNG"
 
 
-def test_the_baseline_always_predicts_the_most_frequent_digit(training: Training) -> None:
+def test_the_baseline_always_predicts_the_most_frequent_digit(training):
     labels = mnist.load(Settings(), "sample").test_labels[: training.data.test_samples].tolist()
     assert training.baselines == {"majority_accuracy": max(labels.count(digit) for digit in range(10)) / len(labels)}

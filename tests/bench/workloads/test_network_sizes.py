@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dyno.bench.contract import BuildContext
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.training.images import Network
 from dyno.bench.workloads.cifar10_cnn import photographs
 from dyno.bench.workloads.fashion_mnist_cnn import clothes
 from dyno.bench.workloads.mnist_cnn import digits
@@ -26,25 +23,25 @@ SIZES = {"mnist_cnn": [5, 3], "fashion_mnist_cnn": [3, 4, 5], "cifar10_cnn": [3,
 NETWORKS = {"mnist_cnn": digits, "fashion_mnist_cnn": clothes, "cifar10_cnn": photographs}
 
 
-def _params(name: str, rates: Sequence[float], **further: Any) -> Any:
+def _params(name, rates, **further):
     sizes = {"filters": SIZES[name], "dense_units": 7, "dropout_rates": rates}
     return validate_params(workload(name), SMALL | sizes | further)
 
 
-def _pointers(name: str, rates: Any) -> set[str]:
+def _pointers(name, rates):
     with pytest.raises(InvalidSpec) as refused:
         validate_params(workload(name), {"dropout_rates": rates})
     return {error.pointer for error in refused.value.errors}
 
 
-def weights_of(network: Network, keras: Any) -> int:
+def weights_of(network, keras):
     """The kernels' weights, as Keras counts them: biases and normalisation have only one dimension."""
     model = network.model(keras, 1e-3, False)
     return sum(int(weight.shape.num_elements()) for weight in model.trainable_weights if len(weight.shape) > 1)
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_counts_match_the_network(name: str, tensorflow: TensorFlow) -> None:
+def test_the_counts_match_the_network(name, tensorflow):
     network = NETWORKS[name](SIZES[name], 7)
     assert network.weights == weights_of(network, tensorflow.keras)
     of_reference = NETWORKS[name]()
@@ -54,7 +51,7 @@ def test_the_counts_match_the_network(name: str, tensorflow: TensorFlow) -> None
 @pytest.mark.parametrize(
     "name", [name if name == "mnist_cnn" else pytest.param(name, marks=pytest.mark.verify) for name in SIZES]
 )
-def test_a_training_uses_the_requested_sizes_and_optimiser(name: str, context: Context) -> None:
+def test_a_training_uses_the_requested_sizes_and_optimiser(name, context):
     of = workload(name)
     params = validate_params(of, SMALL | {"filters": SIZES[name], "dense_units": 7, "optimizer": "sgd"})
     built = of.build(params, context())
@@ -68,7 +65,7 @@ def test_a_training_uses_the_requested_sizes_and_optimiser(name: str, context: C
 
 
 @pytest.mark.parametrize("filters", [[], [8], [8, 8, 8], [0, 8], [8, 1e4]])
-def test_the_number_of_widths_must_match_the_convolutions(filters: list[float]) -> None:
+def test_the_number_of_widths_must_match_the_convolutions(filters):
     with pytest.raises(InvalidSpec) as refused:
         validate_params(workload("mnist_cnn"), {"filters": filters})
     assert all(error.pointer.startswith("/params/filters") for error in refused.value.errors)
@@ -77,7 +74,7 @@ def test_the_number_of_widths_must_match_the_convolutions(filters: list[float]) 
 @pytest.mark.parametrize(
     "name", [name if name == "mnist_cnn" else pytest.param(name, marks=pytest.mark.verify) for name in RATES]
 )
-def test_each_dropout_layer_uses_the_requested_rate(name: str, context: Context) -> None:
+def test_each_dropout_layer_uses_the_requested_rate(name, context):
     built: Any = workload(name).build(_params(name, RATES[name]), context())
     layers = built._model.layers
     assert [layer.rate for layer in layers if type(layer).__name__ == "Dropout"] == RATES[name]
@@ -92,9 +89,7 @@ def test_each_dropout_layer_uses_the_requested_rate(name: str, context: Context)
         *(pytest.param(name, ".weights.h5", marks=pytest.mark.verify) for name in RATES if name != "mnist_cnn"),
     ],
 )
-def test_weights_load_into_a_model_with_other_dropout_rates(
-    name: str, suffix: str, context: Context, tmp_path: Path
-) -> None:
+def test_weights_load_into_a_model_with_other_dropout_rates(name, suffix, context, tmp_path):
     rates = RATES[name]
     before: Any = workload(name).build(_params(name, rates), replace(context(), artifacts=tmp_path))
     before.compile()
@@ -110,18 +105,18 @@ def test_weights_load_into_a_model_with_other_dropout_rates(
 
 @pytest.mark.parametrize("name", RATES)
 @pytest.mark.parametrize("last", [1, 1.5, -0.1, "0.5", True, None, float("nan"), [0.5]])
-def test_a_rate_is_a_number_from_0_to_below_1(name: str, last: Any) -> None:
+def test_a_rate_is_a_number_from_0_to_below_1(name, last):
     place = len(RATES[name]) - 1
     assert _pointers(name, [*RATES[name][:-1], last]) == {f"/params/dropout_rates/{place}"}
 
 
 @pytest.mark.parametrize("name", RATES)
-def test_the_number_of_rates_must_match_the_dropout_layers(name: str) -> None:
+def test_the_number_of_rates_must_match_the_dropout_layers(name):
     for wrong in ([], RATES[name][1:], [*RATES[name], 0.5], 0.5, None):
         assert _pointers(name, wrong) == {"/params/dropout_rates"}
 
 
 @pytest.mark.parametrize("name", ["imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
-def test_an_unknown_optimiser_is_refused(name: str) -> None:
+def test_an_unknown_optimiser_is_refused(name):
     with pytest.raises(InvalidSpec, match="optimizer"):
         validate_params(workload(name), {"optimizer": "adagrad"})

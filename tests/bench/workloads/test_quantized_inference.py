@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,20 @@ from dyno.bench.workloads.quantized_inference import (
     flops,
 )
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.models.device import Device
-from dyno.models.result import Training
 
 QUANTIZED = workload("quantized_inference")
 Context = Callable[..., BuildContext]
 CASES = ["int8_batch_8", "float32_batch_8", "int8_batch_1", "float32_batch_1"]
 
 
-def _params(**params: Any) -> QuantizedInferenceParams:
+def _params(**params):
     tiny = {"data": "sample", "train_samples": 600, "test_samples": 100, "batch_size": 8, "epochs": 1}
     valid = validate_params(QUANTIZED, tiny | params)
     assert isinstance(valid, QuantizedInferenceParams)
     return valid
 
 
-def _run(context: BuildContext, **params: Any) -> QuantizedRun:
+def _run(context, **params):
     built = QUANTIZED.build(_params(**params), context)
     assert isinstance(built, QuantizedRun)
     built.compile()
@@ -43,23 +40,23 @@ def _run(context: BuildContext, **params: Any) -> QuantizedRun:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("artifacts")
 
 
 @pytest.fixture(scope="module")
-def run(context: Context, folder: Path) -> QuantizedRun:
+def run(context, folder):
     return _run(context(artifacts=folder))
 
 
 @pytest.fixture(scope="module")
-def training(run: QuantizedRun) -> Training:
+def training(run):
     trained = run.complete(0.0, 0.0)
     assert trained is not None
     return trained
 
 
-def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> None:
+def test_both_formats_are_timed_in_batches_and_one_by_one(run):
     assert isinstance(run, HasCases)
     assert [case.name for case in run.cases] == CASES == list(QUANTIZED.cases_of(_params()))
     assert [case.work for case in run.cases] == [8.0, 8.0, 1.0, 1.0]
@@ -69,7 +66,7 @@ def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> 
         case.execute(2)
 
 
-def test_the_int8_model_is_a_quarter_of_the_size_and_mostly_agrees(run: QuantizedRun, training: Training) -> None:
+def test_the_int8_model_is_a_quarter_of_the_size_and_mostly_agrees(run, training):
     found = run.verify()
     figures = found.figures
     assert 3.5 < figures["size_float32"] / figures["size_int8"] < 4.0
@@ -84,9 +81,7 @@ def test_the_int8_model_is_a_quarter_of_the_size_and_mostly_agrees(run: Quantize
 
 
 @pytest.mark.parametrize("name", ["_float32", "_int8"])
-def test_nonfinite_outputs_of_either_format_raise_a_warning(
-    run: QuantizedRun, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_nonfinite_outputs_of_either_format_raise_a_warning(run, monkeypatch, name):
     sound = getattr(run, name)
     broken = dataclasses.replace(sound, predict=lambda batch: sound.predict(batch) * np.float32(np.nan))
     monkeypatch.setattr(run, name, broken)
@@ -96,9 +91,7 @@ def test_nonfinite_outputs_of_either_format_raise_a_warning(
     assert (raised.evidence["nonfinite"], raised.evidence["elements"]) == (80, 160)
 
 
-def test_a_float_model_instead_of_int8_is_a_precision_mismatch(
-    run: QuantizedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_float_model_instead_of_int8_is_a_precision_mismatch(run, monkeypatch):
     sound = run.verify()
     assert sound.precision is None
     assert sound.unchecked.keys() == {"DEGENERATE_DATA", "RESULT_INCORRECT"}
@@ -108,7 +101,7 @@ def test_a_float_model_instead_of_int8_is_a_precision_mismatch(
     assert (found.requested, found.observed) == ("int8", "float32")
 
 
-def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run: QuantizedRun) -> None:
+def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run):
     details = run.verify().details
     assert details["engine"] == "litert"
     assert details["int8"]["tensors"]["float32"] == 2
@@ -117,7 +110,7 @@ def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run:
 
 
 @pytest.mark.usefixtures("training")
-def test_both_files_are_saved_with_those_of_the_training(run: QuantizedRun, folder: Path) -> None:
+def test_both_files_are_saved_with_those_of_the_training(run, folder):
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert {"model.float32.tflite", "model.int8.tflite", "model.weights.h5"} <= sizes.keys()
     assert sizes["model.int8.tflite"] == run.verify().figures["size_int8"]
@@ -125,7 +118,7 @@ def test_both_files_are_saved_with_those_of_the_training(run: QuantizedRun, fold
 
 @pytest.mark.usefixtures("training")
 @pytest.mark.verify
-def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, context: Context, folder: Path) -> None:
+def test_another_job_s_weights_are_not_trained_any_further(run, context, folder):
     weights = {"job": "job_1", "name": "model.weights.h5"}
     there = dataclasses.replace(context(), weights=folder / "model.weights.h5")
     loaded = _run(there, weights=weights, epochs=3, recognise=99)
@@ -140,9 +133,7 @@ def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, co
 
 
 @pytest.mark.verify
-def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_evaluation(
-    context: Context,
-) -> None:
+def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_evaluation(context):
     run = _run(context(run=1), engine="keras")
     for case in run.cases:
         case.execute(1)
@@ -158,7 +149,7 @@ def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_ev
     assert "training" not in found.details
 
 
-def test_keras_models_are_compiled_in_the_phase_of_that_name(context: Context) -> None:
+def test_keras_models_are_compiled_in_the_phase_of_that_name(context):
     ready = context(run=1)
     built = QUANTIZED.build(_params(engine="keras"), ready)
     assert isinstance(built, QuantizedRun)
@@ -171,7 +162,7 @@ def test_keras_models_are_compiled_in_the_phase_of_that_name(context: Context) -
 
 
 @pytest.mark.verify
-def test_the_photographs_network_is_quantised_whole_with_its_normalisation(context: Context) -> None:
+def test_the_photographs_network_is_quantised_whole_with_its_normalisation(context):
     keras = context().framework.keras
     model = keras.Sequential([keras.Input(PHOTOGRAPHS.shape), *PHOTOGRAPHS.make(keras)])
     images = np.random.default_rng(0).random((16, *PHOTOGRAPHS.shape), dtype=np.float32)
@@ -182,7 +173,7 @@ def test_the_photographs_network_is_quantised_whole_with_its_normalisation(conte
     np.testing.assert_allclose(int8.predict(images), float32.predict(images), atol=0.05)
 
 
-def test_litert_is_refused_where_it_would_not_run_on_the_device(context: Context, device: Device) -> None:
+def test_litert_is_refused_where_it_would_not_run_on_the_device(context, device):
     on_gpu = dataclasses.replace(context(), device=device.model_copy(update={"kind": "gpu"}))
     with pytest.raises(RunFailed, match="runs on a CPU") as failed:
         QUANTIZED.build(_params(engine="litert"), on_gpu)
@@ -192,12 +183,12 @@ def test_litert_is_refused_where_it_would_not_run_on_the_device(context: Context
 @pytest.mark.parametrize(
     "ignored", [{"epochs": 1}, {"trials": 2}, {"export": "saved_model"}, {"jit_compile": True}, {"best_weights": True}]
 )
-def test_training_fields_are_refused_with_another_job_s_weights(ignored: dict[str, Any]) -> None:
+def test_training_fields_are_refused_with_another_job_s_weights(ignored):
     with pytest.raises(InvalidSpec) as invalid:
         _params(**({"epochs": 3} | ignored), weights={"job": "job_1", "name": "model.weights.h5"})
     assert [error.pointer for error in invalid.value.errors] == [f"/params/{next(iter(ignored))}"]
 
 
-def test_weights_of_another_job_cost_no_training(device: Device) -> None:
+def test_weights_of_another_job_cost_no_training(device):
     weights = {"job": "job_1", "name": "model.weights.h5"}
     assert estimate(_params(weights=weights, epochs=3), device).train_s == 0 < estimate(_params(), device).train_s

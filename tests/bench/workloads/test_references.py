@@ -32,17 +32,17 @@ FIGURES: dict[str, set[tuple[str, float | None]]] = {
 }
 
 
-def test_each_figure_matches_the_publication() -> None:
+def test_each_figure_matches_the_publication():
     published = {name: {(figure.metric, figure.value) for figure in registry()[name].references} for name in FIGURES}
     assert published == FIGURES
 
 
-def test_an_article_is_of_one_year() -> None:
+def test_an_article_is_of_one_year():
     of = {(figure.title, figure.year) for workload in registry().values() for figure in workload.references}
     assert len({title for title, _ in of}) == len(of) == 6
 
 
-def test_a_tpu_s_version_is_stated_only_if_the_article_states_it() -> None:
+def test_a_tpu_s_version_is_stated_only_if_the_article_states_it():
     for workload in registry().values():
         for figure in workload.references:
             assert "v2" not in figure.hardware or figure.title.startswith(("Google's free", "Published elsewhere"))

@@ -1,21 +1,16 @@
 """Specs that can't run are refused before they are queued, with a pointer to the field."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.bench.registry import resolve, workload
 from dyno.errors import InvalidSpec
-from dyno.models.device import Device
 from dyno.models.spec import Spec
 
 JAX, TORCH = {"framework": "jax"}, {"framework": "torch"}
 WEIGHTS = {"job": "job_1", "name": "model.weights.h5"}
 
 
-def _refused(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> list[tuple[str, str]]:
+def _refused(name, params, envelope):
     with pytest.raises(InvalidSpec) as invalid:
         resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
     return [(error.pointer, error.code) for error in invalid.value.errors]
@@ -38,9 +33,7 @@ def _refused(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> lis
         ),
     ],
 )
-def test_what_the_framework_or_its_replicas_can_not_do(
-    name: str, params: dict[str, Any], envelope: dict[str, Any], refused: tuple[str, str]
-) -> None:
+def test_what_the_framework_or_its_replicas_can_not_do(name, params, envelope, refused):
     assert _refused(name, params, envelope) == [refused]
 
 
@@ -54,9 +47,7 @@ def test_what_the_framework_or_its_replicas_can_not_do(
         ("mnist_cnn", {"train_samples": 8, "validation_share": 0.1}, {"replicas": 8}, "/params/train_samples"),
     ],
 )
-def test_samples_that_are_too_few_to_share_out(
-    name: str, params: dict[str, Any], envelope: dict[str, Any], pointer: str
-) -> None:
+def test_samples_that_are_too_few_to_share_out(name, params, envelope, pointer):
     assert _refused(name, params, envelope) == [(pointer, "too-few-samples")]
 
 
@@ -77,9 +68,7 @@ def test_samples_that_are_too_few_to_share_out(
         ("imdb_lstm", {"batch_size": 25_000, "validation_share": 0.2}, {}, 20_000),
     ],
 )
-def test_a_batch_larger_than_the_requested_samples(
-    name: str, params: dict[str, Any], envelope: dict[str, Any], most: int
-) -> None:
+def test_a_batch_larger_than_the_requested_samples(name, params, envelope, most):
     with pytest.raises(InvalidSpec, match=f"at most {most}$") as raised:
         resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
     assert [(each.pointer, each.code) for each in raised.value.errors] == [("/params/batch_size", "batch-too-large")]
@@ -100,7 +89,7 @@ def test_a_batch_larger_than_the_requested_samples(
         ("quantized_inference", {"train_samples": 512, "batch_size": 256}, 2),
     ],
 )
-def test_more_steps_per_execution_than_an_epoch_has(name: str, params: dict[str, Any], most: int) -> None:
+def test_more_steps_per_execution_than_an_epoch_has(name, params, most):
     asked = params | {"steps_per_execution": most + 1}
     assert _refused(name, asked, {}) == [("/params/steps_per_execution", "too-many-steps")]
     resolve(Spec.model_validate({"workload": name, "params": asked | {"steps_per_execution": most}}))
@@ -128,7 +117,7 @@ def test_more_steps_per_execution_than_an_epoch_has(name: str, params: dict[str,
         ("input_pipeline", {"batch_size": 4, "input_threads": 5}, ("/params/input_threads", "too-many-threads")),
     ],
 )
-def test_more_of_the_data_than_there_is(name: str, params: dict[str, Any], refused: tuple[str, str]) -> None:
+def test_more_of_the_data_than_there_is(name, params, refused):
     assert _refused(name, params, {}) == [refused]
 
 
@@ -141,16 +130,14 @@ def test_more_of_the_data_than_there_is(name: str, params: dict[str, Any], refus
         ("shakespeare_lstm", {"window": 10_000, "test_samples": 11}, {"test_samples": 11}),
     ],
 )
-def test_defaults_stay_within_the_data(name: str, params: dict[str, Any], fitted: dict[str, Any]) -> None:
+def test_defaults_stay_within_the_data(name, params, fitted):
     spec = resolve(Spec.model_validate({"workload": name, "params": params})).spec
     assert fitted.items() <= spec.params.items()
     assert resolve(spec).spec == spec
 
 
 @pytest.mark.parametrize(("envelope", "kind", "refused"), [(JAX, "cpu", 1), (JAX, "gpu", 0), ({}, "cpu", 0)])
-def test_steps_that_jax_makes_one_by_one_on_a_cpu(
-    device: Device, envelope: dict[str, Any], kind: str, refused: int
-) -> None:
+def test_steps_that_jax_makes_one_by_one_on_a_cpu(device, envelope, kind, refused):
     on = device.model_copy(update={"kind": kind, "memory_bytes": 1 << 40})
     asked = resolve(Spec.model_validate({"workload": "mnist_cnn", "params": {"steps_per_execution": 2}} | envelope))
     assert [found.pointer for found in asked.refusals(on)] == ["/steps_per_execution"] * refused
@@ -170,9 +157,7 @@ def test_steps_that_jax_makes_one_by_one_on_a_cpu(
         ("quantized_inference", {"train_samples": 100}, {}, 100),
     ],
 )
-def test_the_default_batch_shrinks_to_the_samples_and_is_recorded(
-    name: str, params: dict[str, Any], envelope: dict[str, Any], batch_size: int
-) -> None:
+def test_the_default_batch_shrinks_to_the_samples_and_is_recorded(name, params, envelope, batch_size):
     spec = resolve(Spec.model_validate({"workload": name, "params": params} | envelope)).spec
     assert spec.params["batch_size"] == batch_size
     assert resolve(spec).spec == spec
@@ -187,7 +172,7 @@ def test_the_default_batch_shrinks_to_the_samples_and_is_recorded(
         ("shakespeare_lstm", {"validation_share": 1e-5}, ["/params/validation_share"]),
     ],
 )
-def test_windows_longer_than_the_held_out_part(name: str, params: dict[str, Any], pointers: list[str]) -> None:
+def test_windows_longer_than_the_held_out_part(name, params, pointers):
     asked = {"best_weights": False, "early_stopping_patience": None, "reduce_lr_patience": None} | params
     assert [pointer for pointer, _ in _refused(name, asked, {})] == pointers
 
@@ -195,7 +180,7 @@ def test_windows_longer_than_the_held_out_part(name: str, params: dict[str, Any]
 @pytest.mark.parametrize(
     ("name", "params"), [("cifar10_cnn", {}), ("imdb_lstm", {}), ("quantized_inference", {"model": "cifar10_cnn"})]
 )
-def test_a_sample_of_a_data_set_without_one(name: str, params: dict[str, Any]) -> None:
+def test_a_sample_of_a_data_set_without_one(name, params):
     assert [pointer for pointer, _ in _refused(name, params | {"data": "sample"}, {})] == ["/params/data"]
 
 
@@ -211,11 +196,11 @@ def test_a_sample_of_a_data_set_without_one(name: str, params: dict[str, Any]) -
         ("quantized_inference", {"model": "mnist_cnn", "data": "sample"}, {}),
     ],
 )
-def test_limit_values_are_accepted(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> None:
+def test_limit_values_are_accepted(name, params, envelope):
     resolve(Spec.model_validate({"workload": name, "params": params} | envelope))
 
 
-def test_litert_is_for_devices_that_are_driven_as_a_cpu(device: Device) -> None:
+def test_litert_is_for_devices_that_are_driven_as_a_cpu(device):
     quantized = workload("quantized_inference")
     asked = quantized.params.model_validate({"engine": "litert"})
     gpu = device.model_copy(update={"kind": "gpu"})

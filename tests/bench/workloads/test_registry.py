@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import importlib
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +22,7 @@ WORKLOAD = Workload(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A separate importable package for each test."""
     package = tmp_path / f"plugins_{tmp_path.name.replace('-', '_')}"
     package.mkdir()
@@ -36,30 +32,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-def _faults(folder: Path) -> str:
+def _faults(folder):
     with pytest.raises(WorkloadFault) as fault:
         find([folder], folder.name)
     return fault.value.detail
 
 
-def test_the_registry_has_the_workloads_by_name() -> None:
+def test_the_registry_has_the_workloads_by_name():
     assert {"matmul", "mnist_cnn", "device_info"} <= registry().keys()
     assert list(registry()) == sorted(registry())
     assert all(workload(name).name == name for name in registry())
 
 
-def test_the_error_for_an_unknown_workload_lists_the_available_ones() -> None:
+def test_the_error_for_an_unknown_workload_lists_the_available_ones():
     with pytest.raises(UnknownWorkload, match="matmul, mnist_cnn"):
         workload("matmull")
 
 
-def test_adding_a_file_adds_a_workload(folder: Path) -> None:
+def test_adding_a_file_adds_a_workload(folder):
     (folder / "spin.py").write_text(GOOD.format(name="spin"))
     (folder / "_parts.py").write_text("raise RuntimeError('not a workload, not imported')")
     assert list(find([folder], folder.name)) == ["spin"]
 
 
-def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
+def test_every_fault_of_every_file_is_reported_at_once(folder):
     (folder / "broken.py").write_text("import no_such_module_anywhere")
     (folder / "empty.py").touch()
     (folder / "fine.py").write_text(GOOD.format(name="fine"))
@@ -89,7 +85,7 @@ def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
         ),
     ],
 )
-def test_a_missing_part_is_named(folder: Path, part: str, broken: str, complaint: str) -> None:
+def test_a_missing_part_is_named(folder, part, broken, complaint):
     source = GOOD.format(name="part")
     assert part in source
     (folder / "part.py").write_text(source.replace(part, broken))
@@ -97,7 +93,7 @@ def test_a_missing_part_is_named(folder: Path, part: str, broken: str, complaint
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own(tmp_path, monkeypatch):
     """A folder of one's own, named by the setting."""
     monkeypatch.setenv("DYNO_WORKLOADS_DIR", str(tmp_path))
     yield tmp_path
@@ -105,7 +101,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_file_in_the_named_folder_adds_a_workload(own: Path) -> None:
+def test_a_file_in_the_named_folder_adds_a_workload(own):
     (own / "spin.py").write_text("from dyno_workloads._speed import SPEED\n" + GOOD.format(name="spin"))
     (own / "_speed.py").write_text("SPEED = 1")
     found = registry.__wrapped__()
@@ -113,7 +109,7 @@ def test_a_file_in_the_named_folder_adds_a_workload(own: Path) -> None:
     assert list(found) == sorted(found)
 
 
-def test_a_file_in_the_named_folder_hides_nothing_of_dynos(own: Path) -> None:
+def test_a_file_in_the_named_folder_hides_nothing_of_dynos(own):
     (own / "matmul.py").write_text(GOOD.format(name="matmul"))
     (own / "contract.py").touch()
     with pytest.raises(WorkloadFault) as fault:
@@ -122,7 +118,7 @@ def test_a_file_in_the_named_folder_hides_nothing_of_dynos(own: Path) -> None:
     assert "contract.py: define WORKLOAD, a Workload" in fault.value.detail
 
 
-def test_a_named_folder_that_does_not_exist_stops_the_start(own: Path) -> None:
+def test_a_named_folder_that_does_not_exist_stops_the_start(own):
     own.rmdir()
     with pytest.raises(WorkloadFault, match=r"DYNO_WORKLOADS_DIR: .* is not a folder"):
         registry.__wrapped__()

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import LATENCIES, BuildContext, Built
-from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import LATENCIES, BuildContext
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.resnet50 import (
     Inference,
     Resnet50Params,
-    Version,
     convolutions,
     estimate,
     flops,
@@ -23,20 +20,19 @@ from dyno.bench.workloads.resnet50 import (
     resnet50_model,
 )
 from dyno.errors import InvalidSpec
-from dyno.models.device import Device
 
 RESNET = workload("resnet50")
 Context = Callable[..., BuildContext]
 
 
-def _params(**params: Any) -> Resnet50Params:
+def _params(**params):
     tiny = {"image_size": 32, "classes": 10, "batch_size": 2, "images": 4} | params
     valid = validate_params(RESNET, tiny)
     assert isinstance(valid, Resnet50Params)
     return valid
 
 
-def _executed(context: BuildContext, **params: Any) -> Built:
+def _executed(context, **params):
     built = RESNET.build(_params(**params), context)
     built.compile()
     built.execute(1)
@@ -47,9 +43,7 @@ def _executed(context: BuildContext, **params: Any) -> Built:
     ("version", "gflop", "weights"),
     [pytest.param("v1", 7.7, 25_636_712, marks=pytest.mark.verify), ("v1.5", 8.2, 25_610_152)],
 )
-def test_forward_flops_match_tensorflow_s_count_of_the_graph(
-    tensorflow: TensorFlow, version: Version, gflop: float, weights: int
-) -> None:
+def test_forward_flops_match_tensorflow_s_count_of_the_graph(tensorflow, version, gflop, weights):
     """25,610,152 are the 25,557,032 weights that torchvision publishes, and the normalisations' running figures."""
     import tensorflow as tf
     from tensorflow.python.framework import ops
@@ -66,9 +60,7 @@ def test_forward_flops_match_tensorflow_s_count_of_the_graph(
 
 
 @pytest.mark.parametrize(("version", "stride"), [pytest.param("v1", 1, marks=pytest.mark.verify), ("v1.5", 3)])
-def test_the_version_decides_which_convolution_halves_the_image(
-    tensorflow: TensorFlow, version: Version, stride: int
-) -> None:
+def test_the_version_decides_which_convolution_halves_the_image(tensorflow, version, stride):
     optimizer = tensorflow.keras.optimizers.SGD(0.01)
     model = resnet50_model(tensorflow.keras, 32, 10, "float32", optimizer, False, version)
     convolutions = [layer for layer in model.layers[2].layers if isinstance(layer, tensorflow.keras.layers.Conv2D)]
@@ -76,13 +68,13 @@ def test_the_version_decides_which_convolution_halves_the_image(
     assert sorted(halving) == sorted([7, 1, 1, 1, stride, stride, stride])  # the stem, and three shortcuts
 
 
-def test_version_1_is_the_default_and_version_1_5_counts_its_own_flop() -> None:
+def test_version_1_is_the_default_and_version_1_5_counts_its_own_flop():
     assert _params().version == "v1"
     assert flops(_params(version="v1.5", mode="inference")) == 2 * forward_flops(32, 10, "v1.5")
 
 
 @pytest.mark.verify
-def test_inference_with_version_1_5_is_checked_like_that_with_version_1(context: Context) -> None:
+def test_inference_with_version_1_5_is_checked_like_that_with_version_1(context):
     found = _executed(context(), mode="inference", version="v1.5").verify()
     assert found.warnings == []
     assert "RESULT_INCORRECT" in found.verified
@@ -91,14 +83,14 @@ def test_inference_with_version_1_5_is_checked_like_that_with_version_1(context:
 @pytest.mark.parametrize(
     ("size", "sides"), [(224, [112, 56, 28, 14, 7]), (32, [16, 8, 4, 2, 1]), (33, [17, 9, 5, 3, 2])]
 )
-def test_the_convolutions_shrink_as_the_images_do(size: int, sides: list[int]) -> None:
+def test_the_convolutions_shrink_as_the_images_do(size, sides):
     found = list(convolutions(size))
     assert len(found) == 53
     assert sorted({side for side, *_ in found}, reverse=True) == sides
 
 
 @pytest.mark.verify
-def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
+def test_it_trains_and_answers_for_no_accuracy(context):
     built = _executed(context(), batch_size=3, validation_share=0.25)  # one of the four images
     training = built.complete(1.0, 1.0)
     assert training is not None
@@ -112,9 +104,7 @@ def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
 
 
 @pytest.mark.verify
-def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilities_in_float32(
-    tensorflow: TensorFlow, context: Context
-) -> None:
+def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilities_in_float32(tensorflow, context):
     model = resnet50_model(tensorflow.keras, 32, 10, "mixed_bfloat16", tensorflow.keras.optimizers.SGD(0.01), False)
     convolution = next(layer for layer in model.layers[2].layers if layer.name.endswith("_conv"))
     assert (convolution.compute_dtype, convolution.kernel.dtype, model.layers[-1].compute_dtype) == (
@@ -128,11 +118,11 @@ def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilitie
 
 
 @pytest.fixture(scope="module")
-def inference(context: Context) -> Built:
+def inference(context):
     return _executed(context(), mode="inference", batch_size=3)
 
 
-def test_inference_is_checked_against_keras_own_call(inference: Built) -> None:
+def test_inference_is_checked_against_keras_own_call(inference):
     assert inference.complete(0.0, 0.0) is None
     found = inference.verify()
     assert found.warnings == []
@@ -141,9 +131,7 @@ def test_inference_is_checked_against_keras_own_call(inference: Built) -> None:
 
 
 @pytest.mark.verify
-def test_inference_with_another_job_s_weights_is_that_of_its_model(
-    inference: Any, context: Context, tmp_path: Path
-) -> None:
+def test_inference_with_another_job_s_weights_is_that_of_its_model(inference, context, tmp_path):
     path = tmp_path / "model.weights.h5"
     inference._model.save_weights(path)
     params = _params(mode="inference", weights={"job": "job_1", "name": path.name})
@@ -166,7 +154,7 @@ def test_inference_with_another_job_s_weights_is_that_of_its_model(
         {"export": "saved_model"},
     ],
 )
-def test_inference_refuses_training_fields(ignored: dict[str, Any]) -> None:
+def test_inference_refuses_training_fields(ignored):
     with pytest.raises(InvalidSpec) as invalid:
         _params(mode="inference", **ignored)
     assert [(error.pointer, error.code) for error in invalid.value.errors] == [
@@ -174,7 +162,7 @@ def test_inference_refuses_training_fields(ignored: dict[str, Any]) -> None:
     ]
 
 
-def test_only_inference_has_calls_and_their_latency() -> None:
+def test_only_inference_has_calls_and_their_latency():
     with pytest.raises(InvalidSpec) as invalid:
         _params(mode="train", rate_per_s=10)
     assert [(error.pointer, error.code) for error in invalid.value.errors] == [("/params/rate_per_s", "no-calls")]
@@ -184,9 +172,7 @@ def test_only_inference_has_calls_and_their_latency() -> None:
 
 
 @pytest.mark.parametrize(("asked", "ran"), [("auto", False), (True, True)])
-def test_inference_reports_whether_xla_compiled_it(
-    tensorflow: TensorFlow, context: Context, asked: Any, ran: bool
-) -> None:
+def test_inference_reports_whether_xla_compiled_it(tensorflow, context, asked, ran):
     small = tensorflow.keras.Sequential([tensorflow.keras.Input((4,)), tensorflow.keras.layers.Dense(2)])
     small.compile(jit_compile=_params(mode="inference", jit_compile=asked).jit_compile is True)
     built = Inference(small, np.ones((3, 4), np.float32), context())
@@ -195,14 +181,14 @@ def test_inference_reports_whether_xla_compiled_it(
     assert built.verify().details["jit_compile"] is ran
 
 
-def test_outputs_of_another_model_are_found(inference: Any) -> None:
+def test_outputs_of_another_model_are_found(inference):
     wrong = np.zeros((3, 10), np.float32)
     wrong[:, 0] = 1
     inference._outputs = inference._framework.array(wrong, "float32")
     assert [raised.code for raised in inference.verify().warnings] == ["RESULT_INCORRECT"]
 
 
-def test_outputs_that_are_right_for_the_first_inputs_alone_are_found_and_so_are_missing_ones(context: Context) -> None:
+def test_outputs_that_are_right_for_the_first_inputs_alone_are_found_and_so_are_missing_ones(context):
     keras = context().framework.keras
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(10, activation="softmax")])
     model.compile()
@@ -218,7 +204,7 @@ def test_outputs_that_are_right_for_the_first_inputs_alone_are_found_and_so_are_
         assert [raised.code for raised in built.verify().warnings] == ["RESULT_INCORRECT"]
 
 
-def test_outputs_of_other_inputs_can_not_pass_where_all_are_nearly_alike(context: Context) -> None:
+def test_outputs_of_other_inputs_can_not_pass_where_all_are_nearly_alike(context):
     keras = context().framework.keras
     layers = [keras.layers.Dense(10, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01, seed=1))]
     alike = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
@@ -236,9 +222,7 @@ def test_outputs_of_other_inputs_can_not_pass_where_all_are_nearly_alike(context
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.001])
-def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_nothing_are_wrong(
-    context: Context, wrong: float
-) -> None:
+def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_nothing_are_wrong(context, wrong):
     keras = context().framework.keras
     layers = [keras.layers.Dense(1000, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05, seed=1))]
     many = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
@@ -251,12 +235,12 @@ def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_noth
     assert [raised.code for raised in built.verify().warnings] == ["RESULT_INCORRECT"]
 
 
-def test_a_training_step_counts_three_times_the_forward_pass() -> None:
+def test_a_training_step_counts_three_times_the_forward_pass():
     assert flops(_params()) == 3 * flops(_params(mode="inference")) == 3 * 2 * forward_flops(32, 10)
     assert flops(_params(batch_size=1, images=1)) == 3 * forward_flops(32, 10)
 
 
-def test_the_estimate_knows_that_large_images_take_memory_and_inference_no_training(device: Device) -> None:
+def test_the_estimate_knows_that_large_images_take_memory_and_inference_no_training(device):
     small, large = (
         estimate(_params(image_size=size, batch_size=32, images=64, train="full"), device) for size in (64, 224)
     )
@@ -266,10 +250,10 @@ def test_the_estimate_knows_that_large_images_take_memory_and_inference_no_train
     assert estimate(_params(mode="inference"), device).train_s == 0 < small.train_s
 
 
-def test_the_peak_is_that_of_the_products_dtype() -> None:
+def test_the_peak_is_that_of_the_products_dtype():
     assert [_params(precision=each).dtype for each in ("float32", "mixed_bfloat16")] == ["float32", "bfloat16"]
 
 
-def test_the_linter_warns_of_random_images() -> None:
+def test_the_linter_warns_of_random_images():
     assert [raised.code for raised in lint(_params(batch_size=4))] == ["SYNTHETIC_DATA", "BATCH_UNEVEN"]
     assert [raised.code for raised in lint(_params(batch_size=8, images=8))] == ["SYNTHETIC_DATA"]

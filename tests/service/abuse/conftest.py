@@ -9,8 +9,7 @@ import socket
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,24 +37,24 @@ SOON = {
 class Caller:
     """One connection to the API."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
 
-    def send(self, data: bytes) -> Caller:
+    def send(self, data):
         """Send as much as the API accepts before it closes the connection."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
         return self
 
-    def get(self, path: str, *fields: str) -> Caller:
+    def get(self, path, *fields):
         return self.send("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
 
-    def trickle(self, first: bytes, piece: bytes) -> Caller:
+    def trickle(self, first, piece):
         """Send `first`, then `piece` repeatedly until a response arrives."""
         self.send(first)
         self.socket.settimeout(PIECE_S)
 
-        def answered() -> bool:
+        def answered():
             self.send(piece)
             try:
                 self.socket.recv(1, socket.MSG_PEEK)
@@ -69,7 +68,7 @@ class Caller:
         self.socket.settimeout(WITHIN_S)
         return self
 
-    def answers(self) -> list[httpx.Response]:
+    def answers(self):
         """All responses until the API closes the connection."""
         said = b""
         with self.socket:
@@ -77,11 +76,11 @@ class Caller:
                 said += piece
         return _answers(said)
 
-    def answer(self) -> httpx.Response:
+    def answer(self):
         """The next response."""
         return self.next_answers(1)[0]
 
-    def next_answers(self, count: int) -> list[httpx.Response]:
+    def next_answers(self, count):
         said = b""
         while len(found := _answers(said)) < count or len(found[-1].content) < int(found[-1].headers["content-length"]):
             piece = self.some()
@@ -89,14 +88,14 @@ class Caller:
             said += piece
         return found
 
-    def some(self, most_bytes: int = 65536) -> bytes:
+    def some(self, most_bytes=65536):
         """The next bytes; empty once the connection is closed."""
         try:
             return self.socket.recv(most_bytes)
         except ConnectionResetError:
             return b""
 
-    def is_closed(self) -> bool:
+    def is_closed(self):
         """Whether the API has closed the connection. Discards received bytes."""
         self.socket.settimeout(0)
         try:
@@ -109,7 +108,7 @@ class Caller:
         return True
 
 
-def _answers(said: bytes) -> list[httpx.Response]:
+def _answers(said):
     """The responses whose head is complete."""
     found = []
     while b"\r\n\r\n" in said:
@@ -129,15 +128,15 @@ class Api:
     http: httpx.Client
     log: Path
 
-    def call(self) -> Caller:
+    def call(self):
         return Caller(self.port)
 
-    def ended(self) -> Counter[str]:
+    def ended(self):
         """The number of connections that the API closed, by reason."""
         told = re.findall(r'^dyno_connections_ended_total{why="(.+)"} (.+)$', self.http.get("/metrics").text, re.M)
         return Counter({why: int(float(count)) for why, count in told})
 
-    def connections(self) -> int:
+    def connections(self):
         """The number of open connections, including the one of this request."""
         told = re.search(r"^dyno_connections (.+)$", self.http.get("/metrics").text, re.M)
         assert told is not None
@@ -145,7 +144,7 @@ class Api:
 
 
 @contextmanager
-def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: str) -> Iterator[Api]:
+def api_process(folder, files=None, **settings):
     """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open.
 
     Whatever is done to it, it lives.
@@ -170,19 +169,19 @@ def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: 
 
 
 @pytest.fixture(scope="session")
-def run_api(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Api]]:
+def run_api(redis_url, tmp_path_factory):
     folder = tmp_path_factory.mktemp("api")
     return partial(api_process, folder, redis_url=redis_url, namespace=f"abuse-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(scope="session")
-def api(run_api: Callable[..., AbstractContextManager[Api]]) -> Iterator[Api]:
+def api(run_api):
     """One API for all tests: each compares with the state at its start."""
     with run_api(**SOON) as api:
         yield api
 
 
-def problem(answer: httpx.Response) -> dict[str, Any]:
+def problem(answer):
     """The problem, after checking its form and the headers of every response."""
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -1,7 +1,5 @@
 """More connections than the limit allows, and more than the system allows open files."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.openapi.components import recorded_examples
-from tests.service.abuse.conftest import MOST, Api, Caller, problem
+from tests.service.abuse.conftest import MOST, Api, problem
 from tests.service.openapi.house import plain
 from tests.waiting import eventually
 
@@ -19,14 +17,14 @@ Run = Callable[..., AbstractContextManager[Api]]
 CLOSE = "Connection: close"
 
 
-def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
+def crowd(api, stack, count):
     callers = [api.call() for _ in range(count)]
     for caller in callers:
         stack.enter_context(caller.socket)
     return callers
 
 
-def test_beyond_the_limit_a_new_connection_gets_retry_after(run_api: Run) -> None:
+def test_beyond_the_limit_a_new_connection_gets_retry_after(run_api):
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         assert api.http.get("/livez").status_code == 200  # on a connection that stays
         first, *_ = crowd(api, stack, MOST - 1)
@@ -41,7 +39,7 @@ def test_beyond_the_limit_a_new_connection_gets_retry_after(run_api: Run) -> Non
 
 
 @pytest.mark.verify
-def test_connections_without_a_request_make_room_after_the_head_timeout(run_api: Run) -> None:
+def test_connections_without_a_request_make_room_after_the_head_timeout(run_api):
     with run_api(max_connections=str(MOST), head_timeout_s="1") as api, ExitStack() as stack:
         crowd(api, stack, IDLE)
         eventually(lambda: 200 in [each.status_code for each in api.call().get("/livez", CLOSE).answers()])
@@ -49,7 +47,7 @@ def test_connections_without_a_request_make_room_after_the_head_timeout(run_api:
 
 
 @pytest.mark.verify
-def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api: Run) -> None:
+def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api):
     most = 2 * MOST
     with run_api(files=(most, most), head_timeout_s="600") as api, ExitStack() as stack:
         assert api.http.get("/v1/jobs").status_code == 200

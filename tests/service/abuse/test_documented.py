@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.openapi.components import problem_codes, recorded_examples
-from tests.service.abuse.conftest import Api, problem
+from tests.service.abuse.conftest import problem
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import plain
 
@@ -25,7 +25,7 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
     ],
     ids=["not HTTP", "a large head", "a slow head", "a slow body"],
 )
-def test_responses_of_connections_match_the_document(api: Api, first: bytes, piece: bytes) -> None:
+def test_responses_of_connections_match_the_document(api, first, piece):
     [answer] = api.call().trickle(first, piece).answers()
     document: dict[str, Any] = api.http.get("/openapi.json").json()
     listed = {(method, path, status): told for method, path, status, told in answers(document)}

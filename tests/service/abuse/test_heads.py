@@ -1,11 +1,9 @@
 """Malformed requests and oversized heads: each gets a problem, and no other client is affected."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.server import MAX_FIELDS
-from tests.service.abuse.conftest import Api, problem
+from tests.service.abuse.conftest import problem
 from tests.waiting import eventually
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
@@ -34,7 +32,7 @@ NO_REQUESTS = {
 
 
 @pytest.mark.parametrize("said", NO_REQUESTS.values(), ids=NO_REQUESTS)
-def test_malformed_requests_get_a_problem(api: Api, said: bytes) -> None:
+def test_malformed_requests_get_a_problem(api, said):
     [answer] = api.call().send(said).answers()
     assert (answer.status_code, problem(answer)["code"]) == (400, "bad-request")
     assert answer.headers["connection"] == "close"
@@ -53,13 +51,13 @@ def test_malformed_requests_get_a_problem(api: Api, said: bytes) -> None:
     ],
     ids=["a path", "a field", "a name", "fields", "small fields", "ends of lines", "a field behind the body"],
 )
-def test_an_endless_head_is_refused(api: Api, first: bytes, piece: bytes) -> None:
+def test_an_endless_head_is_refused(api, first, piece):
     [answer] = api.call().trickle(first, piece).answers()
     assert (answer.status_code, problem(answer)["code"]) == (431, "head-too-large")
     assert answer.headers["connection"] == "close"
 
 
-def test_a_head_at_the_limit_is_read(api: Api) -> None:
+def test_a_head_at_the_limit_is_read(api):
     as_many = b"".join(b"X-%d: y\r\n" % number for number in range(MAX_FIELDS - 2))  # and Host, and Connection
     for fields, status in ((as_many, 200), (as_many + b"X: y\r\n", 431), (b"X: %b\r\n" % (b"x" * 3900), 200)):
         [answer] = api.call().send(GET + b"Connection: close\r\n" + fields + b"\r\n").answers()
@@ -67,7 +65,7 @@ def test_a_head_at_the_limit_is_read(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nope", "/v1/jobs/job_nope/cancel"])
-def test_a_malformed_body_after_an_early_response_is_not_logged(api: Api, path: str) -> None:
+def test_a_malformed_body_after_an_early_response_is_not_logged(api, path):
     before = api.log.read_text()
     asked = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
     for _ in range(10):
@@ -78,19 +76,19 @@ def test_a_malformed_body_after_an_early_response_is_not_logged(api: Api, path: 
 
 
 @pytest.mark.parametrize("garbage", [b"\0\0\0\0", b"HELO mail\r\n\r\n", GET + b"X: " + b"x" * 5000 + b"\r\n\r\n"])
-def test_requests_before_a_malformed_one_are_answered(api: Api, garbage: bytes) -> None:
+def test_requests_before_a_malformed_one_are_answered(api, garbage):
     answers = api.call().send(GET + b"\r\n" + GET + b"\r\n" + garbage).answers()
     assert [answer.status_code for answer in answers] == [200, 200]
 
 
 @pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
-def test_upgrade_requests_are_answered_in_http_1_1(api: Api, protocol: bytes) -> None:
+def test_upgrade_requests_are_answered_in_http_1_1(api, protocol):
     asked = GET + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nSec-WebSocket-Version: 13\r\n\r\n"
     with (caller := api.call().send(asked)).socket:
         assert caller.answer().status_code == 200
 
 
-def test_trailers_are_ignored(api: Api) -> None:
+def test_trailers_are_ignored(api):
     asked = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     [answer] = api.call().send(asked + b"2\r\n{}\r\n0\r\nX-Request-ID: mine\r\n\r\n").answers()
     assert answer.status_code == 422

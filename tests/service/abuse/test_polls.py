@@ -1,20 +1,17 @@
 """Many long polls and streams at once."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 
 import httpx
 import pytest
 
-from tests.service.abuse.conftest import JOB, MOST, Api, problem
+from tests.service.abuse.conftest import JOB, MOST, problem
 from tests.service.abuse.test_slow import answered
 from tests.waiting import eventually
 
 
 @pytest.mark.verify
-def test_streams_use_at_most_a_quarter_of_the_connections(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+def test_streams_use_at_most_a_quarter_of_the_connections(run_api):
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         for _ in range(MOST // 4):
             stream = api.call().get("/v1/events")
@@ -23,7 +20,7 @@ def test_streams_use_at_most_a_quarter_of_the_connections(run_api: Callable[...,
         assert problem(api.call().get("/v1/events").answer())["code"] == "too-many-streams"
 
 
-def test_long_polls_use_at_most_half_of_the_connections(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+def test_long_polls_use_at_most_half_of_the_connections(run_api):
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         job = api.http.post("/v1/jobs", json=JOB).json()
         path, count = job["urls"]["self"], MOST * 3 // 4

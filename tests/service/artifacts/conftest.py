@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import httpx
 import pytest
-import redis
 
-from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import Artifact
 from dyno.settings import Settings
@@ -23,7 +17,7 @@ MAX_BYTES = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(redis_url, namespace, tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "artifacts"
     return Settings(
         redis_url=redis_url,
@@ -38,12 +32,12 @@ def settings(redis_url: str, namespace: str, tmp_path_factory: pytest.TempPathFa
 class Worker:
     """A worker's actions on a job, without running it."""
 
-    def __init__(self, http: httpx.Client, settings: Settings, device: Device) -> None:
+    def __init__(self, http, settings, device):
         self._http, self._device = http, device
         self._leases = Leases(sync_client(settings), settings)
         self._claims: list[Claim] = []
 
-    def claim(self, **fields: Any) -> Claim:
+    def claim(self, **fields):
         body = {"workload": "mnist_cnn", "device": "cpu", "expires_in_s": 60} | fields
         submitted = self._http.post("/v1/jobs", json=body)
         assert submitted.status_code == 202, submitted.text
@@ -53,39 +47,39 @@ class Worker:
         self._claims.append(claim)
         return claim
 
-    def end(self) -> None:
+    def end(self):
         """Leave no lease and no queued job for the next test."""
         for claim in self._claims:
             self._leases.finish(claim, "stop")
             self._http.post(f"/v1/jobs/{claim.job_id}/cancel")
 
-    def put(self, claim: Claim, name: str, content: bytes) -> httpx.Response:
+    def put(self, claim, name, content):
         headers = {"Authorization": f"Bearer {claim.token}"}
         return self._http.put(f"/v1/jobs/{claim.job_id}/artifacts/{name}", content=content, headers=headers)
 
-    def succeed(self, claim: Claim, artifacts: list[Artifact]) -> None:
+    def succeed(self, claim, artifacts):
         assert self._leases.finish(claim, "succeed", result=a_result(claim.job_id, artifacts))
 
-    def fail(self, claim: Claim) -> None:
+    def fail(self, claim):
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="why", message="why")
         assert self._leases.finish(claim, "fail", failure=failure)
 
-    def hand_back(self, claim: Claim) -> None:
+    def hand_back(self, claim):
         assert self._leases.requeue(claim, reason="worker_shutdown", counts_attempt=False)
 
 
 @pytest.fixture
-def worker(http: httpx.Client, settings: Settings, offered: Device) -> Iterator[Worker]:
+def worker(http, settings, offered):
     worker = Worker(http, settings, offered)
     yield worker
     worker.end()
 
 
 @pytest.fixture
-def left(worker: Worker) -> Callable[..., str]:
+def left(worker):
     """Make a succeeded job with files, given as name and content; returns its id."""
 
-    def job(**contents: bytes) -> str:
+    def job(**contents):
         claim = worker.claim()
         kept = [worker.put(claim, name.replace("__", "."), content) for name, content in contents.items()]
         worker.succeed(claim, [Artifact.model_validate(answer.raise_for_status().json()) for answer in kept])
@@ -94,10 +88,10 @@ def left(worker: Worker) -> Callable[..., str]:
     return job
 
 
-def until_tidied(client: redis.Redis, namespace: str, job: str, holds: Callable[[], bool]) -> None:
+def until_tidied(client, namespace, job, holds):
     """Wait until `holds`, and let a check be due until then: one that was under way may have put off the next."""
 
-    def looked() -> bool:
+    def looked():
         if holds():
             return True
         client.zadd(Keys(namespace).artifacts, {job: 0}, xx=True)

@@ -1,22 +1,15 @@
 """Files of a deleted job are deleted at once, or when the artifact store is back."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-import httpx
 import pytest
-import redis
 
 from dyno.artifact_store import FolderStore
 from dyno.client import Client, Refused
 from dyno.errors import ArtifactStoreUnavailable
-from dyno.settings import Settings
 from dyno.store.redis import Keys
-from tests.service.artifacts.conftest import Worker, until_tidied
+from tests.service.artifacts.conftest import until_tidied
 
 
-def test_a_job_is_deleted_with_its_files(http: httpx.Client, left: Callable[..., str], settings: Settings) -> None:
+def test_a_job_is_deleted_with_its_files(http, left, settings):
     gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
     with Client(str(http.base_url)) as dyno:
         dyno.delete(gone)
@@ -27,21 +20,14 @@ def test_a_job_is_deleted_with_its_files(http: httpx.Client, left: Callable[...,
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
 
 
-def test_a_running_job_keeps_its_files(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+def test_a_running_job_keeps_its_files(http, worker, settings):
     claim = worker.claim()
     worker.put(claim, "a.txt", b"content")
     assert http.delete(f"/v1/jobs/{claim.job_id}").json()["code"] == "job-live"
     assert [path.name[-5:] for path in (settings.artifact_dir / claim.job_id).iterdir()] == ["a.txt"]
 
 
-def test_maintenance_deletes_files_that_could_not_be_deleted(
-    http: httpx.Client,
-    left: Callable[..., str],
-    settings: Settings,
-    client: redis.Redis,
-    namespace: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_maintenance_deletes_files_that_could_not_be_deleted(http, left, settings, client, namespace, monkeypatch):
     job = left(a__txt=b"content")
     with monkeypatch.context() as away:
         away.setattr(FolderStore, "drop", lambda self, job_id: _away())
@@ -53,5 +39,5 @@ def test_maintenance_deletes_files_that_could_not_be_deleted(
     assert not (settings.artifact_dir / job).exists()
 
 
-def _away() -> None:
+def _away():
     raise ArtifactStoreUnavailable("it is away")

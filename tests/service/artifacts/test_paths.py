@@ -1,15 +1,8 @@
 """Names that look like paths, requested literally and not as client libraries normalize them."""
 
-from __future__ import annotations
-
 import socket
-from pathlib import Path
 
-import httpx
 import pytest
-
-from dyno.settings import Settings
-from tests.service.artifacts.conftest import Worker
 
 SECRET = b"nobody's business"
 NAMES = [
@@ -49,7 +42,7 @@ NAMES = [
 ]
 
 
-def raw(http: httpx.Client, method: str, path: str, body: bytes = b"", token: str = "") -> bytes:
+def raw(http, method, path, body=b"", token=""):
     """The whole response to a request for exactly `path`."""
     assert http.base_url.port is not None
     fields = (
@@ -63,14 +56,12 @@ def raw(http: httpx.Client, method: str, path: str, body: bytes = b"", token: st
     return said
 
 
-def status(said: bytes) -> int:
+def status(said):
     return int(said.split()[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_leaves_the_folder_of_its_job(
-    http: httpx.Client, worker: Worker, settings: Settings, tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
+def test_no_name_leaves_the_folder_of_its_job(http, worker, settings, tmp_path_factory, name):
     claim = worker.claim()
     outside = settings.artifact_dir.parent
     (outside / "secret").write_bytes(SECRET)
@@ -85,14 +76,12 @@ def test_no_name_leaves_the_folder_of_its_job(
         assert b"\r\nx-mine" not in said.lower()
 
 
-def everything(folder: Path) -> dict[Path, bytes | None]:
+def everything(folder):
     """All files below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_valid_name_is_stored_in_the_folder_of_its_job(
-    http: httpx.Client, worker: Worker, settings: Settings
-) -> None:
+def test_a_valid_name_is_stored_in_the_folder_of_its_job(http, worker, settings):
     claim = worker.claim()
     path = f"/v1/jobs/{claim.job_id}/artifacts/"
     assert status(raw(http, "PUT", path + "%61.txt", b"mine", claim.token)) == 200

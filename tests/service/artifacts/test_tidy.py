@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import httpx
 import pytest
-import redis
 
 from dyno.artifact_store import ABANDONED_S, FolderStore
 from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
-from tests.service.artifacts.conftest import Worker, until_tidied
+from tests.service.artifacts.conftest import until_tidied
 from tests.waiting import eventually
 
 
-def later(client: redis.Redis, namespace: str, job: str, by_s: float) -> None:
+def later(client, namespace, job, by_s):
     """Act as if `by_s` had passed since the job's end, and a check of its files were due."""
     keys = Keys(namespace)
     finished_s = float(client.hget(keys.job(job), "finished_at") or 0)  # type: ignore[arg-type]
@@ -28,21 +25,19 @@ def later(client: redis.Redis, namespace: str, job: str, by_s: float) -> None:
     client.zadd(keys.artifacts, {job: 0})
 
 
-def due_in_s(client: redis.Redis, namespace: str, job: str) -> float:
+def due_in_s(client, namespace, job):
     score = client.zscore(Keys(namespace).artifacts, job)
     assert score is not None
     return float(score) / 1000 - float(client.time()[0])
 
 
-def names(settings: Settings, job: str) -> list[str]:
+def names(settings, job):
     """Names of a job's files, without the leading digest."""
     folder = settings.artifact_dir / job
     return sorted(path.name.partition("-")[2] for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_files_are_deleted_with_the_record_of_their_job(
-    client: redis.Redis, http: httpx.Client, left: Callable[..., str], settings: Settings, namespace: str
-) -> None:
+def test_files_are_deleted_with_the_record_of_their_job(client, http, left, settings, namespace):
     gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
     keys = Keys(namespace)
     client.delete(keys.job(gone), keys.result(gone))  # as Redis does on expiry
@@ -52,9 +47,7 @@ def test_files_are_deleted_with_the_record_of_their_job(
     eventually(lambda: client.zscore(keys.artifacts, gone) is None)
 
 
-def test_files_of_a_failed_job_are_deleted_after_it_has_settled(
-    client: redis.Redis, worker: Worker, settings: Settings, namespace: str
-) -> None:
+def test_files_of_a_failed_job_are_deleted_after_it_has_settled(client, worker, settings, namespace):
     claim = worker.claim(expires_in_s=86400)
     worker.put(claim, "a.txt", b"content")
     worker.fail(claim)
@@ -67,9 +60,7 @@ def test_files_of_a_failed_job_are_deleted_after_it_has_settled(
     eventually(lambda: due_in_s(client, namespace, claim.job_id) > LOOK_AGAIN_S, what="next when the record ends")
 
 
-def test_a_succeeded_job_keeps_only_the_files_of_its_result(
-    client: redis.Redis, http: httpx.Client, worker: Worker, settings: Settings, namespace: str
-) -> None:
+def test_a_succeeded_job_keeps_only_the_files_of_its_result(client, http, worker, settings, namespace):
     claim = worker.claim(expires_in_s=86400)
     worker.put(claim, "probe", b"tried before the first run")
     kept = Artifact.model_validate(worker.put(claim, "a.txt", b"content").json())
@@ -79,9 +70,7 @@ def test_a_succeeded_job_keeps_only_the_files_of_its_result(
     assert http.get(f"/v1/jobs/{claim.job_id}/artifacts/a.txt").content == b"content"
 
 
-def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(
-    client: redis.Redis, worker: Worker, settings: Settings, namespace: str
-) -> None:
+def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(client, worker, settings, namespace):
     claim = worker.claim()
     worker.put(claim, "a.txt", b"content")
     folder = settings.artifact_dir / claim.job_id
@@ -95,9 +84,7 @@ def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(
     assert names(settings, claim.job_id) == ["a.txt"]
 
 
-def test_an_unreadable_result_deletes_no_file(
-    client: redis.Redis, left: Callable[..., str], settings: Settings, namespace: str
-) -> None:
+def test_an_unreadable_result_deletes_no_file(client, left, settings, namespace):
     job = left(a__txt=b"content")
     client.set(Keys(namespace).result(job), '{"of": "a newer version"}', keepttl=True)
     later(client, namespace, job, SETTLED_S + 1)
@@ -108,20 +95,20 @@ def test_an_unreadable_result_deletes_no_file(
 class Stuck(FolderStore):
     """A store that can't delete the files of one job."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(Path("/nonexistent"))
         self.tried: list[str] = []
 
-    def drop(self, job_id: str) -> None:
+    def drop(self, job_id):
         self.tried.append(job_id)
         if job_id == "stuck":
             raise OSError
 
-    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+    def sweep(self, job_id, listed):
         raise AssertionError("no job of these has a record")
 
 
-def test_failed_deletions_are_retried_and_block_no_others(client: redis.Redis, redis_url: str) -> None:
+def test_failed_deletions_are_retried_and_block_no_others(client, redis_url):
     settings, files = Settings(redis_url=redis_url, namespace="test-stuck"), Stuck()
     client.zadd(Keys(settings.namespace).artifacts, {"stuck": 0, "other": 1})
     with pytest.raises(OSError):  # noqa: PT011
@@ -134,22 +121,20 @@ def test_failed_deletions_are_retried_and_block_no_others(client: redis.Redis, r
 class Deleting(FolderStore):
     """A store in which a job and another one are deleted while the files of the first are checked."""
 
-    def __init__(self, delete: Callable[[str], object]) -> None:
+    def __init__(self, delete):
         super().__init__(Path("/nonexistent"))
         self.delete, self.dropped = delete, list[str]()
 
-    def drop(self, job_id: str) -> None:
+    def drop(self, job_id):
         self.dropped.append(job_id)
 
-    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+    def sweep(self, job_id, listed):
         for each in ("looked at", "next"):
             self.delete(each)
         return True
 
 
-def test_files_of_a_job_deleted_meanwhile_are_due_at_the_time_of_its_deletion(
-    client: redis.Redis, redis_url: str
-) -> None:
+def test_files_of_a_job_deleted_meanwhile_are_due_at_the_time_of_its_deletion(client, redis_url):
     settings = Settings(redis_url=redis_url, namespace="test-deleting")
     keys, now_s = Keys(settings.namespace), client.time()[0]
     script = client.register_script(SCRIPT_SOURCES[Script.DELETE])

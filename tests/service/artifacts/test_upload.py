@@ -1,21 +1,15 @@
 """Which attempts may store which files."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from dyno.settings import Settings
-from tests.service.artifacts.conftest import MAX_BYTES, Worker
+from tests.service.artifacts.conftest import MAX_BYTES
 from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic x", "Bearer"])
-def test_without_a_token_nothing_is_stored(http: httpx.Client, worker: Worker, header: str | None) -> None:
+def test_without_a_token_nothing_is_stored(http, worker, header):
     claim = worker.claim()
     headers = {} if header is None else {"Authorization": header}
     answer = http.put(f"/v1/jobs/{claim.job_id}/artifacts/a.txt", content=b"x", headers=headers)
@@ -23,17 +17,17 @@ def test_without_a_token_nothing_is_stored(http: httpx.Client, worker: Worker, h
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_an_attempt_that_lost_its_job_stores_nothing(worker: Worker, settings: Settings) -> None:
+def test_an_attempt_that_lost_its_job_stores_nothing(worker, settings):
     lost = worker.claim()
     worker.hand_back(lost)
     assert worker.put(lost, "a.txt", b"late").json()["code"] == "stale-token"
     assert not (settings.artifact_dir / lost.job_id).exists()
 
 
-def test_an_attempt_that_loses_its_job_during_an_upload_stores_nothing(worker: Worker, settings: Settings) -> None:
+def test_an_attempt_that_loses_its_job_during_an_upload_stores_nothing(worker, settings):
     claim = worker.claim()
 
-    def content() -> Any:
+    def content():
         yield b"first half"
         eventually(lambda: _files(settings))  # so the upload was accepted
         worker.fail(claim)
@@ -43,11 +37,11 @@ def test_an_attempt_that_loses_its_job_during_an_upload_stores_nothing(worker: W
     assert _files(settings) == []
 
 
-def _files(settings: Settings) -> list[Path]:
+def _files(settings):
     return [path for path in settings.artifact_dir.rglob("*") if path.is_file()]
 
 
-def test_a_file_that_is_too_large_is_refused_with_or_without_a_length(worker: Worker, settings: Settings) -> None:
+def test_a_file_that_is_too_large_is_refused_with_or_without_a_length(worker, settings):
     claim = worker.claim()
     whole = bytes(MAX_BYTES + 1)
     for content in (whole, iter([whole[:MAX_BYTES], b"x"])):
@@ -58,15 +52,13 @@ def test_a_file_that_is_too_large_is_refused_with_or_without_a_length(worker: Wo
 
 
 @pytest.mark.parametrize("name", ["..%2fa", ".a", "%00", "a" * 129, "a%20b"])
-def test_an_invalid_name_is_not_stored(worker: Worker, settings: Settings, name: str) -> None:
+def test_an_invalid_name_is_not_stored(worker, settings, name):
     claim = worker.claim()
     assert worker.put(claim, name, b"x").status_code == 404
     assert not (settings.artifact_dir / claim.job_id).exists()
 
 
-def test_an_unwritable_store_is_reported_and_the_service_is_not_ready(
-    http: httpx.Client, worker: Worker, settings: Settings
-) -> None:
+def test_an_unwritable_store_is_reported_and_the_service_is_not_ready(http, worker, settings):
     assert http.get("/readyz").status_code == 200
     claim = worker.claim()
     shutil.rmtree(settings.artifact_dir)

@@ -4,16 +4,11 @@ texts that reveal it."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-import redis
-
 from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.service.keys.matrix import IMPORT, QUEUED, Names
 
@@ -41,25 +36,18 @@ class Belongings:
     marks: frozenset[str]
 
     @property
-    def nowhere(self) -> Names:
+    def nowhere(self):
         """The names with unknown ids in place of the owner's."""
         return {**self.names, **{name: f"{NEVER[name]}{at:026}" for at, name in enumerate(NEVER)}}
 
-    def renamed(self, text: str) -> str:
+    def renamed(self, text):
         """`text` with the unknown ids in place of the owner's."""
         for name in NEVER:
             text = text.replace(self.names[name], self.nowhere[name])
         return text
 
 
-def make(
-    http: httpx.Client,
-    hidden: Iterable[str],
-    everybodys: Names,
-    finished: Callable[..., str],
-    client: redis.Redis,
-    settings: Settings,
-) -> Belongings:
+def make(http, hidden, everybodys, finished, client, settings):
     """Data of the key that `http` sends; `hidden` reveals it, too."""
     file = Artifact(name=FILE, bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest(), url="")
     spec: dict[str, Any] = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
@@ -95,29 +83,29 @@ def make(
     return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
 
 
-def _alarm(http: httpx.Client, finished: Callable[..., str]) -> str:
+def _alarm(http, finished):
     """The alarm of a series whose level falls."""
     for at, level in enumerate([100.0] * 6 + [80.0] * 6):
         finished([level * (1 + at % 3 / 500)] * 2, {"params": {"n": 65}, "labels": {"whose": WORD}})
     return str(http.get("/v1/history").raise_for_status().json()["alarms"][0]["id"])
 
 
-def _jobs_of(sweep: dict[str, Any]) -> list[str]:
+def _jobs_of(sweep):
     return [str(point["job"]) for point in sweep["points"]]
 
 
-def _made(answer: httpx.Response) -> str:
+def _made(answer):
     return str(answer.raise_for_status().json()["id"])
 
 
-def _keep(settings: Settings, job_id: str, file: Artifact) -> None:
+def _keep(settings, job_id, file):
     store = service_store(settings)
     path = store.incoming(job_id) / ".whole"
     path.write_bytes(CONTENT)
     store.keep(job_id, file.name, file.sha256, path)
 
 
-def _say_that_it_runs(client: redis.Redis, settings: Settings, job_id: str) -> None:
+def _say_that_it_runs(client, settings, job_id):
     name = Keys(settings.namespace).worker("worker-1")
     record = str(client.get(name))
     client.set(name, record.replace('"job":null', f'"job":"{job_id}"'), keepttl=True)

@@ -6,10 +6,8 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import httpx
 
 from service.openapi.components import recorded_examples
 
@@ -49,7 +47,7 @@ class Told(NamedTuple):
     text: str
 
 
-def operations(document: Mapping[str, Any]) -> list[Operation]:
+def operations(document):
     """All operations; those that delete come last."""
     found = [
         Operation(
@@ -65,7 +63,7 @@ def operations(document: Mapping[str, Any]) -> list[Operation]:
     return sorted(found, key=lambda each: each.method == "DELETE")
 
 
-def asks(operation: Operation, names: Names) -> list[Ask]:
+def asks(operation, names):
     """One request per known body, and one per parameter that can name an owner's data.
 
     Raises KeyError for a path or a body of an unknown kind: add its requests here.
@@ -84,7 +82,7 @@ def asks(operation: Operation, names: Names) -> list[Ask]:
     return whole
 
 
-def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
+def _bodies(operation_id, names):
     weights = {"job": names["jobs"], "name": names["artifacts"]}
     starting = {"workload": "mnist_cnn", "queue_if_absent": True, "params": {"weights": weights}}
     by_id: dict[str | None, list[Ask]] = {
@@ -103,7 +101,7 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
     return by_id[operation_id]
 
 
-def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: str | None = None) -> Told:
+def told(http, ask, last=None, authorization=None):
     """Send the request. Of a stream, read up to the end of the job `last`, or only its beginning without one."""
     headers = ask.get("headers", {}) | {"X-Request-ID": "same"}
     if authorization is not None:
@@ -120,7 +118,7 @@ def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: s
     return Told(answer.status_code, code, f"{head}\n{body}")
 
 
-def _up_to(job_id: str, lines: Iterator[str]) -> Iterator[str]:
+def _up_to(job_id, lines):
     end_s = time.monotonic() + WITHIN_S
     for line in itertools.takewhile(lambda _: time.monotonic() < end_s, lines):
         if not line.startswith(":"):  # sign of life
@@ -129,7 +127,7 @@ def _up_to(job_id: str, lines: Iterator[str]) -> Iterator[str]:
             return
 
 
-def canceled(http: httpx.Client) -> str:
+def canceled(http):
     """Make a canceled job; returns its id."""
     job = http.post("/v1/jobs", json=QUEUED).raise_for_status().json()
     return str(http.post(f"{job['urls']['self']}/cancel").raise_for_status().json()["id"])

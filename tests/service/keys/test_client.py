@@ -1,23 +1,16 @@
 """Keys through both clients."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import timedelta
 
-import httpx
 import pytest
 
 from dyno.client import AsyncClient, Client, Refused
 from dyno.models.api_key import Limits, Scope
 from tests.asking import asked
-from tests.service.keys.conftest import Caller
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_key_is_made_used_listed_and_revoked(
-    kind: type[Client] | type[AsyncClient], service: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_a_key_is_made_used_listed_and_revoked(kind, service, caller):
     url, admin = str(service.base_url), caller(Scope.ADMIN).secret
     limits = Limits(queued_jobs=3)
     made = asked(kind, lambda client: client.create_key("ci", Scope.SUBMIT, limits, expires_in_s=60), url, admin)

@@ -1,38 +1,32 @@
 """Log in to the dashboard with a key: the cookie, what it allows, and its end."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import httpx
 import pytest
-import redis
 
 from dyno.models.api_key import Scope, digest_of
-from dyno.settings import Settings
 from dyno.store.api_keys import SESSION_S
 from dyno.store.redis import Keys
 from service.auth import SESSION_COOKIE
 from tests.pages import posts_of, text_of
-from tests.service.keys.conftest import Caller
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 
 
 @pytest.fixture
-def browser(service: httpx.Client) -> Iterator[httpx.Client]:
+def browser(service):
     """Keeps cookies, and sends its forms as a page of the service does."""
     own = {"Origin": str(service.base_url).rstrip("/")}
     with httpx.Client(base_url=service.base_url, headers=own) as http:
         yield http
 
 
-def log_in(browser: httpx.Client, secret: str, following: str = "/") -> httpx.Response:
+def log_in(browser, secret, following="/"):
     return browser.post("/login", data={"key": secret, "next": following})
 
 
-def test_without_a_key_a_page_leads_to_the_form_and_back(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+def test_without_a_key_a_page_leads_to_the_form_and_back(browser, caller):
     asked = browser.get("/jobs?status=failed")
     assert (asked.status_code, asked.headers["location"]) == (303, "/login?next=/jobs%3Fstatus%3Dfailed")
     assert 'value="/jobs?status=failed"' in browser.get(asked.headers["location"]).text
@@ -43,22 +37,20 @@ def test_without_a_key_a_page_leads_to_the_form_and_back(browser: httpx.Client, 
     assert browser.get("/v1/me").json()["key"]["scope"] == "read", "scripts of the page send it too"
 
 
-def test_a_wrong_key_is_refused(browser: httpx.Client) -> None:
+def test_a_wrong_key_is_refused(browser):
     refused = log_in(browser, f"dyno_{'0' * 64}")
     assert refused.status_code == 401
     assert "unknown or revoked" in refused.text
     assert SESSION_COOKIE not in browser.cookies
 
 
-def test_no_link_leads_to_another_site_after_the_log_in(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+def test_no_link_leads_to_another_site_after_the_log_in(browser, caller):
     secret = caller(Scope.READ).secret
     for following in ("https://elsewhere.example", "//elsewhere.example", "/\\elsewhere.example", ""):
         assert log_in(browser, secret, following).headers["location"] == "/"
 
 
-def test_a_key_is_refused_what_it_may_not_do_and_sees_no_others_jobs(
-    browser: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_a_key_is_refused_what_it_may_not_do_and_sees_no_others_jobs(browser, caller):
     theirs = caller(Scope.SUBMIT).http.post("/v1/jobs", json=BODY).json()["id"]
     log_in(browser, caller(Scope.READ).secret)
     assert browser.get(f"/jobs/{theirs}").status_code == 404
@@ -69,9 +61,7 @@ def test_a_key_is_refused_what_it_may_not_do_and_sees_no_others_jobs(
     assert browser.get("/keys").status_code == 403
 
 
-def test_a_form_of_another_site_changes_nothing(
-    service: httpx.Client, browser: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_a_form_of_another_site_changes_nothing(service, browser, caller):
     mine = caller(Scope.SUBMIT)
     job = mine.http.post("/v1/jobs", json=BODY).json()["id"]
     log_in(browser, mine.secret)
@@ -84,9 +74,7 @@ def test_a_form_of_another_site_changes_nothing(
     assert service.post(f"/jobs/{job}/cancel", headers=cookie | own).status_code == 303
 
 
-def test_the_cookie_has_an_id_of_which_redis_keeps_the_hash_for_twelve_hours(
-    browser: httpx.Client, caller: Callable[..., Caller], client: redis.Redis, settings: Settings
-) -> None:
+def test_the_cookie_has_an_id_of_which_redis_keeps_the_hash_for_twelve_hours(browser, caller, client, settings):
     mine = caller(Scope.READ)
     log_in(browser, mine.secret)
     session = browser.cookies[SESSION_COOKIE]
@@ -103,7 +91,7 @@ def test_the_cookie_has_an_id_of_which_redis_keeps_the_hash_for_twelve_hours(
         assert other.get("/v1/me").status_code == 401, "the key itself is no session"
 
 
-def test_logging_out_and_a_revoked_key_end_the_session(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+def test_logging_out_and_a_revoked_key_end_the_session(browser, caller):
     mine, admin = caller(Scope.READ), caller(Scope.ADMIN)
     log_in(browser, mine.secret)
     kept = {"Cookie": f"{SESSION_COOKIE}={browser.cookies[SESSION_COOKIE]}"}
@@ -116,9 +104,7 @@ def test_logging_out_and_a_revoked_key_end_the_session(browser: httpx.Client, ca
     assert browser.get("/").headers["location"] == "/login?next=/"
 
 
-def test_a_key_that_may_only_read_sees_no_form_that_it_may_not_send(
-    browser: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_a_key_that_may_only_read_sees_no_form_that_it_may_not_send(browser, caller):
     log_in(browser, caller(Scope.READ).secret)
     pages = ("/", "/workloads", "/workloads/matmul", "/sweeps", "/schedules", "/history", "/fleet", "/advice")
     for path in (*pages, "/workloads/matmul/sweep", "/workloads/matmul/schedule"):
@@ -138,14 +124,12 @@ def test_a_key_that_may_only_read_sees_no_form_that_it_may_not_send(
     assert 'href="/keys"' not in browser.get("/").text
 
 
-def test_the_menu_of_an_admin_has_the_page_of_keys(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+def test_the_menu_of_an_admin_has_the_page_of_keys(browser, caller):
     log_in(browser, caller(Scope.ADMIN).secret)
     assert 'href="/keys"' in browser.get("/").text
 
 
-def test_an_expired_key_ends_the_session_and_is_told_so(
-    browser: httpx.Client, caller: Callable[..., Caller], client: redis.Redis, settings: Settings
-) -> None:
+def test_an_expired_key_ends_the_session_and_is_told_so(browser, caller, client, settings):
     mine = caller(Scope.READ)
     log_in(browser, mine.secret)
     client.hset(Keys(settings.namespace).api_key(mine.id), "expires_at", "1700000000.000000")
@@ -155,9 +139,7 @@ def test_an_expired_key_ends_the_session_and_is_told_so(
     assert "This key expired at 2023-11-14T22:13:20Z" in refused.text
 
 
-def test_the_page_of_keys_shows_when_they_expire_and_creates_keys_that_do(
-    browser: httpx.Client, caller: Callable[..., Caller], client: redis.Redis, settings: Settings
-) -> None:
+def test_the_page_of_keys_shows_when_they_expire_and_creates_keys_that_do(browser, caller, client, settings):
     past = caller(Scope.READ)
     client.hset(Keys(settings.namespace).api_key(past.id), "expires_at", "1700000000.000000")
     log_in(browser, caller(Scope.ADMIN, requests_per_s=1000).secret)
@@ -176,7 +158,7 @@ def test_the_page_of_keys_shows_when_they_expire_and_creates_keys_that_do(
         assert (refused.status_code, "expires_in_s" in text_of(refused)) == (422, True), wrong
 
 
-def test_an_admin_creates_and_revokes_keys_on_their_page(browser: httpx.Client, caller: Callable[..., Caller]) -> None:
+def test_an_admin_creates_and_revokes_keys_on_their_page(browser, caller):
     log_in(browser, caller(Scope.ADMIN).secret)
     assert browser.post("/keys", data={"name": "2026", "scope": "read"}).status_code == 201
     created = browser.post("/keys", data={"name": "from the page", "scope": "read"})

@@ -1,31 +1,22 @@
 """Owners of jobs, limits of keys, and audit lines."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
 
-import httpx
 import pytest
-import redis
 
 from dyno.models.api_key import Scope
-from dyno.models.device import Device
 from dyno.models.job import WorkerRef
-from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
-from tests.service.keys.conftest import Caller, problem
+from tests.service.keys.conftest import problem
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 ANY = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 
 
-def test_jobs_and_comparisons_belong_to_their_key(
-    owner: Caller, caller: Callable[..., Caller], finished: Callable[..., str]
-) -> None:
+def test_jobs_and_comparisons_belong_to_their_key(owner, caller, finished):
     stranger, admin = caller(), caller(Scope.ADMIN)
     jobs = [finished(), finished()]
     assert {owner.http.get(f"/v1/jobs/{each}").json()["owner"] for each in jobs} == {owner.id}
@@ -44,8 +35,8 @@ def test_jobs_and_comparisons_belong_to_their_key(
     assert admin.http.get(made["urls"]["self"]).json() == made
 
 
-def test_weights_of_another_keys_job_are_unknown(job_id: str, caller: Callable[..., Caller], owner: Caller) -> None:
-    def told(who: Caller, job: str) -> tuple[str, str]:
+def test_weights_of_another_keys_job_are_unknown(job_id, caller, owner):
+    def told(who, job):
         spec = {"workload": "mnist_cnn", "params": {"weights": {"job": job, "name": "model.weights.h5"}}}
         [error] = who.http.post("/v1/jobs", json=spec | {"queue_if_absent": True}).json()["errors"]
         return error["code"], error["detail"].replace(job, "it")
@@ -56,22 +47,20 @@ def test_weights_of_another_keys_job_are_unknown(job_id: str, caller: Callable[.
     assert told(owner, job_id)[0] == "artifact-not-found"
 
 
-def test_a_rerun_belongs_to_the_caller(job_id: str, owner: Caller, caller: Callable[..., Caller]) -> None:
+def test_a_rerun_belongs_to_the_caller(job_id, owner, caller):
     for who in (owner, caller(Scope.ADMIN)):
         again = who.http.post(f"/v1/jobs/{job_id}/rerun").json()
         assert (again["rerun_of"], again["owner"]) == (job_id, who.id)
         assert who.http.post(f"{again['urls']['self']}/cancel").json()["done"]
 
 
-def test_one_idempotency_key_of_two_api_keys_is_two_jobs(caller: Callable[..., Caller]) -> None:
+def test_one_idempotency_key_of_two_api_keys_is_two_jobs(caller):
     answers = [who.http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "x"}) for who in (caller(), caller())]
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[0].json()["id"] != answers[1].json()["id"]
 
 
-def test_every_key_sees_workers_but_only_its_own_jobs(
-    owner: Caller, caller: Callable[..., Caller], client: redis.Redis, settings: Settings, offered: Device, job_id: str
-) -> None:
+def test_every_key_sees_workers_but_only_its_own_jobs(owner, caller, client, settings, offered, job_id):
     name = Keys(settings.namespace).worker("worker-1")
     record = str(client.get(name))
     client.set(name, record.replace('"job":null', f'"job":"{job_id}"'), keepttl=True)
@@ -81,7 +70,7 @@ def test_every_key_sees_workers_but_only_its_own_jobs(
 
 
 @pytest.mark.parametrize("scope", ANY)
-def test_me_returns_the_keys_scopes(caller: Callable[..., Caller], scope: Scope) -> None:
+def test_me_returns_the_keys_scopes(caller, scope):
     who = caller(scope, queued_jobs=7)
     told = who.http.get("/v1/me").json()
     assert told["scopes"] == list(ANY[: ANY.index(scope) + 1])
@@ -91,9 +80,7 @@ def test_me_returns_the_keys_scopes(caller: Callable[..., Caller], scope: Scope)
     assert who.secret not in str(told)
 
 
-def test_creating_and_revoking_keys_is_audited_without_secrets(
-    caller: Callable[..., Caller], service: httpx.Client, caplog: pytest.LogCaptureFixture, offered: Device
-) -> None:
+def test_creating_and_revoking_keys_is_audited_without_secrets(caller, service, caplog, offered):
     admin = caller(Scope.ADMIN)
     asked = {"name": "night run", "scope": "submit", "limits": {"queued_jobs": 2}}
     with caplog.at_level(logging.DEBUG):
@@ -120,9 +107,7 @@ def test_creating_and_revoking_keys_is_audited_without_secrets(
     assert not [record for record in caplog.records if made["secret"][5:] in record.getMessage()]
 
 
-def test_an_expired_key_is_refused_but_still_listed(
-    caller: Callable[..., Caller], service: httpx.Client, client: redis.Redis, settings: Settings
-) -> None:
+def test_an_expired_key_is_refused_but_still_listed(caller, service, client, settings):
     admin = caller(Scope.ADMIN)
     made = admin.http.post("/v1/keys", json={"name": "guest", "scope": "read", "expires_in_s": 3600}).json()
     mine = {"Authorization": f"Bearer {made['secret']}"}
@@ -138,10 +123,8 @@ def test_an_expired_key_is_refused_but_still_listed(
     assert listed[made["id"]]["revoked_at"] is None
 
 
-def test_deleting_and_canceling_other_owners_jobs_is_audited(
-    owner: Caller, caller: Callable[..., Caller], job_id: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def told(what: str) -> list[str]:
+def test_deleting_and_canceling_other_owners_jobs_is_audited(owner, caller, job_id, caplog):
+    def told(what):
         return [record.getMessage() for record in caplog.records if record.name == f"dyno.{what}"]
 
     admin = caller(Scope.ADMIN)
@@ -162,7 +145,7 @@ def test_deleting_and_canceling_other_owners_jobs_is_audited(
     assert [line.rpartition(" ")[2] for line in told("access")] == [f'key="{each}"' for each in by]
 
 
-def test_an_invalid_new_key_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:
+def test_an_invalid_new_key_is_refused_with_every_wrong_field(caller):
     limits = {"queued_jobs": 0, "requests_per_s": "5"}
     asked = {"name": "two\nlines", "scope": "all", "limits": limits, "expires_in_s": 0, "more": 1}
     answer = caller(Scope.ADMIN).http.post("/v1/keys", json=asked)
@@ -172,9 +155,7 @@ def test_an_invalid_new_key_is_refused_with_every_wrong_field(caller: Callable[.
     assert problem(caller(Scope.ADMIN).http.delete("/v1/keys/key_0000000000000000")) == (404, "key-not-found")
 
 
-def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(
-    caller: Callable[..., Caller], client: redis.Redis, settings: Settings
-) -> None:
+def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(caller, client, settings):
     few = caller(queued_jobs=1, requests_per_s=100)
     assert few.http.post("/v1/jobs", json=BODY).status_code == 202
     answer = few.http.post("/v1/jobs", json=BODY)
@@ -197,9 +178,7 @@ def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(
     assert answer.headers["Retry-After"] == "1"
 
 
-def test_an_attempt_token_reads_only_the_weights_of_its_job(
-    service: httpx.Client, owner: Caller, job_id: str, settings: Settings, offered: Device, client: redis.Redis
-) -> None:
+def test_an_attempt_token_reads_only_the_weights_of_its_job(service, owner, job_id, settings, offered, client):
     spec = BODY | {"params": {"n": 64}, "device": "cpu"}
     own = owner.http.post("/v1/jobs", json=spec).json()["id"]
     claim = Leases(client, settings).claim(
@@ -211,7 +190,7 @@ def test_an_attempt_token_reads_only_the_weights_of_its_job(
     ref = f'"weights":{{"job":"{job_id}","name":"model.weights.h5"}}'
     client.hset(name, "spec", str(client.hget(name, "spec")).replace('"params":{', f'"params":{{{ref},', 1))
 
-    def told(path: str, job: str = own, token: str = claim.token) -> tuple[int, str]:
+    def told(path, job=own, token=claim.token):
         return problem(service.get(path, headers={"Dyno-Job": job, "Authorization": f"Bearer {token}"}))
 
     files = f"/v1/jobs/{job_id}/artifacts"

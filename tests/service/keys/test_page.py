@@ -1,21 +1,15 @@
 """The page of the API and the dashboard prompt for a key once one exists, in a real browser."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-import httpx
 import pytest
 
 from dyno.models.api_key import Scope
 from service import streaming
 from tests.browser import browser, grave_violations, width_of
-from tests.service.keys.conftest import Caller
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
 
 
-def test_without_a_key_the_page_prompts_for_one_and_shows_nothing(service: httpx.Client) -> None:
+def test_without_a_key_the_page_prompts_for_one_and_shows_nothing(service):
     with browser(str(service.base_url)) as shown:
         shown.page.goto("/docs")
         shown.page.locator("#ask input").wait_for()
@@ -23,9 +17,7 @@ def test_without_a_key_the_page_prompts_for_one_and_shows_nothing(service: httpx
         assert "/v1/jobs" not in shown.page.content()
 
 
-def test_with_a_key_the_page_shows_the_api_and_sends_it_with_requests(
-    service: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_with_a_key_the_page_shows_the_api_and_sends_it_with_requests(service, caller):
     key, mine = caller(Scope.READ), "#operations-keys-getMe"
     with browser(str(service.base_url)) as shown:
         shown.page.goto("/docs")
@@ -43,9 +35,7 @@ def test_with_a_key_the_page_shows_the_api_and_sends_it_with_requests(
     assert key.id in told
 
 
-def test_a_person_logs_in_is_refused_what_the_key_may_not_do_and_logs_out_in_all_tabs(
-    service: httpx.Client, caller: Callable[..., Caller], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_logs_in_is_refused_what_the_key_may_not_do_and_logs_out_in_all_tabs(service, caller, monkeypatch):
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.1)
     key = caller(Scope.READ)
     with browser(str(service.base_url)) as shown:
@@ -70,9 +60,7 @@ def test_a_person_logs_in_is_refused_what_the_key_may_not_do_and_logs_out_in_all
         assert shown.outside == []
 
 
-def test_the_page_of_keys_suits_a_phone_and_a_screen_reader(
-    service: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_the_page_of_keys_suits_a_phone_and_a_screen_reader(service, caller):
     admin = caller(Scope.ADMIN)
     with browser(str(service.base_url), viewport={"width": 375, "height": 800}, bypass_csp=True) as shown:
         page = shown.page
@@ -90,9 +78,7 @@ def test_the_page_of_keys_suits_a_phone_and_a_screen_reader(
             assert width_of(page) <= 375, path
 
 
-def test_the_menu_on_a_phone_has_several_links_in_a_line_beside_a_short_name(
-    service: httpx.Client, caller: Callable[..., Caller]
-) -> None:
+def test_the_menu_on_a_phone_has_several_links_in_a_line_beside_a_short_name(service, caller):
     key = caller(Scope.READ)
     with browser(str(service.base_url), viewport={"width": 375, "height": 800}) as shown:
         page = shown.page

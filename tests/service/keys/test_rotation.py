@@ -1,23 +1,15 @@
 """A client changes its key: docs/operations.md, "Rotating secrets"."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-
 from dyno.models.api_key import Scope
 from dyno.models.job import WorkerRef
-from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from tests.results import a_result
-from tests.service.keys.conftest import Caller
 
 BODY = {"workload": "matmul", "device": "cpu:9-9@rotated", "queue_if_absent": True}
 
 
-def test_both_keys_work_until_the_first_is_revoked_and_its_jobs_go_on(
-    caller: Callable[..., Caller], everyone: Mapping[Scope, Caller], settings: Settings
-) -> None:
+def test_both_keys_work_until_the_first_is_revoked_and_its_jobs_go_on(caller, everyone, settings):
     first, second, admin = caller(), caller(), everyone[Scope.ADMIN].http
     ids = [one.http.post("/v1/jobs", json=BODY).raise_for_status().json()["id"] for one in (first, second)]
     assert admin.delete(f"/v1/keys/{first.id}").is_success

@@ -1,8 +1,5 @@
 """Helpers to read the document."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
 from service.openapi import each_operation
@@ -10,7 +7,7 @@ from service.openapi import each_operation
 Document = dict[str, Any]
 
 
-def answers(document: Document) -> Iterator[tuple[str, str, str, Document]]:
+def answers(document):
     """Method, path, status and response of all operations, with references resolved."""
     for method, path, operation in each_operation(document):
         for status, answer in operation["responses"].items():

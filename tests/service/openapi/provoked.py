@@ -20,38 +20,38 @@ JSON = {"Content-Type": "application/json"}
 UNDER_ONE_KEY = {"Idempotency-Key": "one"}
 
 
-def _artifact_store_unavailable(house: House) -> httpx.Response:
+def _artifact_store_unavailable(house):
     claim = house.claimed()
     (house.settings.artifact_dir / claim.job_id).parent.mkdir(parents=True, exist_ok=True)
     (house.settings.artifact_dir / claim.job_id).write_text("in the way of a folder")
     return house.put(claim, "notes.txt")
 
 
-def _idempotency_key_reused(house: House) -> httpx.Response:
+def _idempotency_key_reused(house):
     house.http.post("/v1/jobs", json=TINY, headers=UNDER_ONE_KEY)
     return house.http.post("/v1/jobs", json=TINY | {"seed": 1}, headers=UNDER_ONE_KEY)
 
 
-def _job_expired(house: House) -> httpx.Response:
+def _job_expired(house):
     key = {"Idempotency-Key": "gone"}
     job_id = house.http.post("/v1/jobs", json=TINY, headers=key).json()["id"]
     house.redis.delete(house.keys.job(job_id))
     return house.http.post("/v1/jobs", json=TINY, headers=key)
 
 
-def _key_expired(house: House) -> httpx.Response:
+def _key_expired(house):
     made = house.admin.post("/v1/keys", json={"name": "ci", "scope": "read", "expires_in_s": 60}).json()
     keys = Keys(f"{house.settings.namespace}-keys")
     house.redis.hset(keys.api_key(made["id"]), "expires_at", "1700000000.000000")
     return house.admin.get("/v1/me", headers={"Authorization": f"Bearer {made['secret']}"})
 
 
-def _limit_reached(house: House) -> httpx.Response:
+def _limit_reached(house):
     house.poor.post("/v1/jobs", json=TINY)
     return house.poor.post("/v1/jobs", json=TINY)
 
 
-def _no_result(house: House) -> httpx.Response:
+def _no_result(house):
     claim = house.claimed()
     failure = Failure(
         failure_class=FailureClass.BENCHMARK,
@@ -62,7 +62,7 @@ def _no_result(house: House) -> httpx.Response:
     return house.http.get(f"/v1/jobs/{claim.job_id}/result")
 
 
-def _queue_full(house: House) -> httpx.Response:
+def _queue_full(house):
     *made, refused = [house.admin.post("/v1/jobs", json=TINY) for _ in range(3)]
     for each in made:
         if each.is_success:
@@ -70,24 +70,24 @@ def _queue_full(house: House) -> httpx.Response:
     return refused
 
 
-def _not_comparable(house: House) -> httpx.Response:
+def _not_comparable(house):
     jobs = [house.finished(), house.finished(metric=a_metric("latency", better="lower"))]
     return house.http.post("/v1/comparisons", json={"jobs": jobs})
 
 
-def _record_unreadable(house: House) -> httpx.Response:
+def _record_unreadable(house):
     job_id = house.finished()
     house.redis.set(house.keys.result(job_id), "{")
     return house.http.get(f"/v1/jobs/{job_id}/result")
 
 
-def _stale_token(house: House) -> httpx.Response:
+def _stale_token(house):
     claim = house.claimed()
     house.leases.finish(claim, "stop")
     return house.put(claim, "notes.txt")
 
 
-def _store_unfit(house: House) -> httpx.Response:
+def _store_unfit(house):
     house.redis.config_set("appendonly", "no")
     try:
         eventually(lambda: house.http.get("/readyz").status_code == 503, what="the next check finds it")
@@ -97,14 +97,14 @@ def _store_unfit(house: House) -> httpx.Response:
         eventually(lambda: house.http.get("/readyz").status_code == 200, what="the next check finds it")
 
 
-def _sweep_finished(house: House) -> httpx.Response:
+def _sweep_finished(house):
     sweep = house.http.post("/v1/sweeps", json=SWEEP).json()
     for point in sweep["points"]:
         house.http.post(f"/v1/jobs/{point['job']}/cancel")
     return house.http.post(sweep["urls"]["cancel"])
 
 
-def _too_many_streams(house: House) -> httpx.Response:
+def _too_many_streams(house):
     with house.http.stream("GET", "/v1/events"):
         return house.http.get("/v1/events")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -28,16 +27,16 @@ EDGE = {
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
+def document():
     return create_app(Settings()).openapi()
 
 
-def is_valid(document: dict[str, Any], body: object) -> bool:
+def is_valid(document, body):
     schema = {"$ref": "#/components/schemas/SubmitJob", "components": document["components"]}
     return bool(validator(schema).is_valid(body))
 
 
-def test_it_is_openapi_3_1_without_dangling_references(document: dict[str, Any]) -> None:
+def test_it_is_openapi_3_1_without_dangling_references(document):
     assert document["openapi"].startswith("3.1")
     found = references(document)
     assert {kind for _, _, kind, _ in (each.split("/") for each in found)} == {
@@ -50,14 +49,14 @@ def test_it_is_openapi_3_1_without_dangling_references(document: dict[str, Any])
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
-def references(value: Any) -> set[str]:
+def references(value):
     if isinstance(value, dict):
         own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
         return own.union(*map(references, value.values()))
     return set().union(*map(references, value)) if isinstance(value, list) else set()
 
 
-def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(document: dict[str, Any]) -> None:
+def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(document):
     found = [operation for _, _, operation in each_operation(document)]
     names = [operation["operationId"] for operation in found]
     assert len(set(names)) == len(names)
@@ -66,14 +65,14 @@ def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(do
     assert {tag for operation in found for tag in operation["tags"]} <= TAGS.keys()
 
 
-def test_every_response_is_listed_and_every_error_is_a_problem(document: dict[str, Any]) -> None:
+def test_every_response_is_listed_and_every_error_is_a_problem(document):
     for _, _, status, answer in answers(document):
         assert status != "default"
         assert status < "400" or answer["content"].keys() == {MEDIA_TYPE}
         assert "X-Request-ID" in answer["headers"]
 
 
-def test_connection_errors_are_listed_with_every_route(document: dict[str, Any]) -> None:
+def test_connection_errors_are_listed_with_every_route(document):
     found: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for method, path, status, answer in answers(document):
         told = found.setdefault((method, path), set())
@@ -82,7 +81,7 @@ def test_connection_errors_are_listed_with_every_route(document: dict[str, Any])
     assert {row: EDGE - told for row, told in found.items() if not told >= EDGE} == {}
 
 
-def test_equal_errors_are_one_component(document: dict[str, Any]) -> None:
+def test_equal_errors_are_one_component(document):
     errors = [
         answer
         for _, _, operation in each_operation(document)
@@ -95,7 +94,7 @@ def test_equal_errors_are_one_component(document: dict[str, Any]) -> None:
     assert all(name.split(".")[1:] == problem_codes(answer) for name, answer in shared.items())
 
 
-def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, Any]) -> None:
+def test_a_link_leads_to_a_route_and_fills_its_parameters(document):
     by_name = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
     links = [
         link
@@ -110,7 +109,7 @@ def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, An
         assert link["parameters"].keys() == needed
 
 
-def test_responses_allow_more_fields_and_requests_do_not(document: dict[str, Any]) -> None:
+def test_responses_allow_more_fields_and_requests_do_not(document):
     every = [operation for _, _, operation in each_operation(document)]
     told = led_to(document, [[operation["responses"] for operation in every], document["webhooks"]])
     asked = led_to(document, [operation.get("requestBody") for operation in every])
@@ -122,7 +121,7 @@ def test_responses_allow_more_fields_and_requests_do_not(document: dict[str, Any
     assert (again["components"], again["paths"]) == (document["components"], document["paths"])
 
 
-def led_to(document: dict[str, Any], value: Any) -> dict[str, Any]:
+def led_to(document, value):
     """All schemas that `value` refers to, directly or indirectly."""
     schemas, found, left = document["components"]["schemas"], set[str](), references(value)
     while left:
@@ -131,14 +130,14 @@ def led_to(document: dict[str, Any], value: Any) -> dict[str, Any]:
     return {name: schemas[name] for each in found if (name := each.split("/")[3]) in schemas}
 
 
-def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:
+def test_each_kind_of_event_is_described(document):
     for path in ("/v1/events", "/v1/jobs/{job_id}/events"):
         stream = document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
         kinds = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
         assert kinds == {"status", "progress", "partial_metric", "metric", "log", "gap"}
 
 
-def test_webhook_payloads_are_described_with_examples(document: dict[str, Any]) -> None:
+def test_webhook_payloads_are_described_with_examples(document):
     sent = document["webhooks"]["jobDone"]["post"]["requestBody"]["content"]["application/json"]
     valid = validator(sent["schema"] | {"components": document["components"]})
     shown = [example["value"] for example in sent["examples"].values()]
@@ -148,7 +147,7 @@ def test_webhook_payloads_are_described_with_examples(document: dict[str, Any]) 
         assert not valid.is_valid({**event, "data": {**event["data"], "status": "running"}})
 
 
-def test_every_code_has_the_status_of_the_table(document: dict[str, Any]) -> None:
+def test_every_code_has_the_status_of_the_table(document):
     listed = [
         (int(status), code)
         for _, _, status, answer in answers(document)
@@ -160,7 +159,7 @@ def test_every_code_has_the_status_of_the_table(document: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("workload", sorted(registry()))
-def test_a_body_of_each_workload_matches_exactly_one_schema(document: dict[str, Any], workload: str) -> None:
+def test_a_body_of_each_workload_matches_exactly_one_schema(document, workload):
     assert is_valid(document, {"workload": workload})
     assert is_valid(document, {"workload": workload, "device": "cpu:0-1@host", "measure": {"processes": 3}})
     assert is_valid(document, {"workload": workload, "measure": {"processes": {"min": 1, "max": 3}}})
@@ -181,5 +180,5 @@ def test_a_body_of_each_workload_matches_exactly_one_schema(document: dict[str, 
         {"workload": "matmul", "framework": "cobol"},
     ],
 )
-def test_the_schema_refuses_what_the_service_refuses(document: dict[str, Any], body: object) -> None:
+def test_the_schema_refuses_what_the_service_refuses(document, body):
     assert not is_valid(document, body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
@@ -11,7 +9,7 @@ from dyno.settings import Settings
 from service import middleware
 from service.app import create_app
 from tests.service.openapi.conftest import answers
-from tests.service.openapi.house import IN_TURNS, SWEEP, TINY, House, Serve, house
+from tests.service.openapi.house import IN_TURNS, SWEEP, TINY, house
 
 Row = tuple[str, str, str]
 
@@ -26,9 +24,7 @@ CROWDED = {
 
 
 @pytest.fixture(scope="module")
-def asked(
-    settings: Settings, serve: Serve, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Row, list[httpx.Response]]:
+def asked(settings, serve, tmp_path_factory):
     """Responses of every route with headers of its own, by method, path and status."""
     found: dict[Row, list[httpx.Response]] = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
@@ -48,41 +44,35 @@ def asked(
 
 
 @pytest.fixture(scope="module")
-def documented() -> dict[Row, set[str]]:
+def documented():
     return {
         (method, path, status): {name.lower() for name in answer["headers"]}
         for method, path, status, answer in answers(create_app(Settings()).openapi())
     }
 
 
-def own(answer: httpx.Response) -> set[str]:
+def own(answer):
     return {name.lower() for name in answer.headers} - BESIDE
 
 
-def test_sent_headers_match_the_document(
-    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
-) -> None:
+def test_sent_headers_match_the_document(asked, documented):
     sent = {row: CROWDED.get(row, set[str]()).union(*map(own, told)) for row, told in asked.items()}
     assert sent == {row: documented[row] for row in sent}
 
 
-def test_every_response_with_its_own_headers_was_requested(
-    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
-) -> None:
+def test_every_response_with_its_own_headers_was_requested(asked, documented):
     special = {row for row, names in documented.items() if row[2] < "400" and names != {"x-request-id"}}
     assert special - asked.keys() - ELSEWHERE == set()
 
 
-def test_every_error_has_all_headers_of_its_status(
-    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
-) -> None:
+def test_every_error_has_all_headers_of_its_status(asked, documented):
     errors = [(row, answer) for row, told in asked.items() for answer in told if answer.is_error]
     assert {answer.json()["code"] for _, answer in errors} >= {"limit-reached", "queue-full", "store-unavailable"}
     for row, answer in errors:
         assert own(answer) == documented[row], answer.json()["code"]
 
 
-def _of_jobs(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_jobs(here):
     again = f"/v1/jobs/{here.finished()}/rerun"
     for path, url, body in (("/v1/jobs", "/v1/jobs", TINY), (f"{JOB}/rerun", again, None)):
         key = {"Idempotency-Key": url}
@@ -100,25 +90,25 @@ def _of_jobs(here: House) -> Iterator[tuple[str, httpx.Response]]:
     yield f"{JOB}/result", here.http.get(result.request.url, headers={"If-None-Match": result.headers["ETag"]})
 
 
-def _of_comparisons(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_comparisons(here):
     yield "/v1/comparisons", here.http.post("/v1/comparisons", json={"jobs": [here.finished(), here.finished()]})
     for _ in range(2):
         yield "/v1/comparisons", here.http.post("/v1/comparisons", json=IN_TURNS, headers={"Idempotency-Key": "turns"})
 
 
-def _of_baselines(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_baselines(here):
     for _ in range(2):
         limit = {"metric": "throughput", "at_least": 1}
         yield "/v1/baselines/{name}", here.http.put("/v1/baselines/headers", json=limit)
 
 
-def _of_schedules(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_schedules(here):
     for _ in range(2):
         nightly = {"cron": "0 3 * * *", "spec": SWEEP["spec"]}
         yield "/v1/schedules/{name}", here.http.put("/v1/schedules/headers", json=nightly)
 
 
-def _of_sweeps(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_sweeps(here):
     for _ in range(2):
         yield "/v1/sweeps", here.http.post("/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": "sweep"})
     made = here.http.post("/v1/sweeps", json=SWEEP).json()["urls"]
@@ -129,7 +119,7 @@ def _of_sweeps(here: House) -> Iterator[tuple[str, httpx.Response]]:
     yield "/v1/sweeps/{sweep_id}/cancel", here.http.post(made["cancel"])
 
 
-def _of_files(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_files(here):
     url = f"/v1/jobs/{here.finished('notes.txt')}/artifacts/notes.txt"
     for method in ("GET", "HEAD"):
         sent = here.http.request(method, url)
@@ -137,7 +127,7 @@ def _of_files(here: House) -> Iterator[tuple[str, httpx.Response]]:
         yield FILE, here.http.request(method, url, headers={"If-None-Match": sent.headers["ETag"]})
 
 
-def _of_lists(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _of_lists(here):
     jobs = [here.finished() for _ in range(2)]
     yield "/v1/jobs", here.http.get("/v1/jobs", params={"limit": 1})
     yield "/v1/results", here.http.get("/v1/results", params={"limit": 1, "format": "csv"})
@@ -145,7 +135,7 @@ def _of_lists(here: House) -> Iterator[tuple[str, httpx.Response]]:
     yield f"{JOB}/samples", here.http.get(f"/v1/jobs/{jobs[0]}/samples", params={"format": "csv"})
 
 
-def _refused(here: House) -> Iterator[tuple[str, httpx.Response]]:
+def _refused(here):
     yield "/v1/keys", here.http.get("/v1/keys")
     yield "/v1/jobs", here.reader.post("/v1/jobs", json=TINY)
     yield "/v1/jobs", here.poor.post("/v1/jobs", json=TINY)

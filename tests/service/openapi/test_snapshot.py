@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from service.openapi.__main__ import REVIEWED, text
@@ -18,17 +17,17 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def served(http: httpx.Client) -> dict[str, Any]:
+def served(http):
     found: dict[str, Any] = http.get("/openapi.json").raise_for_status().json()
     return found
 
 
 @pytest.fixture(scope="module")
-def reviewed() -> str:
+def reviewed():
     return (ROOT / REVIEWED).read_text()
 
 
-def test_the_served_document_is_the_reviewed_one(served: dict[str, Any], reviewed: str) -> None:
+def test_the_served_document_is_the_reviewed_one(served, reviewed):
     now = text(served)
     if now != reviewed:  # pytest's own comparison of such long texts takes minutes
         lines = difflib.unified_diff(reviewed.splitlines(), now.splitlines(), "reviewed", "served", n=1, lineterm="")
@@ -36,7 +35,7 @@ def test_the_served_document_is_the_reviewed_one(served: dict[str, Any], reviewe
 
 
 @pytest.mark.verify
-def test_the_command_writes_the_document(tmp_path: Path, reviewed: str) -> None:
+def test_the_command_writes_the_document(tmp_path, reviewed):
     kept = tmp_path / REVIEWED
     kept.parent.mkdir()
     kept.write_text("{}")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import httpx
-import redis
-
-from dyno.models.device import Device
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
-from dyno.settings import Settings
 from dyno.store.baselines import MOST_BASELINES
 from dyno.store.redis import Keys
 from tests.comparisons import times
@@ -19,7 +13,7 @@ from tests.comparisons import times
 SPEC: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
 
-def test_a_figure_is_copied_with_what_it_depends_on(http: httpx.Client, finished: Callable[..., str]) -> None:
+def test_a_figure_is_copied_with_what_it_depends_on(http, finished):
     job = finished()
     figure = http.put("/v1/baselines/main", json={"job": job}).json()["figure"]
     assert figure["by_run"] == [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -31,10 +25,8 @@ def test_a_figure_is_copied_with_what_it_depends_on(http: httpx.Client, finished
     assert http.get("/v1/baselines/main").json()["figure"] == figure
 
 
-def test_a_baseline_knows_since_which_job_its_level_is_another_one(
-    http: httpx.Client, finished: Callable[..., str]
-) -> None:
-    def since(job: str, name: str = "levels") -> str | None:
+def test_a_baseline_knows_since_which_job_its_level_is_another_one(http, finished):
+    def since(job, name="levels"):
         figure: dict[str, Any] = (
             http.put(f"/v1/baselines/{name}", json={"job": job}).raise_for_status().json()["figure"]
         )
@@ -49,13 +41,13 @@ def test_a_baseline_knows_since_which_job_its_level_is_another_one(
     assert since(before) is None, "the level before"
 
 
-def test_an_untrusted_figure_is_refused(http: httpx.Client, finished: Callable[..., str]) -> None:
+def test_an_untrusted_figure_is_refused(http, finished):
     answer = http.put("/v1/baselines/main", json={"job": finished(verdict=Verdict.UNTRUSTED)})
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["code"]) == (422, "/job", "untrusted")
 
 
-def test_a_name_is_short_and_plain(http: httpx.Client) -> None:
+def test_a_name_is_short_and_plain(http):
     for name in ("-a", "a b", "ä", "x" * 65):
         answer = http.put(f"/v1/baselines/{name}", json={"metric": "throughput", "at_least": 1})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request"), name
@@ -63,16 +55,14 @@ def test_a_name_is_short_and_plain(http: httpx.Client) -> None:
     assert [each["pointer"] for each in refused.json()["errors"]] == ["/baseline"]
 
 
-def test_the_limit_on_baselines_is_told(http: httpx.Client, client: redis.Redis, settings: Settings) -> None:
+def test_the_limit_on_baselines_is_told(http, client, settings):
     client.hset(Keys(settings.namespace).baselines(None), mapping={f"b{at}": "{}" for at in range(MOST_BASELINES)})
     answer = http.put("/v1/baselines/more", json={"metric": "throughput", "at_least": 1})
     assert (answer.status_code, answer.json()["code"]) == (429, "limit-reached")
     client.delete(Keys(settings.namespace).baselines(None))
 
 
-def test_a_damaged_baseline_stops_no_other_request(
-    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
-) -> None:
+def test_a_damaged_baseline_stops_no_other_request(http, client, settings, offered):
     client.hset(Keys(settings.namespace).baselines(None), "damaged", "{")
     http.put("/v1/baselines/whole", json={"metric": "throughput", "at_least": 1}).raise_for_status()
     assert [each["name"] for each in http.get("/v1/baselines").json()["data"]] == ["whole"]
@@ -81,7 +71,7 @@ def test_a_damaged_baseline_stops_no_other_request(
     assert http.delete("/v1/baselines/damaged").status_code == 204
 
 
-def test_a_job_whose_result_lacks_the_metric_is_refused(http: httpx.Client, offered: Device) -> None:
+def test_a_job_whose_result_lacks_the_metric_is_refused(http, offered):
     http.put("/v1/baselines/of-epochs", json={"metric": "epoch_time", "at_most": 1}).raise_for_status()
     refused = http.post("/v1/jobs", json=SPEC | {"baseline": "of-epochs"})
     [error] = refused.json()["errors"]
@@ -89,9 +79,7 @@ def test_a_job_whose_result_lacks_the_metric_is_refused(http: httpx.Client, offe
     assert "use one of throughput or execution_time" in error["detail"]
 
 
-def test_a_rerun_is_held_against_the_baseline_of_today(
-    http: httpx.Client, finished: Callable[..., str], offered: Device
-) -> None:
+def test_a_rerun_is_held_against_the_baseline_of_today(http, finished, offered):
     http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1}).raise_for_status()
     job = finished(spec={"baseline": "main"})
     again = http.post(f"/v1/jobs/{job}/rerun").json()
@@ -103,7 +91,7 @@ def test_a_rerun_is_held_against_the_baseline_of_today(
     assert "`dyno baseline save " in refused.json()["errors"][0]["detail"]
 
 
-def test_a_repeated_submit_is_answered_though_its_baseline_is_gone(http: httpx.Client, offered: Device) -> None:
+def test_a_repeated_submit_is_answered_though_its_baseline_is_gone(http, offered):
     http.put("/v1/baselines/main", json={"metric": "throughput", "at_least": 1}).raise_for_status()
     key = {"Idempotency-Key": "with-a-baseline"}
     first = http.post("/v1/jobs", json=SPEC | {"baseline": "main"}, headers=key).json()

@@ -7,7 +7,6 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import httpx
 import pytest
 
 from service import docs
@@ -19,12 +18,12 @@ from tests.browser import browser
 class Referred(HTMLParser):
     """Collects the files that a page loads."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.urls: list[str] = []
         self.inline = False
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         known = dict(attrs)
         url = known.get("src") or (known.get("href") if tag == "link" else None)
         self.urls += [url] if url else []
@@ -33,7 +32,7 @@ class Referred(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(http: httpx.Client) -> Referred:
+def page(http):
     answer = http.get("/docs").raise_for_status()
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"] == PAGE_POLICY
@@ -43,7 +42,7 @@ def page(http: httpx.Client) -> Referred:
     return page
 
 
-def test_the_page_loads_only_local_files_and_has_no_inline_script(http: httpx.Client, page: Referred) -> None:
+def test_the_page_loads_only_local_files_and_has_no_inline_script(http, page):
     loaded = [url for url in page.urls if url != "data:,"]
     assert {url.removeprefix("docs/") for url in loaded} == assets().keys()
     assert not page.inline
@@ -62,21 +61,21 @@ def test_the_page_loads_only_local_files_and_has_no_inline_script(http: httpx.Cl
 SOURCE = Path(docs.__file__).parent / "swagger-ui" / "SOURCE.md"
 
 
-def test_swagger_ui_is_the_published_one() -> None:
+def test_swagger_ui_is_the_published_one():
     listed = dict(re.findall(r"^\| `(.+?)` \| [\d,]+ \| `([0-9a-f]{64})` \|$", SOURCE.read_text(), re.MULTILINE))
     files = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in SOURCE.parent.iterdir()}
     assert listed == {name: digest for name, digest in files.items() if name != SOURCE.name}
     assert {"swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE"} <= listed.keys()
 
 
-def test_the_policy_restricts_the_page_to_its_origin() -> None:
+def test_the_policy_restricts_the_page_to_its_origin():
     sources = {word for part in PAGE_POLICY.split(";") for word in part.split()[1:]}
     assert sources == {"'self'", "'none'", "'unsafe-inline'", "data:"}
     assert "script-src 'self';" in PAGE_POLICY
 
 
 @pytest.mark.verify
-def test_a_browser_shows_every_tag_without_errors(http: httpx.Client) -> None:
+def test_a_browser_shows_every_tag_without_errors(http):
     with browser(str(http.base_url)) as shown:
         shown.page.goto("/docs")
         for tag in TAGS:

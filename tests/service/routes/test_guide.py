@@ -1,16 +1,12 @@
 """The docs as a site: it builds without warnings, loads nothing from other hosts, and the API serves all of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-import httpx
 import pytest
 
 from service.docs import guide
@@ -22,7 +18,7 @@ PAGES = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT 
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The site, built as `make site` does. A wrong link is a warning, and a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
@@ -33,22 +29,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def _served(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _served(site, monkeypatch):
     monkeypatch.setattr(guide, "FOLDER", site)
     guide.site.cache_clear()
     yield
     guide.site.cache_clear()
 
 
-def test_every_page_of_the_docs_is_a_page_of_the_site(site: Path) -> None:
+def test_every_page_of_the_docs_is_a_page_of_the_site(site):
     assert PAGES - {path.relative_to(site) for path in site.rglob("*.html")} == set()
 
 
-def test_the_site_has_no_source_maps_and_no_other_languages_of_the_search(site: Path) -> None:
+def test_the_site_has_no_source_maps_and_no_other_languages_of_the_search(site):
     assert [path for path in site.rglob("*.*") if path.suffix == ".map" or "lunr" in path.parts] == []
 
 
-def test_no_file_of_the_site_loads_another_host(site: Path) -> None:
+def test_no_file_of_the_site_loads_another_host(site):
     for path in site.rglob("*.html"):
         page = Referred()
         page.feed(path.read_text())
@@ -58,7 +54,7 @@ def test_no_file_of_the_site_loads_another_host(site: Path) -> None:
 
 
 @pytest.mark.usefixtures("_served")
-def test_the_api_serves_every_page_with_what_it_loads(http: httpx.Client) -> None:
+def test_the_api_serves_every_page_with_what_it_loads(http):
     assert http.get("/docs/guide", follow_redirects=True).url.path == "/docs/guide/"
     for path in ("", "tutorial.html", "decisions/0001-redis-holds-the-truth.html"):
         answer = http.get(f"/docs/guide/{path}").raise_for_status()
@@ -73,9 +69,7 @@ def test_the_api_serves_every_page_with_what_it_loads(http: httpx.Client) -> Non
     assert http.get("/docs/guide/..%2fguide.py").status_code == 404
 
 
-def test_without_a_site_the_api_says_how_to_build_it(
-    http: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_site_the_api_says_how_to_build_it(http, tmp_path, monkeypatch):
     monkeypatch.setattr(guide, "FOLDER", tmp_path)
     guide.site.cache_clear()
     answer = http.get("/docs/guide/")
@@ -84,7 +78,7 @@ def test_without_a_site_the_api_says_how_to_build_it(
 
 @pytest.mark.verify
 @pytest.mark.usefixtures("_served")
-def test_a_browser_shows_and_searches_the_site_without_errors(http: httpx.Client) -> None:
+def test_a_browser_shows_and_searches_the_site_without_errors(http):
     with browser(str(http.base_url)) as shown:
         shown.page.goto("/docs/guide/tutorial.html")
         shown.page.locator("article h1").wait_for()

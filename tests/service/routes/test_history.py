@@ -6,12 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
 from dyno.models.result import BasedOn, Repeat, Verdict
-from dyno.settings import Settings
 from dyno.store import jobs as module
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
@@ -19,7 +16,7 @@ from tests.comparisons import a_metric
 Finished = Callable[..., str]
 
 
-def history(http: httpx.Client, test: str, **filters: Any) -> dict[str, Any]:
+def history(http, test, **filters):
     found: dict[str, Any] = (
         http.get("/v1/history", params={"label": f"test={test}"} | filters).raise_for_status().json()
     )
@@ -27,10 +24,10 @@ def history(http: httpx.Client, test: str, **filters: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def series(finished: Finished) -> Callable[..., list[str]]:
+def series(finished):
     """Succeeded jobs whose values lie around a level, with a coefficient of variation of 1 %."""
 
-    def make(test: str, count: int, level: float, spec: dict[str, Any] | None = None, **result: Any) -> list[str]:
+    def make(test, count, level, spec=None, **result):
         rng = random.Random(f"{test} {level}")
         made = [[level * rng.gauss(1, 0.01) * each for each in (0.999, 1.0, 1.001)] for _ in range(count)]
         asked = {"labels": {"test": test}} | (spec or {})
@@ -39,7 +36,7 @@ def series(finished: Finished) -> Callable[..., list[str]]:
     return make
 
 
-def test_a_series_has_its_points_oldest_first(http: httpx.Client, series: Callable[..., list[str]]) -> None:
+def test_a_series_has_its_points_oldest_first(http, series):
     jobs = series("points", 3, 100.0)
     other = series("points", 1, 100.0, {"params": {"n": 32}})
     found = history(http, "points")
@@ -55,9 +52,7 @@ def test_a_series_has_its_points_oldest_first(http: httpx.Client, series: Callab
     assert (found["alarms"], found["results_read"], found["next_cursor"]) == ([], 4, None)
 
 
-def test_untrusted_and_emulated_results_are_shown_and_not_counted(
-    http: httpx.Client, series: Callable[..., list[str]]
-) -> None:
+def test_untrusted_and_emulated_results_are_shown_and_not_counted(http, series):
     series("counted", 8, 100.0)
     series("counted", 4, 50.0, verdict=Verdict.UNTRUSTED)
     emulated = {"kind": "cpu", "model": "Test CPU", "emulated": True}
@@ -69,9 +64,7 @@ def test_untrusted_and_emulated_results_are_shown_and_not_counted(
     assert [each["changes"] for each in found.values()] == [[], []]
 
 
-def test_a_step_is_a_change_and_an_alarm_that_can_be_acknowledged_once(
-    http: httpx.Client, series: Callable[..., list[str]], client: redis.Redis, settings: Settings
-) -> None:
+def test_a_step_is_a_change_and_an_alarm_that_can_be_acknowledged_once(http, series, client, settings):
     series("step", 8, 100.0)
     slow = series("step", 6, 80.0)
     found = history(http, "step")
@@ -88,7 +81,7 @@ def test_a_step_is_a_change_and_an_alarm_that_can_be_acknowledged_once(
     assert 0 < client.ttl(Keys(settings.namespace).alarms(alarm["series_id"])) <= 366 * 24 * 3600
 
 
-def test_a_time_that_rises_is_slower(http: httpx.Client, finished: Finished) -> None:
+def test_a_time_that_rises_is_slower(http, finished):
     for value in (1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.25, 1.24, 1.26, 1.25, 1.24, 1.26):
         metric = a_metric("time", [value, value], better="lower")
         finished(spec={"labels": {"test": "time"}}, metrics=[metric])
@@ -98,9 +91,7 @@ def test_a_time_that_rises_is_slower(http: httpx.Client, finished: Finished) -> 
     assert alarm["low"] < 0.8 < alarm["high"]
 
 
-def test_a_new_context_splits_a_series_and_says_what_differs(
-    http: httpx.Client, series: Callable[..., list[str]]
-) -> None:
+def test_a_new_context_splits_a_series_and_says_what_differs(http, series):
     environment = {"python": "CPython 3.11", "packages": {"tensorflow": "2.20.0"}, "driver": {"version": "550.54"}}
     series("context", 8, 100.0, environment=environment)
     newer = environment | {"driver": {"version": "560.28"}}
@@ -115,12 +106,12 @@ def test_a_new_context_splits_a_series_and_says_what_differs(
     assert (one["changes"], found["alarms"]) == ([], [])
 
 
-def at_clock(value: float, clock_hz: float) -> dict[str, Any]:
+def at_clock(value, clock_hz):
     repeat = Repeat(low=value, high=value, based_on=BasedOn(runs=2), clock_hz=clock_hz, elasticity=1.0)
     return {"metrics": [a_metric(by_run=[value, value]).model_copy(update={"repeat": repeat})]}
 
 
-def test_values_are_adjusted_to_one_clock(http: httpx.Client, finished: Finished) -> None:
+def test_values_are_adjusted_to_one_clock(http, finished):
     for clock in (3.6, 3.7, 3.8, 3.9, 3.6, 3.7, 3.8):
         finished(spec={"labels": {"test": "clock"}}, **at_clock(25.0 * clock, clock * 1e9))
     (one,) = history(http, "clock")["series"]
@@ -129,7 +120,7 @@ def test_values_are_adjusted_to_one_clock(http: httpx.Client, finished: Finished
     assert [point["clock_hz"] for point in one["points"]][:2] == [3.6e9, 3.7e9]
 
 
-def test_a_device_that_is_slow_because_its_clock_fell_is_slow(http: httpx.Client, finished: Finished) -> None:
+def test_a_device_that_is_slow_because_its_clock_fell_is_slow(http, finished):
     for clock in [3.7, 3.75, 3.8, 3.7, 3.75, 3.8, *[3.0, 3.05, 2.95] * 2]:
         finished(spec={"labels": {"test": "throttled"}}, **at_clock(25.0 * clock, clock * 1e9))
     found = history(http, "throttled")
@@ -139,7 +130,7 @@ def test_a_device_that_is_slow_because_its_clock_fell_is_slow(http: httpx.Client
     assert len(found["alarms"]) == 1
 
 
-def test_a_value_without_a_clock_stays_as_it_is(http: httpx.Client, finished: Finished) -> None:
+def test_a_value_without_a_clock_stays_as_it_is(http, finished):
     finished(spec={"labels": {"test": "half"}}, **at_clock(90.0, 3.6e9))
     finished(spec={"labels": {"test": "half"}})
     (one,) = history(http, "half")["series"]
@@ -147,7 +138,7 @@ def test_a_value_without_a_clock_stays_as_it_is(http: httpx.Client, finished: Fi
     assert [point["adjusted_value"] for point in one["points"]] == [90.0, None]
 
 
-def test_pages_lead_to_older_results(http: httpx.Client, series: Callable[..., list[str]]) -> None:
+def test_pages_lead_to_older_results(http, series):
     jobs = series("pages", 5, 100.0)
     newest = http.get("/v1/history", params={"label": "test=pages", "limit": 2})
     assert (newest.json()["results_read"], newest.json()["has_more"]) == (2, True)
@@ -157,9 +148,7 @@ def test_pages_lead_to_older_results(http: httpx.Client, series: Callable[..., l
     assert history(http, "pages", limit=2, cursor=newest.json()["next_cursor"]) == older
 
 
-def test_a_result_is_found_behind_pages_of_jobs_that_do_not_match(
-    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_is_found_behind_pages_of_jobs_that_do_not_match(http, finished, monkeypatch):
     """The name of a label has no index, and neither has a device."""
     rare = finished(spec={"labels": {"rare": "yes"}})
     for _ in range(9):
@@ -171,12 +160,12 @@ def test_a_result_is_found_behind_pages_of_jobs_that_do_not_match(
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 501}, {"limit": 0}, {"cursor": "x"}, {"from": "soon"}, {"spec": "s"}])
-def test_wrong_parameters_are_refused(http: httpx.Client, wrong: dict[str, Any]) -> None:
+def test_wrong_parameters_are_refused(http, wrong):
     answer = http.get("/v1/history", params=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [each["pointer"] for each in answer.json()["errors"]] == [f"/query/{next(iter(wrong))}"]
 
 
-def test_an_alarm_that_the_history_does_not_show_can_not_be_acknowledged(http: httpx.Client) -> None:
+def test_an_alarm_that_the_history_does_not_show_can_not_be_acknowledged(http):
     answer = http.post("/v1/history/alarms/alm_1_2/acknowledge", params={"label": "test=none"})
     assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

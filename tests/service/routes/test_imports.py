@@ -1,18 +1,13 @@
 """Results exported as JSON lines by one service and imported into another."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
-from typing import Any
 
-import httpx
 import pytest
 
 from dyno.models.result_export import MAX_LINES, MEDIA_TYPE
-from dyno.settings import Settings
 from service.app import create_app
 from service.openapi.components import recorded_examples
 from tests.comparisons import RATES, times
@@ -22,28 +17,28 @@ LINES = {"Content-Type": MEDIA_TYPE}
 
 
 @pytest.fixture(scope="module")
-def there(settings: Settings, serve: Any) -> Iterator[httpx.Client]:
+def there(settings, serve):
     """Another Dyno."""
     other = settings.model_copy(update={"namespace": f"{settings.namespace}-there", "max_import_bytes": 200_000})
     with serve(create_app(other)) as http:
         yield http
 
 
-def exported(http: httpx.Client, label: str, **more: Any) -> list[str]:
+def exported(http, label, **more):
     answer = http.get("/v1/results", params={"label": f"test={label}", "format": "jsonl", **more}).raise_for_status()
     assert answer.headers["content-type"].startswith(MEDIA_TYPE)
     return answer.text.splitlines()
 
 
-def imported(http: httpx.Client, lines: list[str], **params: Any) -> httpx.Response:
+def imported(http, lines, **params):
     return http.post("/v1/results/import", content="\n".join(lines).encode(), params=params, headers=LINES)
 
 
-def labelled(name: str) -> dict[str, Any]:
+def labelled(name):
     return {"labels": {"test": name}}
 
 
-def test_results_move_to_another_dyno(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+def test_results_move_to_another_dyno(http, there, finished):
     originals = [finished(spec=labelled("moved")) for _ in range(3)]
     lines = exported(http, "moved")
     assert [json.loads(line)["job"]["id"] for line in lines] == originals[::-1]
@@ -75,9 +70,7 @@ def test_results_move_to_another_dyno(http: httpx.Client, there: httpx.Client, f
     assert there.delete(f"/v1/jobs/{jobs[0]['id']}").status_code == 204
 
 
-def test_an_imported_result_is_a_base_and_a_baseline(
-    http: httpx.Client, there: httpx.Client, finished: Finished
-) -> None:
+def test_an_imported_result_is_a_base_and_a_baseline(http, there, finished):
     for by_run in (RATES, times(2)):
         finished(by_run, spec=labelled("base"))
     fast, slow = (line["job"] for line in imported(there, exported(http, "base")).json()["lines"])
@@ -89,7 +82,7 @@ def test_an_imported_result_is_a_base_and_a_baseline(
     assert there.get("/v1/baselines/imported").json() == baseline
 
 
-def test_a_second_import_changes_nothing(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+def test_a_second_import_changes_nothing(http, there, finished):
     original = finished(spec=labelled("again"))
     lines = exported(http, "again")
     first, again = (imported(there, lines).json() for _ in range(2))
@@ -99,9 +92,7 @@ def test_a_second_import_changes_nothing(http: httpx.Client, there: httpx.Client
     assert back["lines"] == [{"line": 1, "original": original, "job": original, "new": False}]
 
 
-def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
-    http: httpx.Client, there: httpx.Client, finished: Finished
-) -> None:
+def test_one_wrong_line_imports_none_and_each_fault_has_its_line(http, there, finished):
     for _ in range(2):
         finished(spec=labelled("wrong"))
     good = exported(http, "wrong")
@@ -109,10 +100,10 @@ def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     metric = job["result"]["metrics"][0]
 
-    def measured(**fields: Any) -> dict[str, Any]:
+    def measured(**fields):
         return {"metrics": [metric | fields]}
 
-    def in_turns(by_run: list[float]) -> str:
+    def in_turns(by_run):
         arm = measured(by_run=by_run, value=fmean(by_run))
         return changed(job, "result", arms=[job["result"] | arm])
 
@@ -167,9 +158,7 @@ def test_one_wrong_line_imports_none_and_each_fault_has_its_line(
     assert imported(there, good).json()["imported"] == 2
 
 
-def test_fields_that_this_version_does_not_know_are_dropped(
-    http: httpx.Client, there: httpx.Client, finished: Finished
-) -> None:
+def test_fields_that_this_version_does_not_know_are_dropped(http, there, finished):
     """A newer version may have exported them."""
     finished(spec=labelled("newer"))
     [line] = exported(http, "newer")
@@ -184,7 +173,7 @@ def test_fields_that_this_version_does_not_know_are_dropped(
     assert json.loads(again)["result"]["metrics"] == json.loads(line)["result"]["metrics"]
 
 
-def test_a_wrong_field_of_a_spec_is_the_only_fault(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+def test_a_wrong_field_of_a_spec_is_the_only_fault(http, there, finished):
     """A spec is one of a single workload, or of two in turns; the fields of the other kind aren't missing."""
     finished(spec=labelled("kinds"))
     line = json.loads(exported(http, "kinds")[0])
@@ -194,11 +183,11 @@ def test_a_wrong_field_of_a_spec_is_the_only_fault(http: httpx.Client, there: ht
     ]
 
 
-def changed(line: dict[str, Any], part: str, **fields: Any) -> str:
+def changed(line, part, **fields):
     return json.dumps(line | {part: line[part] | fields})
 
 
-def test_a_request_has_limits(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+def test_a_request_has_limits(http, there, finished):
     finished(spec=labelled("limits"))
     [line] = exported(http, "limits")
     many = imported(there, ["{}"] * (MAX_LINES + 1))
@@ -210,17 +199,17 @@ def test_a_request_has_limits(http: httpx.Client, there: httpx.Client, finished:
     assert (form.status_code, form.json()["code"]) == (415, "unsupported-media-type")
 
 
-def test_the_name_of_the_other_dyno_can_be_given(http: httpx.Client, there: httpx.Client, finished: Finished) -> None:
+def test_the_name_of_the_other_dyno_can_be_given(http, there, finished):
     finished(spec=labelled("named"))
     [line] = imported(there, exported(http, "named"), **{"from": "laptop"}).json()["lines"]
     assert there.get(f"/v1/jobs/{line['job']}").json()["imported"]["from"] == "laptop"
 
 
-def test_the_example_of_the_document_is_accepted(there: httpx.Client) -> None:
+def test_the_example_of_the_document_is_accepted(there):
     assert imported(there, [recorded_examples()["requests"]["importResults"]["line"]]).json()["imported"] == 1
 
 
-def test_exported_pages_follow_their_links(http: httpx.Client, finished: Finished) -> None:
+def test_exported_pages_follow_their_links(http, finished):
     jobs = [finished(spec=labelled("pages")) for _ in range(5)]
     answer = http.get("/v1/results", params={"label": "test=pages", "format": "jsonl", "limit": 2})
     seen = [json.loads(line)["job"]["id"] for line in answer.text.splitlines()]

@@ -1,40 +1,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
-from dyno.models.device import Device
 from dyno.models.job import Failure, FailureClass, new_ulid
-from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
 
 
-def submit(http: httpx.Client, headers: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+def submit(http, headers=None, **changes):
     answer = http.post("/v1/jobs", json=BODY | changes, headers=headers)
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
     return job
 
 
-def test_without_a_device_a_job_is_refused_unless_it_may_wait(http: httpx.Client) -> None:
+def test_without_a_device_a_job_is_refused_unless_it_may_wait(http):
     refused = http.post("/v1/jobs", json=BODY | {"device": "tpu"})
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
     assert [(e["pointer"], e["code"]) for e in refused.json()["errors"]] == [("/device", "no-device-fits")]
     assert [w["code"] for w in submit(http, device="tpu", queue_if_absent=True)["warnings"]][-1] == "NO_DEVICE_YET"
 
 
-def test_the_response_has_location_and_retry_after(http: httpx.Client, offered: Device) -> None:
+def test_the_response_has_location_and_retry_after(http, offered):
     answer = http.post("/v1/jobs", json=BODY)
     job = answer.json()
     assert answer.headers["location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
@@ -43,7 +37,7 @@ def test_the_response_has_location_and_retry_after(http: httpx.Client, offered: 
     assert http.get(answer.headers["location"]).json()["id"] == job["id"]
 
 
-def test_validating_only_queues_nothing(http: httpx.Client, offered: Device) -> None:
+def test_validating_only_queues_nothing(http, offered):
     before = http.get("/v1/jobs").json()["data"]
     answer = http.post("/v1/jobs?validate_only=true", json=BODY)
     assert answer.status_code == 200
@@ -53,9 +47,7 @@ def test_validating_only_queues_nothing(http: httpx.Client, offered: Device) -> 
     assert http.get("/v1/jobs").json()["data"] == before
 
 
-def test_a_repeated_request_is_a_replay_even_without_its_device(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_repeated_request_is_a_replay_even_without_its_device(http, offered, client, settings):
     key = {"Idempotency-Key": "after a broken connection"}
     first = submit(http, key)
     client.delete(Keys(settings.namespace).worker("worker-1"))
@@ -66,25 +58,21 @@ def test_a_repeated_request_is_a_replay_even_without_its_device(
     assert again.json()["id"] == first["id"]
 
 
-def test_a_key_with_another_body_is_refused(http: httpx.Client, offered: Device) -> None:
+def test_a_key_with_another_body_is_refused(http, offered):
     submit(http, {"Idempotency-Key": "one"})
     answer = http.post("/v1/jobs", json=BODY | {"seed": 7}, headers={"Idempotency-Key": "one"})
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-key-reused")
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/header/idempotency-key"]
 
 
-def test_a_key_whose_job_has_expired_makes_no_second_job(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_key_whose_job_has_expired_makes_no_second_job(http, offered, client, settings):
     first = submit(http, {"Idempotency-Key": "short-lived"})
     client.delete(Keys(settings.namespace).job(first["id"]))
     answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "short-lived"})
     assert (answer.status_code, answer.json()["code"]) == (409, "job-expired")
 
 
-def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(http, offered, client, settings):
     broken, sound = submit(http, labels={"broken": "yes"}), submit(http, labels={"broken": "yes"})
     client.hset(Keys(settings.namespace).job(broken["id"]), "status", "dreaming")
     answer = http.get(broken["urls"]["self"])
@@ -93,16 +81,14 @@ def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(
     assert [job["id"] for job in http.get("/v1/jobs?label=broken").json()["data"]] == [sound["id"]]
 
 
-def test_a_job_without_a_result_is_named_with_its_status(http: httpx.Client, offered: Device) -> None:
+def test_a_job_without_a_result_is_named_with_its_status(http, offered):
     answer = http.get(submit(http)["urls"]["result"])
     assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
     assert answer.json()["job_status"] == "queued"
 
 
 @pytest.mark.parametrize("path", ["result", "samples", "artifacts", "artifacts/a.txt"])
-def test_ended_and_unfinished_jobs_without_a_result_differ(
-    http: httpx.Client, claimed: Callable[[], tuple[Leases, Claim]], path: str
-) -> None:
+def test_ended_and_unfinished_jobs_without_a_result_differ(http, claimed, path):
     leases, claim = claimed()
     url = f"/v1/jobs/{claim.job_id}/{path}"
     assert http.get(url).json()["code"] == "result-not-ready"
@@ -113,14 +99,14 @@ def test_ended_and_unfinished_jobs_without_a_result_differ(
     assert answer.json()["detail"] == f"{claim.job_id} failed and has no result: out_of_memory: 9 GiB are too many"
 
 
-def test_a_canceled_job_has_no_result(http: httpx.Client, offered: Device) -> None:
+def test_a_canceled_job_has_no_result(http, offered):
     job = submit(http)
     http.post(job["urls"]["cancel"]).raise_for_status()
     answer = http.get(job["urls"]["result"])
     assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "canceled")
 
 
-def test_spaces_and_order_do_not_change_the_body(http: httpx.Client, offered: Device) -> None:
+def test_spaces_and_order_do_not_change_the_body(http, offered):
     headers = {"Idempotency-Key": "two", "Content-Type": "application/json"}
     bodies = ('{"workload":"matmul","seed":1}', '{ "seed": 1, "workload": "matmul" }')
     one, other = (http.post("/v1/jobs", content=body, headers=headers).json()["id"] for body in bodies)
@@ -131,7 +117,7 @@ def test_spaces_and_order_do_not_change_the_body(http: httpx.Client, offered: De
     "path", ["/v1/jobs?created_after", "/v1/jobs?created_before", "/v1/results?from", "/v1/results?to"]
 )
 @pytest.mark.parametrize("number", ["0.5", "179532829", "-1"])
-def test_plain_numbers_are_invalid_times(http: httpx.Client, path: str, number: str) -> None:
+def test_plain_numbers_are_invalid_times(http, path, number):
     answer = http.get(f"{path}={number}")
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"]) == (422, f"/query/{path.partition('?')[2]}")
@@ -139,14 +125,14 @@ def test_plain_numbers_are_invalid_times(http: httpx.Client, path: str, number: 
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
-def test_an_invalid_idempotency_key_is_refused(http: httpx.Client, key: str) -> None:
+def test_an_invalid_idempotency_key_is_refused(http, key):
     answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
 
 
 @pytest.mark.parametrize("name", ["validate-only", "validate_onyl", "a/b", "a~b"])
-def test_a_misspelled_parameter_is_named_and_queues_nothing(http: httpx.Client, offered: Device, name: str) -> None:
+def test_a_misspelled_parameter_is_named_and_queues_nothing(http, offered, name):
     label = new_ulid()
     answer = http.post("/v1/jobs", params={name: "true"}, json={"workload": "matmul", "labels": {"mine": label}})
     [error] = answer.json()["errors"]
@@ -157,27 +143,27 @@ def test_a_misspelled_parameter_is_named_and_queues_nothing(http: httpx.Client, 
 
 
 @pytest.mark.parametrize("given", ['W/"{}"', '"{}"', '"0", W/"{}"', "*"])
-def test_a_version_with_a_matching_etag_is_not_sent_again(http: httpx.Client, offered: Device, given: str) -> None:
+def test_a_version_with_a_matching_etag_is_not_sent_again(http, offered, given):
     job = submit(http)
     answer = http.get(job["urls"]["self"], headers={"If-None-Match": given.format(job["version"])})
     assert (answer.status_code, answer.content) == (304, b"")
     assert answer.headers["etag"] == f'W/"{job["version"]}"'
 
 
-def test_if_none_match_may_have_several_lines(http: httpx.Client, offered: Device) -> None:
+def test_if_none_match_may_have_several_lines(http, offered):
     job = submit(http)
     lines = [("If-None-Match", '"0"'), ("If-None-Match", f'W/"{job["version"]}"')]
     assert http.get(job["urls"]["self"], headers=lines).status_code == 304
 
 
 @pytest.mark.parametrize("given", ['"0"', 'W/"99"', "garbage", ""])
-def test_any_other_version_is_answered_in_full_at_once(http: httpx.Client, offered: Device, given: str) -> None:
+def test_any_other_version_is_answered_in_full_at_once(http, offered, given):
     job = submit(http)
     answer = http.get(job["urls"]["self"], params={"wait": 20}, headers={"If-None-Match": given}, timeout=5)
     assert answer.json()["id"] == job["id"]
 
 
-def test_a_long_poll_ends_when_the_version_changes(http: httpx.Client, offered: Device) -> None:
+def test_a_long_poll_ends_when_the_version_changes(http, offered):
     job = submit(http)
     with ThreadPoolExecutor() as pool:
         headers = {"If-None-Match": f'"{job["version"]}"'}
@@ -188,7 +174,7 @@ def test_a_long_poll_ends_when_the_version_changes(http: httpx.Client, offered: 
         assert done.result().json()["done"] is True
 
 
-def test_a_long_poll_without_news_ends_in_time(http: httpx.Client, offered: Device) -> None:
+def test_a_long_poll_without_news_ends_in_time(http, offered):
     job = submit(http)
     start_s = time.monotonic()
     answer = http.get(job["urls"]["self"], params={"wait": 0.2}, headers={"If-None-Match": f'"{job["version"]}"'})
@@ -196,7 +182,7 @@ def test_a_long_poll_without_news_ends_in_time(http: httpx.Client, offered: Devi
     assert 0.2 <= time.monotonic() - start_s < 20
 
 
-def test_a_preferred_wait_is_applied_and_confirmed(http: httpx.Client, offered: Device) -> None:
+def test_a_preferred_wait_is_applied_and_confirmed(http, offered):
     start_s = time.monotonic()
     headers = [("Prefer", "handling=lenient"), ("Prefer", "respond-async, wait=1")]
     answer = http.post("/v1/jobs", json=BODY, headers=headers)
@@ -206,20 +192,20 @@ def test_a_preferred_wait_is_applied_and_confirmed(http: httpx.Client, offered: 
 
 
 @pytest.mark.parametrize("prefer", ["wait=soon", "waiting=5", "return=minimal", "wait=0"])
-def test_a_preference_that_can_t_be_met_is_ignored(http: httpx.Client, offered: Device, prefer: str) -> None:
+def test_a_preference_that_can_t_be_met_is_ignored(http, offered, prefer):
     answer = http.post("/v1/jobs", json=BODY, headers={"Prefer": prefer}, timeout=5)
     assert answer.status_code == 202
     assert "preference-applied" not in answer.headers
 
 
 @pytest.mark.parametrize("wait", ["61", "-1", "soon", "nan", "inf"])
-def test_a_wait_out_of_bounds_is_refused(http: httpx.Client, wait: str) -> None:
+def test_a_wait_out_of_bounds_is_refused(http, wait):
     answer = http.get(f"/v1/jobs/job_{'0' * 26}", params={"wait": wait})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/query/wait")
 
 
 @pytest.mark.parametrize("job_id", ["x", "job_" + "0" * 26, "job_" + "0" * 25 + "I", "job_*", "..%2f..", "%00", "%ff"])
-def test_an_unknown_job_id_is_not_found(http: httpx.Client, job_id: str) -> None:
+def test_an_unknown_job_id_is_not_found(http, job_id):
     for answer in (
         http.get(f"/v1/jobs/{job_id}"),
         http.get(f"/v1/jobs/{job_id}/result"),
@@ -229,7 +215,7 @@ def test_an_unknown_job_id_is_not_found(http: httpx.Client, job_id: str) -> None
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_list_continues_at_its_link(http: httpx.Client, offered: Device) -> None:
+def test_the_list_continues_at_its_link(http, offered):
     ids = [submit(http, labels={"batch": "a b&c"})["id"] for _ in range(5)]
     seen: list[str] = []
     answer = http.get("/v1/jobs", params={"label": "batch=a b&c", "limit": 2})
@@ -243,14 +229,14 @@ def test_the_list_continues_at_its_link(http: httpx.Client, offered: Device) -> 
     assert "link" not in answer.headers
 
 
-def test_every_device_field_of_the_contract_is_there(http: httpx.Client, offered: Device) -> None:
+def test_every_device_field_of_the_contract_is_there(http, offered):
     (row,) = http.get("/v1/devices").json()["data"]
     assert row.keys() == fleet.DeviceStatus.model_fields.keys()
     (worker,) = http.get("/v1/workers").json()["data"]
     assert (worker["device"], worker["id"]) == (offered.full_id, row["worker"])
 
 
-def test_a_workload_is_shown_with_its_schema_and_an_unknown_one_is_not_found(http: httpx.Client) -> None:
+def test_a_workload_is_shown_with_its_schema_and_an_unknown_one_is_not_found(http):
     listed = {row["name"]: row for row in http.get("/v1/workloads").json()["data"]}
     assert http.get("/v1/workloads/matmul").json() == listed["matmul"]
     assert listed["matmul"]["params"]["properties"]["n"]["minimum"] == 1

@@ -7,11 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from dyno.client import Client
-from dyno.models.device import Device
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
@@ -19,17 +16,15 @@ Rerun = Callable[..., httpx.Response]
 
 
 @pytest.fixture
-def rerun(http: httpx.Client) -> Rerun:
-    def again(job_id: str, key: str | None = None, **headers: str) -> httpx.Response:
+def rerun(http):
+    def again(job_id, key=None, **headers):
         given = headers | ({"Idempotency-Key": key} if key else {})
         return http.post(f"/v1/jobs/{job_id}/rerun", headers=given)
 
     return again
 
 
-def test_the_same_key_makes_one_job_even_if_the_first_was_deleted(
-    rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
-) -> None:
+def test_the_same_key_makes_one_job_even_if_the_first_was_deleted(rerun, submitted, client, settings):
     first = submitted()
     made = rerun(first, "one")
     client.delete(Keys(settings.namespace).job(first))
@@ -39,26 +34,24 @@ def test_the_same_key_makes_one_job_even_if_the_first_was_deleted(
     assert rerun(first, "another").json()["code"] == "job-not-found"
 
 
-def test_an_idempotency_key_belongs_to_the_rerun_job(rerun: Rerun, submitted: Callable[..., str]) -> None:
+def test_an_idempotency_key_belongs_to_the_rerun_job(rerun, submitted):
     assert rerun(submitted(), "two").status_code == 202
     other = rerun(submitted(), "two")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
 
 
-def test_a_rerun_without_its_device_is_refused(
-    rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
-) -> None:
+def test_a_rerun_without_its_device_is_refused(rerun, submitted, client, settings):
     first = submitted()
     client.delete(Keys(settings.namespace).worker("worker-1"))
     refused = eventually(lambda: (it := rerun(first)).status_code != 202 and it, 10)  # devices are read once a second
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
 
 
-def test_a_rerun_applies_a_preferred_wait(rerun: Rerun, submitted: Callable[..., str]) -> None:
+def test_a_rerun_applies_a_preferred_wait(rerun, submitted):
     assert rerun(submitted(), prefer="wait=1").headers["preference-applied"] == "wait=1"
 
 
-def test_an_interleaved_job_is_rerun_interleaved(http: httpx.Client, offered: Device, rerun: Rerun) -> None:
+def test_an_interleaved_job_is_rerun_interleaved(http, offered, rerun):
     spec: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
     other = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
     first = http.post("/v1/comparisons", json={"specs": [spec, other]}).raise_for_status().json()["job"]
@@ -69,7 +62,7 @@ def test_an_interleaved_job_is_rerun_interleaved(http: httpx.Client, offered: De
     assert (comparison["status"], comparison["job"]) == ("running", again["id"])
 
 
-def test_the_client_runs_a_job_again(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_the_client_runs_a_job_again(http, submitted):
     first = submitted()
     with Client(str(http.base_url)) as dyno:
         assert dyno.rerun(first).rerun_of == first

@@ -1,19 +1,12 @@
 """A result is sent as a gzip file, or as JSON to clients that don't accept gzip."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from collections.abc import Callable
 
-import httpx
 import pytest
-import redis
 
-from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
 from dyno.store.documents import RESULT_SHAPE
-from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys
 from service.responses import accepts_gzip
 from tests.results import a_result
@@ -24,20 +17,20 @@ WAYS = pytest.mark.parametrize("way", [{}, BY_ROUTE], ids=["fast", "route"])
 
 
 @pytest.fixture
-def job_id(claimed: Callable[[], tuple[Leases, Claim]]) -> str:
+def job_id(claimed):
     leases, claim = claimed()
     assert leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[])
     return claim.job_id
 
 
-def _body(http: httpx.Client, path: str, headers: dict[str, str]) -> tuple[httpx.Response, bytes]:
+def _body(http, path, headers):
     """The response, and its body as it was sent."""
     with http.stream("GET", path, headers=headers) as answer:
         return answer, b"".join(answer.iter_raw())
 
 
 @WAYS
-def test_a_client_that_accepts_gzip_gets_it(http: httpx.Client, job_id: str, way: dict[str, str]) -> None:
+def test_a_client_that_accepts_gzip_gets_it(http, job_id, way):
     path = f"/v1/jobs/{job_id}/result"
     packed, body = _body(http, path, way | {"Accept-Encoding": "br, gzip;q=0.8"})
     assert (packed.headers["content-encoding"], packed.headers["content-length"]) == ("gzip", str(len(body)))
@@ -54,9 +47,7 @@ def test_a_client_that_accepts_gzip_gets_it(http: httpx.Client, job_id: str, way
 
 @WAYS
 @pytest.mark.parametrize("accepted", ["gzip", "identity"])
-def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(
-    http: httpx.Client, job_id: str, way: dict[str, str], accepted: str
-) -> None:
+def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(http, job_id, way, accepted):
     path = f"/v1/jobs/{job_id}/result"
     known = http.get(path, headers=way | {"Accept-Encoding": "gzip"}).headers["etag"]
     answer = http.get(path, headers=way | {"Accept-Encoding": accepted, "If-None-Match": known})
@@ -66,9 +57,7 @@ def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(
 
 
 @WAYS
-def test_a_result_that_an_older_version_stored_uncompressed_is_shown(
-    http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str, way: dict[str, str]
-) -> None:
+def test_a_result_that_an_older_version_stored_uncompressed_is_shown(http, client, settings, job_id, way):
     path, key = f"/v1/jobs/{job_id}/result", Keys(settings.namespace).result(job_id)
     shown = http.get(path).json()
     text = decompress(execute_raw(client, "GET", key))
@@ -81,9 +70,7 @@ def test_a_result_that_an_older_version_stored_uncompressed_is_shown(
         assert http.get(other).status_code == 200
 
 
-def test_samples_that_an_older_version_stored_uncompressed_are_shown(
-    http: httpx.Client, client: redis.Redis, settings: Settings, job_id: str
-) -> None:
+def test_samples_that_an_older_version_stored_uncompressed_are_shown(http, client, settings, job_id):
     assert http.get(f"/v1/jobs/{job_id}/samples").json() == {"data": []}
     client.set(Keys(settings.namespace).samples(job_id), json.dumps([SAMPLES]))
     assert http.get(f"/v1/jobs/{job_id}/samples").json()["data"][0]["samples"] == [0.5]
@@ -103,5 +90,5 @@ def test_samples_that_an_older_version_stored_uncompressed_are_shown(
         ("", False),
     ],
 )
-def test_accept_encoding_is_read_with_its_weights(value: str, accepted: bool) -> None:
+def test_accept_encoding_is_read_with_its_weights(value, accepted):
     assert accepts_gzip(value) is accepted

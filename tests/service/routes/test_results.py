@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
 from dyno import result_tables
 from dyno.bench.measure.warnings import warning
@@ -20,7 +18,6 @@ from dyno.models.job import Job
 from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
 from dyno.result_tables import metric_rows as rows_of
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.results import routes as results
 from tests.comparisons import RATES, a_metric
@@ -28,16 +25,16 @@ from tests.comparisons import RATES, a_metric
 Finished = Callable[..., str]
 
 
-def rows(http: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
+def rows(http, **filters):
     found: list[dict[str, Any]] = http.get("/v1/results", params=filters).raise_for_status().json()
     return found
 
 
-def labelled(name: str, **labels: str) -> dict[str, Any]:
+def labelled(name, **labels):
     return {"labels": {"test": name} | labels}
 
 
-def test_a_row_has_metric_device_and_params(http: httpx.Client, finished: Finished) -> None:
+def test_a_row_has_metric_device_and_params(http, finished):
     job = http.get(f"/v1/jobs/{finished(spec=labelled('row', commit='abc'))}").json()
     (row,) = rows(http, label="test=row")
     metric = http.get(job["urls"]["result"]).json()["metrics"][0]
@@ -56,9 +53,7 @@ def test_a_row_has_metric_device_and_params(http: httpx.Client, finished: Finish
     assert all(not isinstance(value, list | dict) for value in row.values())
 
 
-def test_jobs_that_have_no_result_have_no_row(
-    http: httpx.Client, submitted: Callable[..., str], finished: Finished, client: redis.Redis, settings: Settings
-) -> None:
+def test_jobs_that_have_no_result_have_no_row(http, submitted, finished, client, settings):
     expired, broken = (finished(spec=labelled("none")) for _ in range(2))
     submitted(**labelled("none"))
     client.delete(Keys(settings.namespace).result(expired))
@@ -66,11 +61,11 @@ def test_jobs_that_have_no_result_have_no_row(
     assert rows(http, label="test=none") == []
 
 
-def test_every_filter_narrows_the_rows(http: httpx.Client, finished: Finished) -> None:
+def test_every_filter_narrows_the_rows(http, finished):
     jobs = [finished(spec=labelled("filter")) for _ in range(3)]
     times = [http.get(f"/v1/jobs/{job}").json()["created_at"] for job in jobs]
 
-    def found(**filters: Any) -> list[str]:
+    def found(**filters):
         return [row["job"] for row in rows(http, label="test=filter", **filters)]
 
     assert found() == jobs[::-1]
@@ -81,7 +76,7 @@ def test_every_filter_narrows_the_rows(http: httpx.Client, finished: Finished) -
     assert found(metric="loss") == found(workload="mnist_cnn") == found(device="gpu") == []
 
 
-def test_pages_follow_their_links_and_each_is_an_array(http: httpx.Client, finished: Finished) -> None:
+def test_pages_follow_their_links_and_each_is_an_array(http, finished):
     jobs = [finished(spec=labelled("pages")) for _ in range(5)]
     seen: list[str] = []
     answer = http.get("/v1/results", params={"label": "test=pages", "limit": 2})
@@ -94,7 +89,7 @@ def test_pages_follow_their_links_and_each_is_an_array(http: httpx.Client, finis
     assert seen == jobs[::-1]
 
 
-def test_both_variants_of_a_job_have_rows(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_both_variants_of_a_job_have_rows(http, submitted):
     job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
     second = job.spec.model_copy(update={"params": {"n": 128, "sizes": [1, 2]}})
     spec = InterleavedSpec(**dict(job.spec), against=second, pairs=2, control=True, metric="throughput")
@@ -104,7 +99,7 @@ def test_both_variants_of_a_job_have_rows(http: httpx.Client, submitted: Callabl
     assert found[1]["param.sizes"] == "[1, 2]"
 
 
-def test_a_row_has_the_params_that_ran(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_a_row_has_the_params_that_ran(http, submitted):
     job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
     summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], params={"n": 32})
     (row,) = rows_of(job, summary)
@@ -116,16 +111,14 @@ def test_a_row_has_the_params_that_ran(http: httpx.Client, submitted: Callable[.
     ("observed", "shown"),
     [("float32", "float32"), ("tf32", "float32 (tf32)"), (None, "float32 (not observed)")],
 )
-def test_a_row_has_the_precision_that_ran(
-    http: httpx.Client, submitted: Callable[..., str], observed: str | None, shown: str
-) -> None:
+def test_a_row_has_the_precision_that_ran(http, submitted, observed, shown):
     job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
     precision = Precision(requested="float32", observed=observed)
     summary = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()], precision=precision)
     assert [row["precision"] for row in rows_of(job, summary)] == [shown]
 
 
-def test_a_row_has_the_codes_of_the_warnings_so_that_a_chart_can_filter(http: httpx.Client, finished: Finished) -> None:
+def test_a_row_has_the_codes_of_the_warnings_so_that_a_chart_can_filter(http, finished):
     older = ResultWarning(code="NOISY", severity="B", message="A code that this version no longer has")
     finished(spec=labelled("codes"), warnings=[warning("CLOCK_DRIFT"), older], verdict=Verdict.INDICATIVE)
     finished(spec=labelled("codes"), verdict=Verdict.TRUSTED)
@@ -137,19 +130,19 @@ def test_a_row_has_the_codes_of_the_warnings_so_that_a_chart_can_filter(http: ht
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"from": "soon"}, {"format": "xml"}, {"since": 1}])
-def test_a_wrong_filter_is_named(http: httpx.Client, wrong: dict[str, Any]) -> None:
+def test_a_wrong_filter_is_named(http, wrong):
     answer = http.get("/v1/results", params=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [error["pointer"] for error in answer.json()["errors"]] == [f"/query/{name}" for name in wrong]
 
 
-def test_an_invalid_cursor_is_named(http: httpx.Client) -> None:
+def test_an_invalid_cursor_is_named(http):
     answer = http.get("/v1/results", params={"cursor": "x"})
     assert answer.json()["code"] == "invalid-request"
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/cursor"]
 
 
-def test_csv_is_the_same_table_without_formulas(http: httpx.Client, finished: Finished) -> None:
+def test_csv_is_the_same_table_without_formulas(http, finished):
     hostile = '=HYPERLINK("http://x")\r\n'
     finished(spec=labelled("csv", **{"=note": hostile, "change": "-5"}))
     finished([2 * rate for rate in RATES], spec=labelled("csv"))
@@ -165,7 +158,7 @@ def test_csv_is_the_same_table_without_formulas(http: httpx.Client, finished: Fi
     assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them is inside the note
 
 
-def test_text_that_begins_a_formula_is_quoted(http: httpx.Client, finished: Finished) -> None:
+def test_text_that_begins_a_formula_is_quoted(http, finished):
     formulas = {f"U+{ord(first):04X}": f"{first}1+1" for first in "=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20"}
     finished(spec=labelled("formulas", **formulas, none="1+1", number="-1e3"))
     answer = http.get("/v1/results", params={"label": "test=formulas", "format": "csv"})
@@ -174,13 +167,11 @@ def test_text_that_begins_a_formula_is_quoted(http: httpx.Client, finished: Fini
     assert (row["label.none"], row["label.number"]) == ("1+1", "-1e3")
 
 
-def test_other_requests_are_answered_while_a_table_is_made(
-    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_requests_are_answered_while_a_table_is_made(http, finished, monkeypatch):
     finished(spec=labelled("beside"))
     begun, go_on, make = threading.Event(), threading.Event(), result_tables.write_csv
 
-    def held(*args: Any) -> None:
+    def held(*args):
         begun.set()
         assert go_on.wait(60)
         make(*args)
@@ -198,9 +189,7 @@ def test_other_requests_are_answered_while_a_table_is_made(
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
-def test_a_table_ends_before_it_is_too_large_and_the_next_page_goes_on(
-    http: httpx.Client, finished: Finished, monkeypatch: pytest.MonkeyPatch, format: str
-) -> None:
+def test_a_table_ends_before_it_is_too_large_and_the_next_page_goes_on(http, finished, monkeypatch, format):
     jobs = [finished(spec=labelled(f"full-{format}", **{f"only-{number}": "x" * 100})) for number in range(7)]
     monkeypatch.setattr(results, "TABLE_CHARACTERS", 1800)
     answer = http.get("/v1/results", params={"label": f"test=full-{format}", "limit": 5, "format": format})

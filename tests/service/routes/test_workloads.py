@@ -1,12 +1,9 @@
 """The descriptions of workloads."""
 
-from __future__ import annotations
-
 import importlib
 import math
-from typing import Any, get_args
+from typing import get_args
 
-import httpx
 import pytest
 
 from dyno.bench.registry import registry
@@ -17,21 +14,21 @@ EVERY = sorted(registry())
 
 
 @pytest.fixture(scope="module")
-def entries(http: httpx.Client) -> dict[str, dict[str, Any]]:
+def entries(http):
     return {entry["name"]: entry for entry in http.get("/v1/workloads").raise_for_status().json()["data"]}
 
 
-def test_every_workload_is_listed(entries: dict[str, Any]) -> None:
+def test_every_workload_is_listed(entries):
     assert list(entries) == EVERY
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_workload_is_returned_as_listed(http: httpx.Client, entries: dict[str, Any], name: str) -> None:
+def test_a_workload_is_returned_as_listed(http, entries, name):
     assert http.get(f"/v1/workloads/{name}").raise_for_status().json() == entries[name]
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_schema_accepts_the_default_params(entries: dict[str, Any], name: str) -> None:
+def test_the_schema_accepts_the_default_params(entries, name):
     schema = entries[name]["params"]
     defaults = registry()[name].params().model_dump(mode="json")
     validator(schema).validate(defaults)
@@ -40,7 +37,7 @@ def test_the_schema_accepts_the_default_params(entries: dict[str, Any], name: st
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_workload_lists_its_frameworks_and_datasets(entries: dict[str, Any], name: str) -> None:
+def test_a_workload_lists_its_frameworks_and_datasets(entries, name):
     entry = entries[name]
     assert entry["frameworks"]
     assert set(entry["frameworks"]) <= set(get_args(FrameworkName))
@@ -52,7 +49,7 @@ def test_a_workload_lists_its_frameworks_and_datasets(entries: dict[str, Any], n
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_metric_is_described(entries: dict[str, Any], name: str) -> None:
+def test_every_metric_is_described(entries, name):
     metrics = entries[name]["metrics"]
     assert metrics
     for metric in metrics:
@@ -62,7 +59,7 @@ def test_every_metric_is_described(entries: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_reference_has_a_source_and_comparable_figures(entries: dict[str, Any], name: str) -> None:
+def test_every_reference_has_a_source_and_comparable_figures(entries, name):
     for reference in entries[name]["references"]:
         assert reference.keys() == {"title", "year", "hardware", "metric", "value", "unit", "doubt"}
         assert all(reference[field] for field in ("title", "year", "hardware", "metric", "unit"))

@@ -1,14 +1,11 @@
 """deploy/nginx.conf in a real nginx, in front of a real API process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,33 +29,33 @@ SOON_S = 5
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (Debian: nginx-light)")
 
 
-def changed(conf: str, old: str, new: str) -> str:
+def changed(conf, old, new):
     assert conf.count(old) == 1, old
     return conf.replace(old, new)
 
 
 @pytest.fixture(scope="module")
-def own(redis_url: str, namespace: str) -> dict[str, str]:
+def own(redis_url, namespace):
     return {"redis_url": redis_url, "namespace": f"{namespace}-nginx"}
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def tls(tmp_path_factory):
     return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("nginx")
 
 
-def nginx(folder: Path, *words: str) -> list[str | Path]:
+def nginx(folder, *words):
     assert NGINX is not None
     return [NGINX, "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr", *words]
 
 
 @pytest.fixture(scope="module")
-def proxy(own: dict[str, str], tls: tuple[Path, Path], folder: Path) -> Iterator[int]:
+def proxy(own, tls, folder):
     """The port of an nginx whose time for a head is short, and which lets a client have few connections."""
     with serving(**own) as api:
         port = free_port()
@@ -81,27 +78,27 @@ def proxy(own: dict[str, str], tls: tuple[Path, Path], folder: Path) -> Iterator
             server.wait(WITHIN_S)
 
 
-def _listens(port: int) -> bool:
+def _listens(port):
     with closing(socket.socket()) as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
-def stranger(proxy: int, tls: tuple[Path, Path]) -> Iterator[httpx.Client]:
+def stranger(proxy, tls):
     trusting = ssl.create_default_context(cafile=str(tls[0]))
     with httpx.Client(base_url=f"https://127.0.0.1:{proxy}", verify=trusting, timeout=WITHIN_S) as http:
         yield http
 
 
 @pytest.fixture
-def http(stranger: httpx.Client, own: dict[str, str]) -> httpx.Client:
+def http(stranger, own):
     stranger.headers["Authorization"] = f"Bearer {make_key(Settings(**own))[1]}"
     return stranger
 
 
 @pytest.fixture
-def connect(proxy: int, tls: tuple[Path, Path]) -> Callable[[], ssl.SSLSocket]:
-    def connected() -> ssl.SSLSocket:
+def connect(proxy, tls):
+    def connected():
         trusting = ssl.create_default_context(cafile=str(tls[0]))
         plain = socket.create_connection(("127.0.0.1", proxy), timeout=WITHIN_S)
         return trusting.wrap_socket(plain, server_hostname="127.0.0.1")
@@ -109,12 +106,12 @@ def connect(proxy: int, tls: tuple[Path, Path]) -> Callable[[], ssl.SSLSocket]:
     return connected
 
 
-def test_without_keys_nobody_is_served_through_it(stranger: httpx.Client) -> None:
+def test_without_keys_nobody_is_served_through_it(stranger):
     """The first test here: the next one makes a key."""
     assert stranger.get("/v1/jobs").json()["code"] == "proxy-not-allowed"
 
 
-def test_a_job_is_submitted_and_read_through_it(http: httpx.Client) -> None:
+def test_a_job_is_submitted_and_read_through_it(http):
     submitted = http.post("/v1/jobs", json=JOB, headers={"X-Request-ID": "through-the-proxy"})
     assert (submitted.status_code, submitted.headers["x-request-id"]) == (202, "through-the-proxy")
     assert submitted.headers["strict-transport-security"]
@@ -123,7 +120,7 @@ def test_a_job_is_submitted_and_read_through_it(http: httpx.Client) -> None:
     assert http.get("/metrics").status_code == 403
 
 
-def test_events_arrive_when_they_happen(http: httpx.Client) -> None:
+def test_events_arrive_when_they_happen(http):
     urls = http.post("/v1/jobs", json=JOB).json()["urls"]
     with http.stream("GET", urls["events"], headers={"Accept": "text/event-stream"}) as events:
         lines = events.iter_lines()
@@ -132,13 +129,13 @@ def test_events_arrive_when_they_happen(http: httpx.Client) -> None:
         assert "canceled" in next(line for line in lines if line.startswith("data:"))
 
 
-def test_a_followed_log_begins_at_once(http: httpx.Client) -> None:
+def test_a_followed_log_begins_at_once(http):
     urls = http.post("/v1/jobs", json=JOB).json()["urls"]
     with http.stream("GET", f"{urls['self']}/logs", params={"follow": "true"}) as log:
         assert log.status_code == 200  # the head alone, of a stream that has nothing to send yet
 
 
-def test_a_slow_head_is_cut_off(connect: Callable[[], ssl.SSLSocket]) -> None:
+def test_a_slow_head_is_cut_off(connect):
     with connect() as slow:
         begun_s = time.monotonic()
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -147,13 +144,13 @@ def test_a_slow_head_is_cut_off(connect: Callable[[], ssl.SSLSocket]) -> None:
 
 
 @pytest.mark.parametrize(("size_bytes", "sent_by"), [(100_000, "dyno"), (2_000_000, "nginx")])
-def test_a_large_body_is_refused(http: httpx.Client, size_bytes: int, sent_by: str) -> None:
+def test_a_large_body_is_refused(http, size_bytes, sent_by):
     answer = http.post("/v1/jobs", content=b" " * size_bytes, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
     assert (answer.headers["content-type"] == "application/problem+json") == (sent_by == "dyno")
 
 
-def test_a_client_has_so_many_connections(http: httpx.Client, connect: Callable[[], ssl.SSLSocket]) -> None:
+def test_a_client_has_so_many_connections(http, connect):
     path = http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
     key = http.headers["authorization"]
     polls = [connect() for _ in range(5)]
@@ -167,9 +164,7 @@ def test_a_client_has_so_many_connections(http: httpx.Client, connect: Callable[
     eventually(lambda: http.get("/livez").status_code == 200)
 
 
-def test_a_renewed_certificate_is_served_after_a_reload(
-    proxy: int, folder: Path, tls: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_renewed_certificate_is_served_after_a_reload(proxy, folder, tls, tmp_path):
     old = tuple(Path(shutil.copy(file, tmp_path)) for file in tls)
     (tmp_path / "new").mkdir()
     for renewed in (certificate_for("IP:127.0.0.1", tmp_path / "new"), (old[0], old[1])):

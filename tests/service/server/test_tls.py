@@ -1,7 +1,5 @@
 """TLS by the API itself."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -9,7 +7,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,13 +25,13 @@ SERVICE = [sys.executable, "-P", "-m", "service"]
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def certificate(tmp_path_factory):
     """A self-signed certificate for 127.0.0.1, and its key."""
     return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager
-def serving(**settings: str | Path) -> Iterator[str]:
+def serving(**settings):
     """The URL that an API process prints."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {f"DYNO_{name.upper()}": str(value) for name, value in settings.items()}
@@ -48,9 +45,7 @@ def serving(**settings: str | Path) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
-def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(
-    redis_url: str, namespace: str, certificate: tuple[Path, Path]
-) -> None:
+def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(redis_url, namespace, certificate):
     cert, key = certificate
     trusting = ssl.create_default_context(cafile=str(cert))
     with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
@@ -65,12 +60,12 @@ def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(
 
 
 @pytest.mark.verify
-def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
+def test_a_missing_tls_file_prevents_the_start(redis_url, certificate):
     [said] = refused(redis_url, certificate[0], None)
     assert "DYNO_TLS_KEY_FILE" in said
 
 
-def refused(redis_url: str, cert: Path, key: Path | None) -> list[str]:
+def refused(redis_url, cert, key):
     """The output of an API that refuses to start with these files. It has no terminal for a password prompt."""
     env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(cert), "DYNO_PORT": "0"}
     env |= {} if key is None else {"DYNO_TLS_KEY_FILE": str(key)}
@@ -81,11 +76,11 @@ def refused(redis_url: str, cert: Path, key: Path | None) -> list[str]:
     return done.stderr.splitlines()
 
 
-def of(**files: Path) -> Settings:
+def of(**files):
     return Settings(tls_cert_file=files["cert"], tls_key_file=files["key"])
 
 
-def test_unusable_tls_files_are_named_with_their_setting(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+def test_unusable_tls_files_are_named_with_their_setting(certificate, tmp_path):
     cert, key = certificate
     text, absent, encrypted = tmp_path / "text.pem", tmp_path / "absent.pem", tmp_path / "encrypted.pem"
     text.write_text("no PEM")
@@ -105,46 +100,44 @@ def test_unusable_tls_files_are_named_with_their_setting(certificate: tuple[Path
         assert "can't be read" in str(tls_error(of(**files)))
 
 
-def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path: Path) -> None:
+def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path):
     cert, key = certificate_for("IP:127.0.0.1", tmp_path, "rsa:512")
     assert "EE_KEY_TOO_SMALL" in str(tls_error(of(cert=cert, key=key)))
 
 
 @pytest.mark.verify
-def test_unusable_tls_files_prevent_the_start_with_one_line(
-    redis_url: str, certificate: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_unusable_tls_files_prevent_the_start_with_one_line(redis_url, certificate, tmp_path):
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
     assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]
 
 
-def pair(folder: Path) -> tuple[Path, Path]:
+def pair(folder):
     folder.mkdir()
     return certificate_for("IP:127.0.0.1", folder)
 
 
-def install(certificate: tuple[Path, Path], folder: Path) -> None:
+def install(certificate, folder):
     """Replace cert.pem and key.pem in `folder`, each in one step, as tools that renew certificates do."""
     for file in certificate:
         shutil.copy(file, folder / "new")
         (folder / "new").replace(folder / file.name)
 
 
-def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+def trusting(certificate):
     return ssl.create_default_context(cafile=str(certificate[0]))
 
 
-def served(port: int) -> bytes:
+def served(port):
     """The certificate that a new connection gets."""
     return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=30))
 
 
-def content(certificate: tuple[Path, Path]) -> bytes:
+def content(certificate):
     return ssl.PEM_cert_to_DER_cert(certificate[0].read_text())
 
 
-def test_a_renewed_certificate_is_served_without_a_restart(redis_url: str, namespace: str, tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_served_without_a_restart(redis_url, namespace, tmp_path):
     old, new, live = pair(tmp_path / "old"), pair(tmp_path / "new"), tmp_path / "live"
     live.mkdir()
     install(old, live)
@@ -165,9 +158,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(redis_url: str, names
 
 
 @pytest.mark.anyio
-async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(tmp_path, caplog):
     old, new, live = pair(tmp_path / "old"), pair(tmp_path / "new"), tmp_path / "live"
     live.mkdir()
     install(old, live)
@@ -195,13 +186,13 @@ async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(
         assert told_expiry(metrics) == expiry_s(new[0])
 
 
-def told_expiry(metrics: HttpMetrics) -> float:
+def told_expiry(metrics):
     [family] = [each for each in metrics.collect() if each.name == "dyno_tls_expiry_timestamp_seconds"]
     return float(family.samples[0].value)
 
 
 @pytest.mark.parametrize(("algorithm", "days"), [("ec", 2), ("rsa:2048", 20_000)], ids=["UTCTime", "GeneralizedTime"])
-def test_the_expiry_is_that_which_openssl_reads(tmp_path: Path, algorithm: str, days: int) -> None:
+def test_the_expiry_is_that_which_openssl_reads(tmp_path, algorithm, days):
     cert, _ = certificate_for("IP:127.0.0.1", tmp_path, algorithm, days)
     command = ["openssl", "x509", "-noout", "-enddate", "-in", cert]
     [end] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

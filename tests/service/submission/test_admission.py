@@ -17,23 +17,23 @@ from dyno.models.spec import FrameworkName
 from dyno.store.placement import profile
 from service import validation
 from service.admission import _EXTRAS, _NOT_ADMITTED, ESTIMATE_FACTOR, RecentAdmissions, admit
-from service.validation import JobRequest, validate_job
+from service.validation import validate_job
 
 DeviceMaker = Callable[..., Device]
 WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}
 
 
-def request(**spec: Any) -> JobRequest:
+def request(**spec):
     document, faults = validation.parse_json(json.dumps({"workload": "matmul", "params": {"n": 64}} | spec).encode())
     return validate_job(document, faults, registry())
 
 
-def cordoned(device: Device) -> DeviceStatus:
+def cordoned(device):
     known = {"state": "idle", "cordoned": True, "queue_length": 0, "worker": "w", "last_heartbeat": datetime.now(UTC)}
     return DeviceStatus.model_validate(device.model_dump() | known)
 
 
-def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMaker) -> None:
+def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device):
     admission = admit(request(device="cpu"), [device(), device(id="gpu:0", kind="gpu")])
     assert admission.estimate is not None
     assert admission.estimate.device == "cpu:0-1@here"
@@ -41,7 +41,7 @@ def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMak
     assert 0 < admission.estimate.memory_bytes < device().memory_bytes
 
 
-def test_a_request_that_no_fitting_device_supports_names_the_param(device: DeviceMaker) -> None:
+def test_a_request_that_no_fitting_device_supports_names_the_param(device):
     asked = request(params={"n": 64, "dtype": "tf32"})
     able = device(id="gpu:0", kind="gpu", isa=["sm_90"])
     with pytest.raises(Unsupported) as refused:
@@ -55,29 +55,27 @@ def test_a_request_that_no_fitting_device_supports_names_the_param(device: Devic
     ("little", "much"),
     [({"min_s": 2, "processes": 10}, {"min_s": 2, "processes": 100}), ({"budget_s": 30}, {"budget_s": 100})],
 )
-def test_more_runs_and_a_larger_budget_take_longer(
-    device: DeviceMaker, little: dict[str, float], much: dict[str, float]
-) -> None:
+def test_more_runs_and_a_larger_budget_take_longer(device, little, much):
     few, many = (admit(request(measure=measure), [device()]).estimate for measure in (little, much))
     assert few is not None
     assert many is not None
     assert many.time_s > 2 * few.time_s
 
 
-def test_without_a_fitting_device_the_refusal_lists_the_devices(device: DeviceMaker) -> None:
+def test_without_a_fitting_device_the_refusal_lists_the_devices(device):
     with pytest.raises(NoDeviceFits, match="cpu:0-1@here"):
         admit(request(device="gpu"), [device()])
     with pytest.raises(NoDeviceFits, match="none"):
         admit(request(), [])
 
 
-def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device):
     admission = admit(request(device="gpu", queue_if_absent=True), [device()])
     assert admission.estimate is None
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
 
 
-def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device: DeviceMaker) -> None:
+def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device):
     shut = cordoned(device())
     with pytest.raises(NoDeviceFits, match=f'are cordoned: {shut.full_id}; set "queue_if_absent": true'):
         admit(request(), [shut])
@@ -89,13 +87,13 @@ def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device: Devic
     assert message.startswith('no live device of the queue "any" can run the job'), "for it fits one"
 
 
-def test_a_job_is_estimated_for_a_device_that_takes_it(device: DeviceMaker) -> None:
+def test_a_job_is_estimated_for_a_device_that_takes_it(device):
     shut, other = cordoned(device()), device(id="cpu:2-3")
     assert (estimate := admit(request(), [shut, other]).estimate) is not None
     assert estimate.device == other.full_id
 
 
-def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device: DeviceMaker) -> None:
+def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device):
     small = device(memory_bytes=2**30)
     huge = admit(request(params={"n": 65536}, queue_if_absent=True), [small])
     assert (huge.estimate, huge.fits) == (None, {profile(small): False})
@@ -105,7 +103,7 @@ def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device: 
     assert f"the largest fitting device, {small.full_id}, has 1.074 GB" in huge.warnings[-1].message
 
 
-def test_the_record_has_the_devices_that_can_run_the_job(device: DeviceMaker) -> None:
+def test_the_record_has_the_devices_that_can_run_the_job(device):
     asked = request(params={"n": 8192}, device="cpu", framework="jax")
     with_jax = {"frameworks": {"tensorflow": "2.21", "jax": "0.10"}}
     large, small = device(**with_jax), device(id="cpu:2", memory_bytes=2**20, **with_jax)
@@ -113,29 +111,27 @@ def test_the_record_has_the_devices_that_can_run_the_job(device: DeviceMaker) ->
     assert admit(asked, [small, large, *others]).fits == {profile(large): True, profile(small): False}
 
 
-def test_a_missing_framework_is_refused_with_the_available_ones_and_the_extra(
-    device: DeviceMaker,
-) -> None:
+def test_a_missing_framework_is_refused_with_the_available_ones_and_the_extra(device):
     elsewhere = device(id="gpu:0", kind="gpu", frameworks={"tensorflow": "2.21", "jax": "0.10"})
     with pytest.raises(Unsupported, match=r"has jax installed; available: tensorflow\. .*\.\[jax\]") as caught:
         admit(request(framework="jax", device="cpu"), [device(), elsewhere])
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-missing")]
 
 
-def test_the_named_extra_exists() -> None:
+def test_the_named_extra_exists():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert _EXTRAS.keys() == set(get_args(FrameworkName))
     for framework, extra in _EXTRAS.items():
         assert any(line.startswith(framework) for line in project["optional-dependencies"][extra])
 
 
-def test_a_job_that_may_wait_for_its_framework_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+def test_a_job_that_may_wait_for_its_framework_is_admitted_with_a_warning(device):
     admission = admit(request(framework="jax", queue_if_absent=True), [device()])
     assert admission.estimate is None
     assert (admission.warnings[-1].code, admission.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any+jax"})
 
 
-def test_a_job_is_estimated_on_a_device_that_has_its_framework(device: DeviceMaker) -> None:
+def test_a_job_is_estimated_on_a_device_that_has_its_framework(device):
     fast_without = device(id="cpu:0", peak={"float32": PeakFigure(value=1e15, provenance="measured here")})
     both = device(id="cpu:1", frameworks={"tensorflow": "2.21", "jax": "0.10"})
     estimate = admit(request(framework="jax"), [fast_without, both]).estimate
@@ -143,7 +139,7 @@ def test_a_job_is_estimated_on_a_device_that_has_its_framework(device: DeviceMak
     assert estimate.device == "cpu:1@here"
 
 
-def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device: DeviceMaker) -> None:
+def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device):
     small, large = device(id="cpu:0", memory_bytes=2**30), device(id="cpu:1", memory_bytes=2**31)
     huge = request(params={"n": 65536})
     needed = registry()["matmul"].estimate(huge.params, large).memory_bytes
@@ -154,7 +150,7 @@ def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(
     assert "2.147 GB" in caught.value.errors[0].detail
 
 
-def test_a_frameworks_memory_decides_whether_a_training_fits(device: DeviceMaker) -> None:
+def test_a_frameworks_memory_decides_whether_a_training_fits(device):
     host = device(memory_bytes=8 * 2**30, frameworks={"tensorflow": "2.21", "jax": "0.10"})
     admission = admit(request(**WEATHER), [host])
     assert admission.estimate is not None
@@ -162,13 +158,13 @@ def test_a_frameworks_memory_decides_whether_a_training_fits(device: DeviceMaker
         admit(request(**WEATHER, framework="jax"), [host])
 
 
-def test_one_large_device_is_enough(device: DeviceMaker) -> None:
+def test_one_large_device_is_enough(device):
     admission = admit(request(params={"n": 8192}), [device(id="cpu:0", memory_bytes=2**20), device(id="cpu:1")])
     assert admission.estimate is not None
     assert admission.estimate.device == "cpu:1@here"
 
 
-def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(device: DeviceMaker) -> None:
+def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(device):
     with pytest.raises(ExceedsTimeout, match=r"timeout_s is 1\b") as caught:
         admit(request(params={"n": 8192}, timeout_s=1), [device()])
     pointers = [e.pointer for e in caught.value.errors]
@@ -178,7 +174,7 @@ def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(d
     assert [e.pointer for e in caught.value.errors] == ["/timeout_s", "/params/n", "/measure/budget_s"]
 
 
-def test_samples_longer_than_the_timeout_are_refused_with_the_figures(device: DeviceMaker) -> None:
+def test_samples_longer_than_the_timeout_are_refused_with_the_figures(device):
     asked = {"processes": 5, "min_s": 3600, "max_s": 3600}
     with pytest.raises(ExceedsTimeout, match=r"about 1.8e\+04 s .*timeout_s is 60;") as caught:
         admit(request(measure=asked, timeout_s=60), [device()])
@@ -189,7 +185,7 @@ def test_samples_longer_than_the_timeout_are_refused_with_the_figures(device: De
     admit(request(measure=asked | {"min_s": 11}, timeout_s=60), [device()])
 
 
-def test_a_timeout_within_the_error_of_the_estimate_is_a_warning(device: DeviceMaker) -> None:
+def test_a_timeout_within_the_error_of_the_estimate_is_a_warning(device):
     estimate = admit(request(), [device()]).estimate
     assert estimate is not None
     tight = admit(request(timeout_s=estimate.time_s * 1.5 / ESTIMATE_FACTOR), [device()])
@@ -198,14 +194,14 @@ def test_a_timeout_within_the_error_of_the_estimate_is_a_warning(device: DeviceM
     assert "TIMEOUT_TIGHT" not in {warning.code for warning in enough.warnings}
 
 
-def test_the_linters_warnings_are_included(device: DeviceMaker) -> None:
+def test_the_linters_warnings_are_included(device):
     asked = request(params={"n": 4096})
     expected = [warning.code for warning in asked.workload.lint(asked.params)]
     assert "POW2_ONLY" in expected
     assert [warning.code for warning in admit(asked, [device()]).warnings] == expected
 
 
-def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(device: DeviceMaker) -> None:
+def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(device):
     asked = request(workload="mnist_cnn", params={}, replicas=2, device="gpu")
     one, two = device(id="gpu:0", kind="gpu", units=1), device(id="gpu:0-1", kind="gpu", units=2)
     with pytest.raises(Unsupported, match=r"gpu:0@here takes up to 1\b") as caught:
@@ -216,7 +212,7 @@ def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(de
     assert estimate.device == "gpu:0-1@here"
 
 
-def test_linter_and_estimate_get_the_replicas_and_the_device(device: DeviceMaker) -> None:
+def test_linter_and_estimate_get_the_replicas_and_the_device(device):
     one, eight = (
         admit(request(workload="imdb_lstm", params={"batch_size": 96}, replicas=n), [device(kind="tpu", units=8)])
         for n in (1, 8)
@@ -240,7 +236,7 @@ OTHER_VALUES: dict[str, Any] = {
 }
 
 
-def test_admission_is_reused_for_a_spec_that_differs_in_fields_it_doesnt_depend_on(device: DeviceMaker) -> None:
+def test_admission_is_reused_for_a_spec_that_differs_in_fields_it_doesnt_depend_on(device):
     recent, devices = RecentAdmissions(), [device()]
     assert OTHER_VALUES.keys() == _NOT_ADMITTED
     first = recent.admit(request(timeout_s=15), devices)
@@ -251,14 +247,14 @@ def test_admission_is_reused_for_a_spec_that_differs_in_fields_it_doesnt_depend_
 
 
 @pytest.mark.parametrize("other", [{"params": {"n": 65}}, {"timeout_s": 3600}, {"device": "cpu:0-1"}])
-def test_admission_is_made_for_each_other_spec(device: DeviceMaker, other: dict[str, Any]) -> None:
+def test_admission_is_made_for_each_other_spec(device, other):
     recent, devices = RecentAdmissions(), [device()]
     first = recent.admit(request(), devices)
     assert recent.admit(request(**other), devices) is not first
     assert recent.admit(request(**other), devices) == admit(request(**other), devices)
 
 
-def test_admission_is_made_again_for_other_devices(device: DeviceMaker) -> None:
+def test_admission_is_made_again_for_other_devices(device):
     recent = RecentAdmissions()
     assert recent.admit(request(device="cpu"), [device()]).estimate is not None
     for _ in range(2):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import pytest
-import redis
 
 from dyno.bench.registry import registry
-from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
@@ -30,20 +25,20 @@ BIG: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def small(device: Callable[..., Device]) -> Device:
+def small(device):
     return device(id="gpu:0", memory_bytes=2**30, **CARD | {"isa": ["sm_75"]})
 
 
 @pytest.fixture
-def large(device: Callable[..., Device]) -> Device:
+def large(device):
     return device(id="gpu:1", memory_bytes=80 * 2**30, units=2, **CARD)
 
 
 @pytest.fixture
-def offer(client: redis.Redis, settings: Settings) -> Iterator[Callable[..., None]]:
+def offer(client, settings):
     offered: list[WorkerRecord] = []
 
-    def publish(*devices: Device) -> None:
+    def publish(*devices):
         for one in devices:
             known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "state": "idle", "version": "0"}
             offered.append(WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)}))
@@ -55,11 +50,11 @@ def offer(client: redis.Redis, settings: Settings) -> Iterator[Callable[..., Non
 
 
 @pytest.fixture
-def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | None]:
+def take(client, settings):
     """Claim as the device's worker does, and finish at once; returns the job's id."""
     leases = Leases(client, settings)
 
-    def claimed(device: Device) -> str | None:
+    def claimed(device):
         ref = WorkerRef(id="w", device=device.id, host=device.host)
         claim = leases.claim(device.full_id, queues_served(device), ref, claim_filter(device, registry()))
         if claim is None:
@@ -70,14 +65,12 @@ def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | No
     return claimed
 
 
-def submit(http: httpx.Client, body: dict[str, Any]) -> Any:
+def submit(http, body):
     return http.post("/v1/jobs", json=body).raise_for_status().json()
 
 
 @pytest.mark.parametrize("body", BIG)
-def test_a_job_waits_for_a_larger_device_while_the_smaller_one_takes_later_jobs(
-    http: httpx.Client, offer: Callable, take: Callable, small: Device, large: Device, body: dict[str, Any]
-) -> None:
+def test_a_job_waits_for_a_larger_device_while_the_smaller_one_takes_later_jobs(http, offer, take, small, large, body):
     offer(small, large)
     big, tiny = submit(http, body), submit(http, TINY)
 
@@ -96,9 +89,7 @@ def test_a_job_waits_for_a_larger_device_while_the_smaller_one_takes_later_jobs(
 
 
 @pytest.mark.parametrize("body", BIG)
-def test_a_job_queued_without_devices_is_not_taken_by_one_that_does_not_fit(
-    http: httpx.Client, take: Callable, small: Device, large: Device, body: dict[str, Any]
-) -> None:
+def test_a_job_queued_without_devices_is_not_taken_by_one_that_does_not_fit(http, take, small, large, body):
     early = submit(http, body | {"queue_if_absent": True})
     assert take(small) is None
     assert take(large) == early["id"]

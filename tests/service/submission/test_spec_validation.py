@@ -1,18 +1,15 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dyno.bench.registry import registry
-from dyno.errors import FieldError, InvalidSpec
+from dyno.errors import InvalidSpec
 from dyno.models.spec import Spec
 from service import validation
-from service.validation import JobRequest, validate_job
+from service.validation import validate_job
 
 ANYTHING = st.recursive(
     st.none()
@@ -32,12 +29,12 @@ DOCUMENTS = st.fixed_dictionaries(
 )
 
 
-def read_text(text: str) -> JobRequest:
+def read_text(text):
     document, faults = validation.parse_json(text.encode())
     return validate_job(document, faults, registry())
 
 
-def errors_of(document: Any) -> dict[str, str]:
+def errors_of(document):
     text = document if isinstance(document, str) else json.dumps(document)
     with pytest.raises(InvalidSpec) as caught:
         read_text(text)
@@ -45,7 +42,7 @@ def errors_of(document: Any) -> dict[str, str]:
     return {error.pointer: error.code for error in caught.value.errors}
 
 
-def test_the_spec_has_every_default_filled_in() -> None:
+def test_the_spec_has_every_default_filled_in():
     spec = read_text('{"workload": "matmul", "params": {"n": 64}}').spec
     assert spec.params["n"] == 64
     assert spec.params["dtype"] == "float32"
@@ -65,11 +62,11 @@ def test_the_spec_has_every_default_filled_in() -> None:
         ({"target_rel_ci": None}, None),
     ],
 )
-def test_a_target_of_the_runs_is_requested_or_comes_with_a_range(measure: dict[str, Any], target: float | None) -> None:
+def test_a_target_of_the_runs_is_requested_or_comes_with_a_range(measure, target):
     assert read_text(json.dumps({"workload": "matmul", "measure": measure})).spec.measure.target_of_runs == target
 
 
-def test_a_spec_without_a_target_leaves_it_out_for_versions_that_refuse_null() -> None:
+def test_a_spec_without_a_target_leaves_it_out_for_versions_that_refuse_null():
     without = read_text('{"workload": "matmul"}').spec
     assert "target_rel_ci" not in json.loads(without.model_dump_json())["measure"]
     stored = Spec.model_validate({"workload": "matmul", "measure": {"target_rel_ci": 0.01}})  # as older versions did
@@ -77,17 +74,17 @@ def test_a_spec_without_a_target_leaves_it_out_for_versions_that_refuse_null() -
 
 
 @pytest.mark.parametrize(("max_s", "min_s"), [(1, 1), (2, 2), (5, 2)])
-def test_the_default_min_s_is_at_most_max_s(max_s: float, min_s: float) -> None:
+def test_the_default_min_s_is_at_most_max_s(max_s, min_s):
     assert read_text(json.dumps({"workload": "matmul", "measure": {"max_s": max_s}})).spec.measure.least_s == min_s
 
 
-def test_an_invalid_max_s_is_a_single_error() -> None:
+def test_an_invalid_max_s_is_a_single_error():
     for max_s in (0, -1, "x", True):
         assert list(errors_of({"workload": "matmul", "measure": {"max_s": max_s}})) == ["/measure/max_s"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "any", "cpu:0-1", "gpu:0@host", {"kind": "cpu"}, {}])
-def test_a_device_may_be_given_short_or_long(device: Any) -> None:
+def test_a_device_may_be_given_short_or_long(device):
     assert read_text(json.dumps({"workload": "matmul", "device": device})).spec.device is not None
 
 
@@ -121,12 +118,12 @@ def test_a_device_may_be_given_short_or_long(device: Any) -> None:
         (r'{"workload": "\ud800"}', {"/workload": "lone-surrogate"}),
     ],
 )
-def test_each_wrong_field_is_named_with_a_stable_code(document: Any, expected: dict[str, str]) -> None:
+def test_each_wrong_field_is_named_with_a_stable_code(document, expected):
     found = errors_of(document)
     assert expected.items() <= found.items()
 
 
-def test_errors_of_text_envelope_and_workload_are_reported_together() -> None:
+def test_errors_of_text_envelope_and_workload_are_reported_together():
     text = '{"workload": "matmul", "seed": -1, "priority": NaN, "extra": 1, "params": {"n": 0, "dtype": "int3"}}'
     assert errors_of(text) == {
         "/priority": "not-finite",
@@ -137,44 +134,44 @@ def test_errors_of_text_envelope_and_workload_are_reported_together() -> None:
     }
 
 
-def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_workload_is_refused_with_the_known_ones():
     with pytest.raises(InvalidSpec, match=r"workloads: .*matmul"):
         read_text('{"workload": "nonesuch"}')
 
 
-def test_a_framework_that_the_workload_does_not_support_is_refused() -> None:
+def test_a_framework_that_the_workload_does_not_support_is_refused():
     able = replace(registry()["matmul"], frameworks=("tensorflow", "torch"))
     with pytest.raises(InvalidSpec, match="supports only tensorflow, torch") as caught:
         validate_job({"workload": "matmul", "framework": "jax"}, [], {"matmul": able})
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-unsupported")]
 
 
-def test_replicas_of_a_workload_without_them_are_refused_with_the_reason() -> None:
+def test_replicas_of_a_workload_without_them_are_refused_with_the_reason():
     assert errors_of({"workload": "matmul", "replicas": 2}) == {"/replicas": "not-replicable"}
 
 
-def test_a_batch_that_replicas_cannot_share_is_refused_with_the_nearest_valid() -> None:
+def test_a_batch_that_replicas_cannot_share_is_refused_with_the_nearest_valid():
     document = {"workload": "mnist_cnn", "params": {"batch_size": 100}, "replicas": 8}
     assert errors_of(document) == {"/params/batch_size": "not-divisible"}
     with pytest.raises(InvalidSpec, match="nearest valid: 96, 104"):
         validate_job(document, [], registry())
 
 
-def test_the_digest_ignores_spaces_and_order_but_not_values() -> None:
+def test_the_digest_ignores_spaces_and_order_but_not_values():
     one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
     assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one
     assert read_text('{"workload": "matmul", "seed": 2}').body_sha256 != one
 
 
 @given(DOCUMENTS)
-def test_documents_only_raise_errors_that_can_be_sent(document: dict[str, Any]) -> None:
+def test_documents_only_raise_errors_that_can_be_sent(document):
     errors = errors_found(json.dumps(document))
     pointers = [error.pointer for error in errors]
     assert len(set(pointers)) == len(pointers)
     "".join(f"{error.pointer}{error.detail}" for error in errors).encode()
 
 
-def errors_found(text: str) -> list[FieldError]:
+def errors_found(text):
     try:
         read_text(text)
     except InvalidSpec as invalid:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import json
 import time
@@ -19,12 +17,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_standard_json_is_read_as_by_the_standard_library(document: dict[str, object]) -> None:
+def test_standard_json_is_read_as_by_the_standard_library(document):
     assert parse_json(json.dumps(document).encode()) == (document, [])
 
 
 @given(st.binary(max_size=60))
-def test_bytes_only_raise_malformed_body(body: bytes) -> None:
+def test_bytes_only_raise_malformed_body(body):
     try:
         document, _ = parse_json(body)
     except MalformedBody:
@@ -53,20 +51,20 @@ def test_bytes_only_raise_malformed_body(body: bytes) -> None:
         '{"a": 1}'.encode("utf-16"),
     ],
 )
-def test_anything_but_a_json_object_in_utf8_is_malformed(body: bytes) -> None:
+def test_anything_but_a_json_object_in_utf8_is_malformed(body):
     with pytest.raises(MalformedBody):
         parse_json(body)
 
 
 @pytest.mark.parametrize("opening", [b'{"a":', b'{"a":[['])
-def test_nesting_is_bounded_before_anything_recurses(opening: bytes) -> None:
+def test_nesting_is_bounded_before_anything_recurses(opening):
     with pytest.raises(MalformedBody, match="nested"):
         parse_json(opening * 100)
     with pytest.raises(MalformedBody, match="brackets"):
         parse_json(opening * 10_000)
 
 
-def test_as_many_levels_as_allowed_are_read() -> None:
+def test_as_many_levels_as_allowed_are_read():
     text = '{"a":' + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1) + "}"
     assert parse_json(text.encode())[1] == []
     with pytest.raises(MalformedBody):
@@ -74,30 +72,30 @@ def test_as_many_levels_as_allowed_are_read() -> None:
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'{"a":[],"b":[]},'])
-def test_a_body_of_very_many_parts_is_not_parsed(part: bytes) -> None:
+def test_a_body_of_very_many_parts_is_not_parsed(part):
     """Parsing all parts that fit into 64 KiB would block other requests for tens of milliseconds."""
     with pytest.raises(MalformedBody, match="brackets"):
         parse_json(b'{"a":[' + part * (65_000 // len(part)) + b"1]}")
     assert parse_json(b'{"a":[' + part * (MAX_PARTS // 6) + b"1]}")[1] == []
 
 
-def test_brackets_inside_strings_do_not_count_as_nesting() -> None:
+def test_brackets_inside_strings_do_not_count_as_nesting():
     assert parse_json(json.dumps({"a": '[{"' * 100}).encode()) == ({"a": '[{"' * 100}, [])
 
 
 @pytest.mark.parametrize("text", [",", "[", "{", '\\",'])
-def test_contents_of_strings_do_not_count_as_parts(text: str) -> None:
+def test_contents_of_strings_do_not_count_as_parts(text):
     document = {"labels": {f"label-{number}": text * 128 for number in range(16)}, "note": text * MAX_PARTS}
     assert parse_json(json.dumps(document).encode()) == (document, [])
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999"])
-def test_a_non_finite_number_is_named_with_its_pointer(number: str) -> None:
+def test_a_non_finite_number_is_named_with_its_pointer(number):
     _, faults = parse_json(f'{{"params": {{"x": [0, {number}]}}}}'.encode())
     assert [(f.pointer, f.code) for f in faults] == [("/params/x/1", "not-finite")]
 
 
-def test_each_repeated_key_is_named_once() -> None:
+def test_each_repeated_key_is_named_once():
     _, faults = parse_json(b'{"a": 1, "b": {"c": 1, "c": 2, "c": 3, "d/e": 1, "d/e": 1}, "a": 2}')
     assert [(f.pointer, f.code) for f in faults] == [
         ("/a", "duplicate-key"),
@@ -106,7 +104,7 @@ def test_each_repeated_key_is_named_once() -> None:
     ]
 
 
-def test_a_lone_surrogate_is_named_with_a_pointer_that_can_be_sent() -> None:
+def test_a_lone_surrogate_is_named_with_a_pointer_that_can_be_sent():
     _, faults = parse_json(rb'{"a": "x\ud800", "\udfff": 1, "whole": "\ud83d\ude00"}')
     assert [(f.pointer, f.code) for f in faults] == [("/a", "lone-surrogate"), ("/\\udfff", "lone-surrogate")]
     for fault in faults:
@@ -124,7 +122,7 @@ def test_a_lone_surrogate_is_named_with_a_pointer_that_can_be_sent() -> None:
     ],
     ids=["quotes", "backslashes", "escaped quotes", "repeated keys", "commas in a string"],
 )
-def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
+def test_the_worst_body_of_64_kib_is_read_in_linear_time(body):
     start_s = time.thread_time()
     with contextlib.suppress(MalformedBody):
         parse_json(body)
@@ -132,12 +130,12 @@ def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(("written", "number"), [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("4096.00", 4096)])
-def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(written: str, number: int) -> None:
+def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(written, number):
     [(_, found)] = parse_json(f'{{"n": {written}}}'.encode())[0].items()
     assert (type(found), found) == (int, number)
 
 
 @pytest.mark.parametrize("written", ["1.5", "1e-3", "1e300"])
-def test_other_numbers_keep_their_type(written: str) -> None:
+def test_other_numbers_keep_their_type(written):
     assert parse_json(f'{{"n": {written}}}'.encode())[0] == {"n": float(written)}
     assert isinstance(parse_json(f'{{"n": {written}}}'.encode())[0]["n"], float)

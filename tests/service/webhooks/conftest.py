@@ -1,14 +1,8 @@
 """Fixtures: a service that sends webhooks to loopback, and retries when a test says so, not after an hour."""
 
-from __future__ import annotations
-
 import base64
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import httpx
 import pytest
-import redis
 from pydantic import SecretStr
 
 from dyno.settings import Settings
@@ -21,7 +15,7 @@ PAUSE_S = 3600.0
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(
         redis_url=redis_url,
         namespace=namespace,
@@ -35,16 +29,16 @@ def settings(redis_url: str, namespace: str) -> Settings:
 
 
 @pytest.fixture
-def inbox() -> Iterator[Inbox]:
+def inbox():
     with Inbox() as inbox:
         yield inbox
 
 
 @pytest.fixture
-def canceled(submitted: Callable[..., str], http: httpx.Client) -> Callable[[str], str]:
+def canceled(submitted, http):
     """Make a done job with this webhook."""
 
-    def one(url: str) -> str:
+    def one(url):
         job_id = submitted(webhook=url)
         http.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
         return job_id
@@ -53,11 +47,11 @@ def canceled(submitted: Callable[..., str], http: httpx.Client) -> Callable[[str
 
 
 @pytest.fixture
-def delivery(http: httpx.Client) -> Callable[..., dict[str, Any]]:
+def delivery(http):
     """A job's delivery, once `ended` attempts have ended."""
 
-    def of(job_id: str, ended: int = 0) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
+    def of(job_id, ended=0):
+        def found():
             [one] = http.get("/v1/webhook-deliveries", params={"job": job_id}).json()["data"]
             return one if sum(each["ended"] is not None for each in one["attempts"]) >= ended else None
 
@@ -69,6 +63,6 @@ def delivery(http: httpx.Client) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def due(client: redis.Redis, settings: Settings) -> Callable[[str], None]:
+def due(client, settings):
     """End the pause before a job's next attempt."""
     return lambda job_id: client.zadd(Keys(settings.namespace).webhooks_due, {job_id: 1}, xx=True)

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
-from dyno.models.job import Job, Progress, Status
-from dyno.models.spec import Spec
-from dyno.settings import Settings
+from dyno.models.job import Progress, Status
 from dyno.store import eta
 from dyno.store.eta import FORECAST_FRESH_S
 from dyno.store.fleet import cordon, uncordon
-from dyno.store.jobs import Jobs
-from dyno.store.leases import Leases
 from dyno.store.placement import profile
-from dyno.store.redis import Keys
 from tests.store.forecast.conftest import ONE, TWO, device, estimate
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_job_waits_for_the_rest_of_what_runs_and_for_those_before_it(
-    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable, jobs: Jobs
-) -> None:
+async def test_a_job_waits_for_the_rest_of_what_runs_and_for_those_before_it(offer, learn, submit, take, etas, jobs):
     offer(ONE)
     learn("matmul", "mnist_cnn")
     running = await submit(workload="mnist_cnn")
@@ -41,16 +30,14 @@ async def test_a_job_waits_for_the_rest_of_what_runs_and_for_those_before_it(
     assert listed == {running.id: None, **dict(zip([job.id for job in waiting], [first, second, third], strict=True))}
 
 
-async def test_two_devices_share_the_line(offer: Callable, learn: Callable, submit: Callable, etas: Callable) -> None:
+async def test_two_devices_share_the_line(offer, learn, submit, etas):
     offer(ONE, TWO)
     learn("matmul")
     waiting = [await submit() for _ in range(5)]
     assert await etas(*waiting) == [0, 0, 20, 20, 40]
 
 
-async def test_jobs_before_it_in_other_queues_of_the_device_count(
-    offer: Callable, learn: Callable, submit: Callable, etas: Callable
-) -> None:
+async def test_jobs_before_it_in_other_queues_of_the_device_count(offer, learn, submit, etas):
     offer(ONE)
     learn("matmul")
     low = await submit(priority="low")
@@ -58,9 +45,7 @@ async def test_jobs_before_it_in_other_queues_of_the_device_count(
     assert await etas(*others, low) == [0, 20, 40, 60]
 
 
-async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(
-    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable
-) -> None:
+async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(offer, learn, submit, take, etas):
     offer(ONE, device(1, units=8))
     learn("matmul", "mnist_cnn")
     await submit(workload="mnist_cnn", device="gpu:1")
@@ -70,9 +55,7 @@ async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(
     assert (waits > 100, at_once) == (True, 0)
 
 
-async def test_jobs_behind_one_of_unknown_duration_have_no_eta(
-    offer: Callable, learn: Callable, submit: Callable, etas: Callable
-) -> None:
+async def test_jobs_behind_one_of_unknown_duration_have_no_eta(offer, learn, submit, etas):
     offer(ONE)
     learn("matmul")
     learn("mnist_cnn", times=2)
@@ -82,9 +65,7 @@ async def test_jobs_behind_one_of_unknown_duration_have_no_eta(
     assert await etas(*waiting) == [0, 20, 220]
 
 
-async def test_the_eta_of_an_overlong_run_comes_from_its_progress(
-    offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
-) -> None:
+async def test_the_eta_of_an_overlong_run_comes_from_its_progress(offer, learn, submit, take, leases, etas):
     offer(ONE)
     learn("matmul")
     await submit()
@@ -95,9 +76,7 @@ async def test_the_eta_of_an_overlong_run_comes_from_its_progress(
     assert await etas(waiting) == [7.5]
 
 
-async def test_the_progress_of_a_running_job_counts_more_than_earlier_jobs(
-    offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
-) -> None:
+async def test_the_progress_of_a_running_job_counts_more_than_earlier_jobs(offer, learn, submit, take, leases, etas):
     offer(ONE)
     learn("matmul")
     await submit()
@@ -112,9 +91,7 @@ async def test_the_progress_of_a_running_job_counts_more_than_earlier_jobs(
     assert 0 < overdue_s < 1
 
 
-async def test_a_device_used_by_another_process_gives_no_eta(
-    offer: Callable, learn: Callable, submit: Callable, etas: Callable
-) -> None:
+async def test_a_device_used_by_another_process_gives_no_eta(offer, learn, submit, etas):
     learn("matmul")
     offer(ONE, state="busy", held_by={"device": ONE.full_id, "pid": 77})
     waiting = [await submit(), await submit()]
@@ -124,15 +101,7 @@ async def test_a_device_used_by_another_process_gives_no_eta(
 
 
 @pytest.mark.parametrize("how", ["absent", "cordoned", "draining"])
-async def test_devices_that_claim_nothing_are_left_out(
-    how: str,
-    offer: Callable,
-    learn: Callable,
-    submit: Callable,
-    etas: Callable,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+async def test_devices_that_claim_nothing_are_left_out(how, offer, learn, submit, etas, async_redis, settings):
     learn("matmul")
     if how != "absent":
         offer(TWO, state="draining" if how == "draining" else "idle")
@@ -147,9 +116,7 @@ async def test_devices_that_claim_nothing_are_left_out(
     assert await etas(*waiting) == [0, 0]
 
 
-async def test_beyond_the_snapshot_the_eta_grows_in_proportion(
-    offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_beyond_the_snapshot_the_eta_grows_in_proportion(offer, learn, submit, etas, monkeypatch):
     monkeypatch.setattr(eta, "MAX_FORECAST_JOBS", 3)
     offer(ONE)
     learn("matmul")
@@ -157,9 +124,7 @@ async def test_beyond_the_snapshot_the_eta_grows_in_proportion(
     assert await etas(*waiting) == [0, 20, 40, 40 * 4 / 3, 40 * 5 / 3, 80]
 
 
-async def test_many_requests_share_one_forecast_for_a_second(
-    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable, jobs: Jobs, now: list[float]
-) -> None:
+async def test_many_requests_share_one_forecast_for_a_second(offer, learn, submit, take, etas, jobs, now):
     offer(ONE)
     learn("matmul")
     waiting = [await submit(), await submit()]
@@ -172,14 +137,12 @@ async def test_many_requests_share_one_forecast_for_a_second(
     assert found.version == waiting[1].version
 
 
-async def test_a_job_queued_after_the_forecast_gets_the_eta_of_its_position(
-    offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
-) -> None:
+async def test_a_job_queued_after_the_forecast_gets_the_eta_of_its_position(offer, learn, take, jobs, a_spec, now):
     offer(ONE)
     learn("matmul")
     now[0] += 60
 
-    async def submitted(**fields: Any) -> Job:
+    async def submitted(**fields):
         """While the clock stands still: the first of them is looked at."""
         return (await jobs.submit(a_spec(**{"device": "gpu"} | fields))).job
 
@@ -191,14 +154,12 @@ async def test_a_job_queued_after_the_forecast_gets_the_eta_of_its_position(
     assert [(await jobs.get(job.id)).queue.eta_s for job in (first, second)] == [0, 20]
 
 
-async def test_a_job_queued_after_the_forecast_waits_for_those_claimed_since(
-    offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
-) -> None:
+async def test_a_job_queued_after_the_forecast_waits_for_those_claimed_since(offer, learn, take, jobs, a_spec, now):
     offer(ONE)
     learn("matmul")
     now[0] += 60
 
-    async def submitted(**fields: Any) -> Job:
+    async def submitted(**fields):
         return (await jobs.submit(a_spec(**{"device": "gpu"} | fields))).job
 
     first, second = await submitted(), await submitted()  # the first of them is looked at
@@ -211,19 +172,13 @@ async def test_a_job_queued_after_the_forecast_waits_for_those_claimed_since(
 
 
 async def test_a_job_behind_one_that_was_queued_and_claimed_after_the_forecast_waits_for_it(
-    offer: Callable,
-    learn: Callable,
-    take: Callable,
-    jobs: Jobs,
-    leases: Leases,
-    a_spec: Callable[..., Spec],
-    now: list[float],
-) -> None:
+    offer, learn, take, jobs, leases, a_spec, now
+):
     offer(ONE)
     learn("matmul")
     now[0] += 60
 
-    async def submitted() -> Job:
+    async def submitted():
         return (await jobs.submit(a_spec(device="gpu"))).job
 
     assert (await submitted()).queue.eta_s == 0  # this is the forecast of the next second
@@ -236,14 +191,8 @@ async def test_a_job_behind_one_that_was_queued_and_claimed_after_the_forecast_w
 
 
 async def test_a_forecast_that_took_long_is_not_repeated_at_once_and_then_says_nothing_of_a_device_taken_since(
-    offer: Callable,
-    learn: Callable,
-    take: Callable,
-    leases: Leases,
-    submit: Callable,
-    async_redis: redis.asyncio.Redis,
-    settings: Settings,
-) -> None:
+    offer, learn, take, leases, submit, async_redis, settings
+):
     offer(ONE)
     learn("matmul")
     ticks = itertools.count(0.0, 0.01)  # each look at the clock takes 10 ms, so a forecast takes 20
@@ -260,16 +209,14 @@ async def test_a_forecast_that_took_long_is_not_repeated_at_once_and_then_says_n
     assert found.knows([job.id])
 
 
-async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(
-    offer: Callable, learn: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
-) -> None:
+async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(offer, learn, jobs, a_spec, now):
     offer(ONE, device(1, units=8))
     learn("matmul")
     now[0] += 60
 
     needed: list[dict[str, bool]] = []
 
-    async def told(fits: dict[str, bool], **fields: Any) -> float | None:
+    async def told(fits, **fields):
         needs = {"params": {"n": len(needed)}}  # jobs with equal needs fit the same devices
         needed.append(fits)
         job = (await jobs.submit(a_spec(**{"device": "gpu"} | needs | fields), fits=fits)).job
@@ -286,9 +233,7 @@ async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(
 
 
 @pytest.mark.parametrize("how", ["damaged", "late"])
-async def test_a_failing_forecast_does_not_affect_requests(
-    how: str, offer: Callable, learn: Callable, submit: Callable, etas: Callable, damage: Callable
-) -> None:
+async def test_a_failing_forecast_does_not_affect_requests(how, offer, learn, submit, etas, damage):
     offer(ONE)
     mend = damage(how)
     waiting = await submit()
@@ -299,9 +244,7 @@ async def test_a_failing_forecast_does_not_affect_requests(
     assert await etas(waiting) == [0]
 
 
-async def test_the_forecast_skips_unreadable_jobs(
-    offer: Callable, learn: Callable, submit: Callable, etas: Callable, client: redis.Redis, keys: Keys
-) -> None:
+async def test_the_forecast_skips_unreadable_jobs(offer, learn, submit, etas, client, keys):
     offer(ONE)
     learn("matmul")
     waiting = [await submit(), await submit(), await submit()]

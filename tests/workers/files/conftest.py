@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dyno.bench.registry import registry, resolve, validate_params
 from dyno.bench.runner.launcher import Launcher
-from dyno.models.device import Device
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.preflight import free_port
-from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
@@ -23,23 +19,23 @@ from tests.workers.conftest import Store
 from workers.artifact_upload import JobFiles
 from workers.attempt import WorkerContext
 from workers.heartbeat import AttemptEnded, Heartbeat
-from workers.outcome import Ending, Failed
+from workers.outcome import Failed
 
 TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
 
 
-def training(**params: Any) -> Spec:
+def training(**params):
     return resolve(Spec.model_validate(TRAINING | {"params": params})).spec
 
 
 @pytest.fixture
-def shared(quick: Settings, tmp_path: Path) -> Settings:
+def shared(quick, tmp_path):
     """Settings with a shared folder."""
     return quick.model_copy(update={"artifact_url": f"file://{tmp_path}/shared", "artifact_patience_s": 1.0})
 
 
 @pytest.fixture
-def by_api(quick: Settings) -> Settings:
+def by_api(quick):
     """Settings with an API that isn't running (yet)."""
     return quick.model_copy(update={"artifact_patience_s": 30.0, "api_url": f"http://127.0.0.1:{free_port()}"})
 
@@ -47,7 +43,7 @@ def by_api(quick: Settings) -> Settings:
 class Attempted:
     """A claimed job and its files. `spec`: the submitted spec."""
 
-    def __init__(self, settings: Settings, here: Device, spec: Spec) -> None:
+    def __init__(self, settings, here, spec):
         self.job_id = Store(settings).submit(spec)
         self.leases = Leases(sync_client(settings), settings)
         ref = WorkerRef(id="w", device=here.full_id, host=here.host)
@@ -61,10 +57,10 @@ class Attempted:
 
 
 @pytest.fixture
-def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
+def attempt(here):
     with ExitStack() as stack:
 
-        def attempted(settings: Settings, spec: Spec | None = None) -> Attempted:
+        def attempted(settings, spec=None):
             made = Attempted(settings, here, spec or training())
             stack.enter_context(closing(made.context.launcher))
             stack.enter_context(made.files)
@@ -73,13 +69,13 @@ def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
         yield attempted
 
 
-def ending(of: Callable[[], object]) -> Ending:
+def ending(of):
     with pytest.raises(AttemptEnded) as raised:
         of()
     return raised.value.ending
 
 
-def reason(of: Callable[[], object]) -> tuple[str, str]:
+def reason(of):
     """Class and reason of its failure."""
     ended = ending(of)
     assert isinstance(ended, Failed)

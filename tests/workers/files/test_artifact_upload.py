@@ -1,46 +1,36 @@
 """Files that can't be stored only cause a warning; the result is kept."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from dyno.artifact_store import shared_store
-from dyno.bench.runner.launcher import Launcher, RunnerProcess
+from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
-from dyno.models.runner_protocol import RunRequest
 from dyno.preflight import free_port
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from service.app import create_app
 from tests.service.conftest import serving
 from tests.waiting import eventually
-from tests.workers.conftest import Store, tiny
-from tests.workers.files.conftest import Attempted
+from tests.workers.conftest import tiny
 from tests.workers.test_attempt import DIGITS
 from workers import artifact_upload
 from workers.artifact_upload import (
     MAX_FILES,
-    ArtifactTransport,
     JobFiles,
     LostArtifact,
     UploadedArtifacts,
     artifact_transport,
 )
 from workers.heartbeat import Heartbeat
-from workers.supervisor import Supervisor
 
 
-def fill_up(store: Path) -> None:
+def fill_up(store):
     """Replace the store's folder by a file, which makes writes fail for root, too."""
     store.rename(store.with_name("aside"))
     store.touch()
@@ -49,14 +39,9 @@ def fill_up(store: Path) -> None:
 @pytest.mark.on_tensorflow
 @pytest.mark.verify
 def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_result_nor_a_second_training(
-    shared: Settings,
-    store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    def start(request: RunRequest) -> RunnerProcess:
+    shared, store, supervisor_of, forking, monkeypatch, tmp_path
+):
+    def start(request):
         fill_up(tmp_path / "shared")  # the probe was stored there
         return Launcher.start(forking, request)
 
@@ -75,9 +60,7 @@ def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_r
 
 
 @pytest.mark.provokes("ARTIFACTS_NOT_STORED")
-def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(
-    shared: Settings, attempt: Callable[..., Attempted]
-) -> None:
+def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(shared, attempt):
     made = attempt(shared.model_copy(update={"artifact_max_bytes": 3}))
     folder = made.files.empty()
     (folder / "a.txt").write_bytes(b"1234")
@@ -88,7 +71,7 @@ def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(
     assert [raised.severity for raised in kept.warnings] == ["C"]
 
 
-def test_files_beyond_the_limit_are_reported(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_files_beyond_the_limit_are_reported(shared, attempt):
     made = attempt(shared)
     folder = made.files.empty()
     for number in range(MAX_FILES + 5):
@@ -102,16 +85,14 @@ def test_files_beyond_the_limit_are_reported(shared: Settings, attempt: Callable
     assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is not a regular file"]
 
 
-def test_a_name_that_is_not_utf_8_can_be_reported_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_a_name_that_is_not_utf_8_can_be_reported_in_json(shared, attempt):
     made = attempt(shared)
     (made.files.empty() / os.fsdecode(b"\xff.txt")).touch()
     [raised] = made.files.deliver(0).warnings
     assert r"\udcff.txt" in raised.model_dump_json().replace("\\\\", "\\")
 
 
-def test_patience_is_for_the_store_and_not_for_each_file(
-    by_api: Settings, attempt: Callable[..., Attempted], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_patience_is_for_the_store_and_not_for_each_file(by_api, attempt, caplog):
     made = attempt(by_api.model_copy(update={"artifact_patience_s": 0.7}))
     folder = made.files.empty()
     for name in ("a.txt", "b.txt", "c.txt"):
@@ -122,9 +103,7 @@ def test_patience_is_for_the_store_and_not_for_each_file(
     assert all("a.txt" in line for line in again), "each file but the first has one try"
 
 
-def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
-    by_api: Settings, attempt: Callable[..., Attempted]
-) -> None:
+def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(by_api, attempt):
     made = attempt(by_api)
     folder = made.files.empty()
     for name in ("a.txt", "b.txt"):
@@ -135,9 +114,7 @@ def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
     assert all("the worker shut down" in each.why for each in kept.not_stored)
 
 
-def test_while_redis_is_away_no_file_is_given_up(
-    by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
-) -> None:
+def test_while_redis_is_away_no_file_is_given_up(by_api, attempt, background):
     """The result couldn't be written either, so waiting costs nothing."""
     made = attempt(by_api)
     away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
@@ -154,9 +131,7 @@ def test_while_redis_is_away_no_file_is_given_up(
             made.leases.finish(made.claim, "stop")
 
 
-def test_an_upload_to_a_hanging_store_is_abandoned(
-    by_api: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_to_a_hanging_store_is_abandoned(by_api, attempt, monkeypatch):
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         api_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -174,12 +149,12 @@ def test_an_upload_to_a_hanging_store_is_abandoned(
 class HangingOnce:
     """An upload whose first `put` continues only when the second has begun, and then takes the file first."""
 
-    def __init__(self, real: ArtifactTransport) -> None:
+    def __init__(self, real):
         self._real, self._puts = real, count()
         self._second, self._taken = threading.Event(), threading.Event()
         self.get = real.get
 
-    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+    def put(self, claim, name, sha256, source):
         if next(self._puts) == 0:
             assert self._second.wait(20)
             self._real.put(claim, name, sha256, source)
@@ -190,9 +165,7 @@ class HangingOnce:
         self._real.put(claim, name, sha256, source)
 
 
-def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
-    shared: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(shared, attempt, monkeypatch):
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.5)
     made = attempt(shared.model_copy(update={"artifact_patience_s": 0.1}))
     hanging = HangingOnce(artifact_transport(made.context.settings, made.leases))
@@ -212,5 +185,5 @@ def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
 
 
 @pytest.mark.silent("ARTIFACTS_NOT_STORED")
-def test_without_files_there_is_no_warning() -> None:
+def test_without_files_there_is_no_warning():
     assert UploadedArtifacts().warnings == []

@@ -1,19 +1,10 @@
 """The files of an attempt: which are stored, and how the attempt ends if the store fails."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 from dyno import folders
 from dyno.artifact_store import shared_store
-from dyno.bench.runner.launcher import Launcher
-from dyno.models.device import Device
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.redis import sync_client
 from service.app import create_app
 from tests.service.conftest import serving
@@ -25,9 +16,7 @@ from workers.artifact_upload import UploadedArtifacts
 from workers.outcome import Dropped, Stopped
 
 
-def test_every_regular_file_with_a_valid_name_is_kept_and_nothing_else(
-    shared: Settings, attempt: Callable[..., Attempted], tmp_path: Path
-) -> None:
+def test_every_regular_file_with_a_valid_name_is_kept_and_nothing_else(shared, attempt, tmp_path):
     made = attempt(shared)
     folder = made.files.empty()
     (folder / "b.txt").write_bytes(b"later")
@@ -48,36 +37,32 @@ def test_every_regular_file_with_a_valid_name_is_kept_and_nothing_else(
     assert all(each.why for each in kept.not_stored)
 
 
-def test_a_run_that_is_begun_again_finds_its_folder_empty(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_a_run_that_is_begun_again_finds_its_folder_empty(shared, attempt):
     made = attempt(shared)
     (made.files.empty() / "of-the-runner-that-died.txt").touch()
     assert list(made.files.empty().iterdir()) == []
     assert made.files.deliver(0) == UploadedArtifacts()
 
 
-def test_nothing_is_left_on_the_host_afterwards(shared: Settings, here: Device) -> None:
+def test_nothing_is_left_on_the_host_afterwards(shared, here):
     made = Attempted(shared, here, training())
     with closing(made.context.launcher), made.files:
         (made.files.empty() / "a.txt").touch()
     assert list((folders.private_folder(shared.run_dir) / "scratch").iterdir()) == []
 
 
-def blocked(settings: Settings, tmp_path: Path) -> Settings:
+def blocked(settings, tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.touch()
     return settings.model_copy(update={"artifact_url": f"file://{in_the_way}/store"})
 
 
-def test_an_unwritable_store_is_detected_before_the_first_run(
-    shared: Settings, attempt: Callable[..., Attempted], tmp_path: Path
-) -> None:
+def test_an_unwritable_store_is_detected_before_the_first_run(shared, attempt, tmp_path):
     made = attempt(blocked(shared, tmp_path))
     assert reason(lambda: made.files.prepare(made.params)) == ("infrastructure", "artifact_store_unavailable")
 
 
-def test_a_job_that_trains_nothing_needs_no_store(
-    shared: Settings, attempt: Callable[..., Attempted], tmp_path: Path
-) -> None:
+def test_a_job_that_trains_nothing_needs_no_store(shared, attempt, tmp_path):
     made = attempt(blocked(shared, tmp_path), tiny())
     made.files.prepare(made.params)
     made.files.empty()
@@ -85,8 +70,8 @@ def test_a_job_that_trains_nothing_needs_no_store(
 
 
 def test_a_job_whose_store_is_unavailable_is_tried_twice_and_the_device_is_free_for_the_next(
-    shared: Settings, supervisor_of: Callable[..., Any], forking: Launcher, here: Device, tmp_path: Path
-) -> None:
+    shared, supervisor_of, forking, here, tmp_path
+):
     settings = blocked(shared, tmp_path)
     store = Store(settings)
     training_id, tiny_id = store.submit(training()), store.submit(tiny())
@@ -98,9 +83,7 @@ def test_a_job_whose_store_is_unavailable_is_tried_twice_and_the_device_is_free_
         assert device_is_free(client, settings, here)
 
 
-def test_files_wait_for_an_api_that_starts_again(
-    by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
-) -> None:
+def test_files_wait_for_an_api_that_starts_again(by_api, attempt, background):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").write_bytes(b"content")
     delivering = background.submit(made.files.deliver, 0)
@@ -112,18 +95,14 @@ def test_files_wait_for_an_api_that_starts_again(
     assert (kept.name, kept.bytes) == ("a.txt", 7)
 
 
-def test_an_attempt_that_lost_its_job_is_dropped_with_its_files(
-    by_api: Settings, attempt: Callable[..., Attempted]
-) -> None:
+def test_an_attempt_that_lost_its_job_is_dropped_with_its_files(by_api, attempt):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
     made.leases.requeue(made.claim, reason="worker_shutdown", counts_attempt=False)
     assert isinstance(ending(lambda: made.files.deliver(0)), Dropped)
 
 
-def test_a_cancel_ends_a_delivery_that_waits(
-    by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
-) -> None:
+def test_a_cancel_ends_a_delivery_that_waits(by_api, attempt, background):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
     delivering = background.submit(ending, lambda: made.files.deliver(0))
@@ -131,9 +110,7 @@ def test_a_cancel_ends_a_delivery_that_waits(
     assert isinstance(delivering.result(60), Stopped)
 
 
-def test_the_lease_is_kept_while_files_are_on_their_way(
-    by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
-) -> None:
+def test_the_lease_is_kept_while_files_are_on_their_way(by_api, attempt, background):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
     delivering = background.submit(ending, lambda: made.files.deliver(0))

@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from dyno.settings import Settings
 from tests.workers.conftest import until_gone
-from tests.workers.whole.looking import StartWorker, environment_of, family_of
+from tests.workers.whole.looking import environment_of, family_of
 
 
 @pytest.fixture
-def short_lease(settings: Settings) -> Settings:
+def short_lease(settings):
     return settings.model_copy(update={"lease_s": 4.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
 
 
 @pytest.fixture
-def start_worker() -> Iterator[StartWorker]:
+def start_worker():
     """Starts `python -m workers`. After the test, running workers are killed, and no process may survive."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(
-        device: str, settings: Settings, name: str | None = None, env: dict[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def start(device, settings, name=None, env=None):
         env = os.environ | environment_of(settings) | (env or {})
         command = [sys.executable, "-P", "-m", "workers", "--device", device, "--name", name or device]
         started.append(subprocess.Popen(command, env=env))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,9 @@ from pathlib import Path
 import httpx
 
 from dyno.celery_app import send_wake_up
-from dyno.models.inventory import DeviceStatus
-from dyno.models.job import Job, Status
-from dyno.models.spec import Spec
 from dyno.processes import die_with_parent
-from dyno.settings import Settings
 from dyno.store.fleet import devices
-from dyno.store.jobs import Jobs, Submitted
+from dyno.store.jobs import Jobs
 from dyno.store.redis import Keys, async_client, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import children_of
@@ -30,14 +26,14 @@ SHORT = {"min_samples": 20, "min_s": 3, "max_s": 3}
 StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
+def environment_of(settings):
     """The environment for a process with these settings, without defaults."""
     given = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     return {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
 
 
 @contextmanager
-def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
+def api(settings, *program):
     """A client of an API in a process of its own, which is killed at the end."""
     command = [sys.executable, "-P", *program]
     env = os.environ | environment_of(settings) | {"DYNO_PORT": "0"}
@@ -51,7 +47,7 @@ def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
             process.kill()
 
 
-def family_of(pid: int) -> set[int]:
+def family_of(pid):
     """All descendants of the process."""
     family: set[int] = set()
     for child in children_of(pid):
@@ -59,15 +55,15 @@ def family_of(pid: int) -> set[int]:
     return family
 
 
-def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = send_wake_up) -> list[str]:
+def submit(settings, *specs, call=send_wake_up):
     """Submit jobs like the API: first the record, then a wake-up if the queue was empty."""
 
-    async def submitted() -> list[str]:
+    async def submitted():
         async with async_client(settings) as client:
             jobs = Jobs(client, settings)
             return [accepted(await jobs.submit(spec)) for spec in specs]
 
-    def accepted(submitted: Submitted) -> str:
+    def accepted(submitted):
         if submitted.wake:
             call(settings, submitted.job.queue.name)
         return submitted.job.id
@@ -75,35 +71,35 @@ def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], obj
     return asyncio.run(submitted())
 
 
-def jobs_of(settings: Settings, *ids: str) -> list[Job]:
-    async def got() -> list[Job]:
+def jobs_of(settings, *ids):
+    async def got():
         async with async_client(settings) as client:
             return [await Jobs(client, settings).get(job_id) for job_id in ids]
 
     return asyncio.run(got())
 
 
-def offered(settings: Settings) -> list[DeviceStatus]:
-    async def got() -> list[DeviceStatus]:
+def offered(settings):
+    async def got():
         async with async_client(settings) as client:
             return await devices(client, settings)
 
     return asyncio.run(got())
 
 
-def until_idle(settings: Settings, count: int) -> None:
+def until_idle(settings, count):
     eventually(lambda: [device.state for device in offered(settings)] == ["idle"] * count, within_s=60)
 
 
-def until_status(settings: Settings, job_id: str, status: Status, within_s: float = 60) -> Job:
+def until_status(settings, job_id, status, within_s=60):
     eventually(lambda: jobs_of(settings, job_id)[0].status is status, within_s)
     return jobs_of(settings, job_id)[0]
 
 
-def until_measuring(settings: Settings, job_id: str, *phases: str) -> Job:
+def until_measuring(settings, job_id, *phases):
     """Wait until its runner reports that it warms up or samples, or is in one of `phases`."""
 
-    def measuring() -> bool:
+    def measuring():
         progress = jobs_of(settings, job_id)[0].progress
         return progress is not None and progress.phase in (phases or ("warmup", "sampling"))
 
@@ -111,11 +107,11 @@ def until_measuring(settings: Settings, job_id: str, *phases: str) -> Job:
     return jobs_of(settings, job_id)[0]
 
 
-def until_sampling(settings: Settings, job_id: str) -> Job:
+def until_sampling(settings, job_id):
     return until_measuring(settings, job_id, "sampling")
 
 
-def events_of(settings: Settings, job_id: str) -> list[str]:
+def events_of(settings, job_id):
     """The job's events, except progress."""
     with sync_client(settings) as client:
         found = [fields["event"] for _, fields in client.xrange(Keys(settings.namespace).job_events(job_id))]

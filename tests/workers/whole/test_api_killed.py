@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import httpx
 import pytest
-import redis
 
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.cores import HERE
 from tests.workers.whole.looking import (
-    StartWorker,
     api,
     events_of,
     jobs_of,
@@ -52,12 +48,7 @@ sys.exit(main([]))
 
 
 @pytest.mark.verify
-def test_a_job_runs_without_a_retry_and_a_retry_finds_it(
-    start_worker: StartWorker,
-    settings: Settings,
-    client: redis.Redis,
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_a_job_runs_without_a_retry_and_a_retry_finds_it(start_worker, settings, client, record_property):
     start_worker(HERE, settings)
     until_idle(settings, 1)
     ids: dict[str, str] = {}

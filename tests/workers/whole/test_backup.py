@@ -7,25 +7,22 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
 from dyno.preflight import free_port
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from tests.cores import HERE
 from tests.servers import server_binary
 from tests.waiting import eventually
-from tests.workers.whole.looking import StartWorker, api, events_of, until_idle
+from tests.workers.whole.looking import api, events_of, until_idle
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
@@ -38,7 +35,7 @@ ELSEWHERE = MATMUL | {"device": "tpu", "queue_if_absent": True}
 UNKNOWN = "job_01ARZ3NDEKTSV4RRFFQ69G5FAV"  # its record is newer than the backup
 
 
-def commands(heading: str) -> list[str]:
+def commands(heading):
     """The shell blocks of a section of the page."""
     [section] = re.findall(rf"^## {heading}\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
     found: list[str] = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
@@ -48,12 +45,12 @@ def commands(heading: str) -> list[str]:
 class Place:
     """Where a Dyno keeps its data, and where its backup is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.redis, self.artifacts, self.backup = (folder / name for name in ("redis", "artifacts", "backup"))
         self.url = f"redis://127.0.0.1:{free_port()}"
 
     @contextmanager
-    def server(self) -> Iterator[redis.Redis]:
+    def server(self):
         """A client of a server on this data, which also listens at `url`. For backups it has a user of its own."""
         server = EmbeddedServer(self.redis, server_binary("redis"))
         with server, redis.Redis.from_url(server.url, decode_responses=True) as client:
@@ -61,7 +58,7 @@ class Place:
             client.execute_command("ACL", "SETUSER", "backup", "on", ">secret", *backup_rights())
             yield client
 
-    def run(self, block: str) -> None:
+    def run(self, block):
         env = {"REDIS_DIR": self.redis, "ARTIFACTS": self.artifacts, "BACKUP": self.backup}
         url = self.url.replace("//", "//backup:secret@") if "--rdb" in block else self.url
         done = subprocess.run(
@@ -73,23 +70,23 @@ class Place:
         )
         assert done.returncode == 0, done.stderr
 
-    def wipe(self) -> None:
+    def wipe(self):
         for folder in (self.redis, self.artifacts):
             shutil.rmtree(folder)
 
 
-def backup_rights() -> list[str]:
+def backup_rights():
     [line] = re.findall(r"^ *user backup on #\S+ (.+)$", PAGE, re.MULTILINE)
     return line.split()
 
 
-def submitted(http: httpx.Client, body: dict[str, Any]) -> str:
+def submitted(http, body):
     answer = http.post("/v1/jobs", json=body)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
 
-def contents(http: httpx.Client, job_id: str) -> list[Any]:
+def contents(http, job_id):
     """All that the API says of a done job, with its files."""
     told = [http.get(f"/v1/jobs/{job_id}{part}") for part in ("", "/result", "/samples", "/logs")]
     found: list[Any] = [answer.content if answer.is_success else answer.json()["code"] for answer in told]
@@ -98,11 +95,11 @@ def contents(http: httpx.Client, job_id: str) -> list[Any]:
 
 
 @contextmanager
-def submitting(http: httpx.Client, at_most: int) -> Iterator[list[str]]:
+def submitting(http, at_most):
     """Submit jobs from a thread, until the block ends. Yields the ids of those accepted so far."""
     accepted, ended = list[str](), threading.Event()
 
-    def submit() -> None:
+    def submit():
         while not ended.is_set() and len(accepted) < at_most:
             accepted.append(submitted(http, MATMUL))
 
@@ -117,9 +114,7 @@ def submitting(http: httpx.Client, at_most: int) -> Iterator[list[str]]:
 
 @pytest.mark.verify
 @pytest.mark.timeout(300)
-def test_a_backup_has_every_accepted_job_with_its_result_and_files(
-    start_worker: StartWorker, short_lease: Settings, tmp_path: Path
-) -> None:
+def test_a_backup_has_every_accepted_job_with_its_result_and_files(start_worker, short_lease, tmp_path):
     place = Place(tmp_path)
     changes = {"namespace": "dyno", "redis_url": place.url, "artifact_url": f"file://{place.artifacts}"}
     there = short_lease.model_copy(update=changes)

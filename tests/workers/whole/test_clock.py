@@ -3,20 +3,14 @@
 As on a real host, the monotonic clock doesn't jump.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from chaos.injectors import JumpingClock
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import (
-    StartWorker,
     events_of,
     jobs_of,
     submit,
@@ -29,7 +23,7 @@ SAMPLING_S = 4.0
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> JumpingClock:
+def clock(tmp_path):
     found = JumpingClock(tmp_path)
     if found.left_out is not None:
         pytest.skip(found.left_out)
@@ -38,8 +32,8 @@ def clock(tmp_path: Path) -> JumpingClock:
 
 @pytest.mark.verify
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
-    clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
-) -> None:
+    clock, start_worker, short_lease
+):
     start_worker(HERE, short_lease, env={**clock.env, "DYNO_RUNNER_ENV": "JUMPING_CLOCK"})
     until_idle(short_lease, 1)
     measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": SAMPLING_S, "max_s": SAMPLING_S}

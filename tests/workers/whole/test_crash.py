@@ -1,22 +1,18 @@
 """How soon a device runs the next job after its runner was killed, with production settings."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE
 from tests.waiting import promised
 from tests.workers.conftest import LONG, tiny
 from tests.workers.looking import runner_of
-from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_measuring, until_status
+from tests.workers.whole.looking import jobs_of, submit, until_idle, until_measuring, until_status
 
 AGAIN_WITHIN_S = promised(5.0)  # much shorter than the lease of 30 s, after which other processes would notice
 
@@ -24,11 +20,8 @@ AGAIN_WITHIN_S = promised(5.0)  # much shorter than the lease of 30 s, after whi
 @pytest.mark.verify
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
 def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_crash(
-    number: signal.Signals,
-    start_worker: StartWorker,
-    settings: Settings,
-    record_property: Callable[[str, object], None],
-) -> None:
+    number, start_worker, settings, record_property
+):
     start_worker(HERE, settings)
     until_idle(settings, 1)
     crashed, after = submit(settings, tiny(measure=LONG), tiny(measure=LONG))

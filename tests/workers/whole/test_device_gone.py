@@ -1,7 +1,5 @@
 """A whole worker whose device disappears hands its job over and exits with a code of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,11 +7,9 @@ import sys
 import pytest
 
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE, THERE
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
-    StartWorker,
     environment_of,
     events_of,
     jobs_of,
@@ -36,7 +32,7 @@ main()
 
 
 @pytest.mark.verify
-def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker: StartWorker, settings: Settings) -> None:
+def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker, settings):
     env = os.environ | environment_of(settings)
     with subprocess.Popen([sys.executable, "-P", "-c", ON_LOST_CORES], env=env) as lost:
         try:

@@ -1,20 +1,15 @@
 """A host is drained as docs/operations.md says: its device is cordoned, its worker ends idle, and no job notices."""
 
-from __future__ import annotations
-
 import pytest
-import redis
 
 from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
     SHORT,
-    StartWorker,
     api,
     events_of,
     jobs_of,
@@ -28,9 +23,7 @@ from tests.workers.whole.looking import (
 
 @two_cores
 @pytest.mark.verify
-def test_a_drained_device_ends_its_job_takes_no_other_and_returns(
-    start_worker: StartWorker, short_lease: Settings, client: redis.Redis
-) -> None:
+def test_a_drained_device_ends_its_job_takes_no_other_and_returns(start_worker, short_lease, client):
     here = discover(HERE, short_lease).full_id
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)

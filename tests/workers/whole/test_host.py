@@ -3,12 +3,9 @@
 DYNO_TEST_LEASE_S=30 tests this with the lease, heartbeat and reaper of production; each test then takes a minute.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -19,7 +16,6 @@ from tests.waiting import promised
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
     SHORT,
-    StartWorker,
     events_of,
     family_of,
     jobs_of,
@@ -35,7 +31,7 @@ SCALE = LEASE_S / OF_PRODUCTION["lease_s"]
 ELSEWHERE_WITHIN_S = promised(50 * SCALE)
 
 
-def lost(pids: list[int]) -> Callable[[], None]:
+def lost(pids):
     """A power failure: all processes are stopped before the first is killed, so none can hand anything back."""
     frozen(pids)
     for pid in pids:
@@ -43,12 +39,12 @@ def lost(pids: list[int]) -> Callable[[], None]:
     return lambda: None
 
 
-def frozen(pids: list[int]) -> Callable[[], None]:
+def frozen(pids):
     """The host, or its virtual machine, is suspended and resumed later."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    def resume() -> None:
+    def resume():
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
@@ -59,12 +55,7 @@ def frozen(pids: list[int]) -> Callable[[], None]:
 @pytest.mark.timeout(300 + 5 * LEASE_S)
 @pytest.mark.verify
 @pytest.mark.parametrize("vanish", [lost, frozen])
-def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
-    vanish: Callable[[list[int]], Callable[[], None]],
-    start_worker: StartWorker,
-    settings: Settings,
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(vanish, start_worker, settings, record_property):
     there = settings.model_copy(update={name: SCALE * value for name, value in OF_PRODUCTION.items()})
     workers = {device: start_worker(device, there) for device in (HERE, THERE)}
     until_idle(there, 2)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import redis
 
 from dyno.bench.devices.discovery import host_name
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.redis import Keys, sync_client
 from tests.cores import HERE
@@ -20,7 +17,6 @@ from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny
 from tests.workers.test_start import failed_start
 from tests.workers.whole.looking import (
-    StartWorker,
     environment_of,
     jobs_of,
     offered,
@@ -31,16 +27,16 @@ from tests.workers.whole.looking import (
 
 
 @pytest.fixture
-def brief(settings: Settings) -> Settings:
+def brief(settings):
     return settings.model_copy(update={"device_ttl_s": 3.0, "shutdown_s": 0.5})
 
 
 @contextmanager
-def other_machine(settings: Settings) -> Iterator[None]:
+def other_machine(settings):
     """A machine of this one's name with a live worker."""
     ended = threading.Event()
 
-    def live() -> None:
+    def live():
         with sync_client(settings) as client:
             while not ended.wait(settings.device_ttl_s / 10):
                 assert fleet.claim_host(client, settings, host_name(), "another machine")
@@ -55,7 +51,7 @@ def other_machine(settings: Settings) -> Iterator[None]:
 
 
 @pytest.mark.verify
-def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker: StartWorker, brief: Settings) -> None:
+def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker, brief):
     with other_machine(brief):
         ended = failed_start(environment_of(brief), HERE)
         assert ended.returncode == 3
@@ -68,9 +64,7 @@ def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker
 
 
 @pytest.mark.verify
-def test_a_worker_whose_name_another_machine_takes_hands_its_job_back_and_ends(
-    start_worker: StartWorker, brief: Settings, client: redis.Redis
-) -> None:
+def test_a_worker_whose_name_another_machine_takes_hands_its_job_back_and_ends(start_worker, brief, client):
     """As after a pause of this machine, in which its claim has expired."""
     [job_id] = submit(brief, tiny(measure=LONG))
     worker: subprocess.Popen[bytes] = start_worker(HERE, brief)

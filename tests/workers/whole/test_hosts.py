@@ -3,19 +3,14 @@
 The first host has Redis and the API, the others a worker each. DYNO_TEST_CUT_S=60 takes the time of a real outage.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +19,6 @@ import redis
 from chaos.checks import stream_violations
 from chaos.snapshot import read
 from dyno.processes import die_with_parent
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer, find_server
 from dyno.store.redis import Keys
 from tests.cores import HERE, THERE, two_cores
@@ -42,27 +36,27 @@ LASTING = TINY | {"measure": {"processes": 1, "min_samples": 20, "min_s": CUT_S 
 class Hosts:
     """Network namespaces, `names` in order, that reach each other and this process through a bridge."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names):
         self._net = f"10.231.{os.getpid() % 250}"
         self._bridge = f"dyno{os.getpid()}"
         self.names = names
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         return f"{self._net}.{self.names.index(name) + 1}"
 
-    def entering(self, name: str) -> list[str]:
+    def entering(self, name):
         """The beginning of a command that runs on this host."""
         network = ["nsenter", f"--net=/run/netns/{self._namespace(name)}"]
         return [*network, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
 
-    def cut(self, name: str) -> None:
+    def cut(self, name):
         """Drop all packets from and to this host, so that connections get no error."""
         _ip("link", "set", self._link(name), "nomaster")
 
-    def mend(self, name: str) -> None:
+    def mend(self, name):
         _ip("link", "set", self._link(name), "master", self._bridge)
 
-    def open(self) -> None:
+    def open(self):
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", f"{self._net}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
@@ -76,25 +70,25 @@ class Hosts:
             for device in ("lo", "eth0"):
                 _ip("-n", there, "link", "set", device, "up")
 
-    def close(self) -> None:
+    def close(self):
         links = [("link", "delete", link) for link in (*map(self._link, self.names), self._bridge)]
         namespaces = [("netns", "delete", self._namespace(name)) for name in self.names]
         for command in (*links, *namespaces):  # a namespace would keep its link for a while, with its last sockets
             subprocess.run(["ip", *command], capture_output=True, check=False)
 
-    def _namespace(self, name: str) -> str:
+    def _namespace(self, name):
         return f"{self._bridge}-{name}"
 
-    def _link(self, name: str) -> str:
+    def _link(self, name):
         return f"{self._bridge}{name[-1]}"
 
 
-def _ip(*words: str) -> None:
+def _ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 @pytest.fixture
-def hosts() -> Iterator[Hosts]:
+def hosts():
     if os.geteuid() or not all(map(shutil.which, ("ip", "nsenter", "unshare"))):
         pytest.skip("hosts need root, and the programs ip, nsenter and unshare")
     hosts = Hosts("host-a", "host-b", "host-c")
@@ -109,7 +103,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 @contextmanager
-def process(hosts: Hosts, name: str, env: Mapping[str, str], *arguments: str) -> Iterator[None]:
+def process(hosts, name, env, *arguments):
     command = [*hosts.entering(name), sys.executable, "-P", "-m", *arguments]
     begin = partial(die_with_parent, os.getpid())
     with subprocess.Popen(command, env=os.environ | env, preexec_fn=begin) as started:
@@ -120,7 +114,7 @@ def process(hosts: Hosts, name: str, env: Mapping[str, str], *arguments: str) ->
 
 
 @contextmanager
-def server_on(hosts: Hosts, name: str, folder: Path) -> Iterator[redis.Redis]:
+def server_on(hosts, name, folder):
     """A client, by a socket, of a Redis that other hosts reach on port 6379."""
     address, binary = hosts.address(name), folder / "server"
     binary.write_text(
@@ -133,7 +127,7 @@ def server_on(hosts: Hosts, name: str, folder: Path) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def http(hosts: Hosts, settings: Settings, tmp_path: Path) -> Iterator[tuple[httpx.Client, redis.Redis]]:
+def http(hosts, settings, tmp_path):
     """Clients of the API and of Redis on the first host. Each other host has a worker on its own core."""
     first, *others = hosts.names
     url = f"http://{hosts.address(first)}:8000"
@@ -153,7 +147,7 @@ def http(hosts: Hosts, settings: Settings, tmp_path: Path) -> Iterator[tuple[htt
             yield http, client
 
 
-def states(http: httpx.Client) -> dict[str, str]:
+def states(http):
     """The state of each live worker."""
     try:
         return {each["id"]: each["state"] for each in http.get("/v1/workers").raise_for_status().json()["data"]}
@@ -161,22 +155,20 @@ def states(http: httpx.Client) -> dict[str, str]:
         return {}
 
 
-def submit(http: httpx.Client, **changes: Any) -> str:
+def submit(http, **changes):
     answer = http.post("/v1/jobs", json=TINY | changes)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
 
-def jobs_of(http: httpx.Client, *ids: str) -> list[dict[str, Any]]:
+def jobs_of(http, *ids):
     return [http.get(f"/v1/jobs/{each}").raise_for_status().json() for each in ids]
 
 
 @two_cores
 @pytest.mark.verify
 @pytest.mark.timeout(240 + 5 * CUT_S)
-def test_a_host_that_is_cut_off_and_comes_back_costs_no_job_and_no_second_end(
-    hosts: Hosts, http: tuple[httpx.Client, redis.Redis], settings: Settings, tmp_path: Path
-) -> None:
+def test_a_host_that_is_cut_off_and_comes_back_costs_no_job_and_no_second_end(hosts, http, settings, tmp_path):
     api, client = http
     keys = Keys(settings.namespace)
     lasting = [submit(api, **LASTING) for _ in range(2)]

@@ -3,21 +3,16 @@
 A job of twelve hours takes 1440 leases of 30 s. DYNO_TEST_LEASES sets how many are tested.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest
-import redis
 
 from dyno.celery_app import key_prefix
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
-    StartWorker,
     events_of,
     jobs_of,
     submit,
@@ -32,9 +27,7 @@ LEASE_S = 5.0  # a busy machine may keep a worker from its heartbeat for seconds
 @two_cores
 @pytest.mark.timeout(120 + 2 * LEASES * LEASE_S)
 @pytest.mark.verify
-def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(
-    start_worker: StartWorker, settings: Settings, client: redis.Redis
-) -> None:
+def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(start_worker, settings, client):
     brief = {"lease_s": LEASE_S, "heartbeat_s": LEASE_S / 15, "reap_every_s": LEASE_S / 15}
     there = settings.model_copy(update=brief)
     for device in (HERE, THERE):

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import httpx
 import pytest
 
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 from tests.cores import HERE
 from tests.network import Network
 from tests.service.conftest import serving
 from tests.waiting import eventually, promised
-from tests.workers.whole.looking import StartWorker, events_of, jobs_of, until_idle
+from tests.workers.whole.looking import events_of, jobs_of, until_idle
 
 BODY = {
     "workload": "matmul",
@@ -33,19 +30,19 @@ RESETS, RESET_EVERY_S, JOBS = 24, 0.5, 20
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
+def network():
     with EmbeddedServer() as server, Network(server.url) as network:
         yield network
 
 
 @pytest.fixture
-def direct(network: Network, settings: Settings) -> Settings:
+def direct(network, settings):
     """A connection to Redis that bypasses the bad network."""
     return settings.model_copy(update={"redis_url": network.server_url})
 
 
 @pytest.fixture
-def http(network: Network, direct: Settings, settings: Settings, start_worker: StartWorker) -> Iterator[httpx.Client]:
+def http(network, direct, settings, start_worker):
     """API and worker behind the network, which still works."""
     through = settings.model_copy(update={"redis_url": network.url})
     start_worker(HERE, through)
@@ -54,10 +51,10 @@ def http(network: Network, direct: Settings, settings: Settings, start_worker: S
         yield http
 
 
-def accepted(http: httpx.Client, key: str) -> str:
+def accepted(http, key):
     """Submit a job with retries. The only accepted responses are 202, and 503 with `Retry-After`."""
 
-    def asked() -> httpx.Response | None:
+    def asked():
         answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
         assert answer.status_code in (202, 503), answer.text
         assert answer.status_code == 202 or int(answer.headers["retry-after"]) > 0
@@ -66,7 +63,7 @@ def accepted(http: httpx.Client, key: str) -> str:
     return str(eventually(asked).json()["id"])
 
 
-def is_well_again(http: httpx.Client, direct: Settings) -> None:
+def is_well_again(http, direct):
     """Check that a new job is claimed at once and done in time, and that all parts report it."""
     began_s = time.monotonic()
     job_id = accepted(http, "afterwards")
@@ -76,7 +73,7 @@ def is_well_again(http: httpx.Client, direct: Settings) -> None:
     assert time.monotonic() - began_s < BACK_WITHIN_S
 
 
-def each_ended_once(direct: Settings, ids: list[str]) -> None:
+def each_ended_once(direct, ids):
     eventually(lambda: all(job.done for job in jobs_of(direct, *ids)), 100)
     assert {job.status for job in jobs_of(direct, *ids)} == {Status.SUCCEEDED}
     assert {tuple(events_of(direct, job_id)) for job_id in ids} == {("submit", "claim", "succeed")}
@@ -85,9 +82,7 @@ def each_ended_once(direct: Settings, ids: list[str]) -> None:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("keys", [("one",), ("one", "two")])
-def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(
-    http: httpx.Client, network: Network, direct: Settings, keys: tuple[str, ...]
-) -> None:
+def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(http, network, direct, keys):
     network.delay_s = SLOW_S
     began_s = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
@@ -101,12 +96,10 @@ def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(
 
 
 @pytest.mark.verify
-def test_where_connections_are_reset_again_and_again_no_job_is_lost_or_made_twice(
-    http: httpx.Client, network: Network, direct: Settings
-) -> None:
+def test_where_connections_are_reset_again_and_again_no_job_is_lost_or_made_twice(http, network, direct):
     over = threading.Event()
 
-    def disturb() -> None:
+    def disturb():
         for _ in range(RESETS):
             if over.wait(RESET_EVERY_S):
                 return

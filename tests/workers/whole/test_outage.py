@@ -1,43 +1,37 @@
 """A Redis outage during a benchmark: the benchmark isn't affected, and its result is written afterwards."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from tests.cores import HERE
 from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
-from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
+from tests.workers.whole.looking import submit, until_idle, until_sampling, until_status
 
 OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "5"))
 AROUND_S = 1.5  # duration of the benchmark before and after the outage
 LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # runs out during the outage
 
 
-def dead(server: EmbeddedServer) -> Callable[[], object]:
+def dead(server):
     kill_once_written(server)
     return server.revive
 
 
-def silent(server: EmbeddedServer) -> Callable[[], object]:
+def silent(server):
     os.kill(server.pid, signal.SIGSTOP)
     return lambda: os.kill(server.pid, signal.SIGCONT)
 
 
 @pytest.mark.timeout(300 + 3 * OUTAGE_S)
 @pytest.mark.parametrize("fault", [dead, pytest.param(silent, marks=pytest.mark.verify)])
-def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_is_back(
-    fault: Callable[[EmbeddedServer], Callable[[], object]], start_worker: StartWorker, settings: Settings
-) -> None:
+def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_is_back(fault, start_worker, settings):
     sampling_s = OUTAGE_S + AROUND_S
     with EmbeddedServer() as server:
         # A reaper without the grace period would have taken the lease before the next heartbeat.

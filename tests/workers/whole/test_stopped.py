@@ -1,21 +1,17 @@
 """A worker that is stopped and continued after another worker has taken its job."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest
 
 from dyno.bench.devices.discovery import discover
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import runner_of
 from tests.workers.whole.looking import (
     SHORT,
-    StartWorker,
     events_of,
     family_of,
     jobs_of,
@@ -28,7 +24,7 @@ from tests.workers.whole.looking import (
 
 @two_cores
 @pytest.mark.verify
-def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, short_lease: Settings) -> None:
+def test_late_calls_of_a_stopped_worker_do_not_count(start_worker, short_lease):
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
@@ -47,9 +43,7 @@ def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, 
 
 
 @pytest.mark.verify
-def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
-    start_worker: StartWorker, short_lease: Settings
-) -> None:
+def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(start_worker, short_lease):
     stopped = start_worker(HERE, short_lease, "first")
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
@@ -57,12 +51,12 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     runner = runner_of(discover(HERE, short_lease), short_lease)
     assert runner in family_of(stopped.pid)  # a lock held by the worker would end with it
 
-    def is_measured_by_the_second() -> bool:
+    def is_measured_by_the_second():
         [job] = jobs_of(short_lease, job_id)
         at_second = job.worker is not None and job.worker.id == "second"
         return at_second and job.progress is not None and job.progress.phase in ("warmup", "sampling")
 
-    def waits_for_the_device() -> bool:
+    def waits_for_the_device():
         assert not is_measured_by_the_second(), "beside the first one's runner"
         held_by = jobs_of(short_lease, job_id)[0].queue.held_by
         return held_by is not None and (held_by.pid, held_by.job) == (stopped.pid, job_id)

@@ -12,16 +12,13 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from dyno.preflight import free_port
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests.cores import HERE, THERE, two_cores
 from tests.store.test_rights import rules
@@ -39,7 +36,7 @@ DONE = ("succeed", "fail", "stop", "exhaust", "cancel")
 
 
 @pytest.fixture(scope="session")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def older(tmp_path_factory):
     """The code of RELEASE."""
     if (git := shutil.which("git")) is None:
         pytest.skip("no git on PATH")
@@ -55,7 +52,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Fleet:
     """An API and two workers, each of one of two versions."""
 
-    def __init__(self, settings: Settings, users: Mapping[str, str]) -> None:
+    def __init__(self, settings, users):
         """`users`: the URL of Redis for the API and for workers."""
         port, self._users = free_port(), users
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
@@ -64,7 +61,7 @@ class Fleet:
         )
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, part: str, code: Path) -> None:
+    def start(self, part, code):
         """Start `part`, "api" or a device, and wait until it is ready."""
         arguments = ["service"] if part == "api" else ["workers", "--device", part, "--name", part]
         env = self._env | {"PYTHONPATH": f"{code}{os.pathsep}{code / 'tests' / 'numpy_runners'}"}
@@ -74,22 +71,22 @@ class Fleet:
         eventually(lambda: process.poll() is not None or self._is_ready(part), what=f"{part} of {code} is ready")
         assert process.poll() is None, f"{part} of {code} ended"
 
-    def end(self, part: str) -> None:
+    def end(self, part):
         process = self._parts.pop(part)
         process.terminate()
         assert process.wait(60) in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it got
 
-    def replace(self, part: str, code: Path) -> None:
+    def replace(self, part, code):
         self.end(part)
         self.start(part, code)
 
-    def close(self) -> None:
+    def close(self):
         self.http.close()
         for process in self._parts.values():
             process.kill()
             process.wait()
 
-    def _is_ready(self, part: str) -> bool:
+    def _is_ready(self, part):
         try:
             if part == "api":
                 return self.http.get("/readyz").status_code == httpx.codes.OK
@@ -99,17 +96,17 @@ class Fleet:
         pids = {each["pid"] for each in workers if each["state"] in ("idle", "busy")}
         return self._parts[part].pid in pids
 
-    def submit(self, **changes: Any) -> str:
+    def submit(self, **changes):
         answer = self.http.post("/v1/jobs", json=TINY | changes)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["id"])
 
-    def statuses(self, *ids: str) -> list[str]:
+    def statuses(self, *ids):
         return [self.http.get(f"/v1/jobs/{each}").raise_for_status().json()["status"] for each in ids]
 
 
 @pytest.fixture
-def users(client: redis.Redis, settings: Settings) -> Iterator[dict[str, str]]:
+def users(client, settings):
     """The URL of Redis for each role, whose user has the rights of users.acl."""
     names = {role: f"{settings.namespace}-{role}" for role in ("api", "worker")}
     for role, name in names.items():
@@ -121,14 +118,14 @@ def users(client: redis.Redis, settings: Settings) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def fleet(settings: Settings, users: Mapping[str, str], tmp_path: Path) -> Iterator[Fleet]:
+def fleet(settings, users, tmp_path):
     changes = {"lease_s": 5.0, "heartbeat_s": 0.5, "reap_every_s": 0.5, "shutdown_s": 1.0}
     fleet = Fleet(settings.model_copy(update=changes | {"artifact_dir": tmp_path / "artifacts"}), users)
     yield fleet
     fleet.close()
 
 
-def histories(client: redis.Redis, settings: Settings, ids: list[str]) -> list[list[str]]:
+def histories(client, settings, ids):
     """The events of each job, except progress."""
     keys = Keys(settings.namespace)
     entries: list[Any] = [client.xrange(keys.job_events(each)) for each in ids]
@@ -140,9 +137,7 @@ def histories(client: redis.Redis, settings: Settings, ids: list[str]) -> list[l
 @pytest.mark.verify
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", ["upgrade", "roll-back"])
-def test_a_fleet_replaced_part_by_part_ends_each_job_once(
-    way: str, older: Path, fleet: Fleet, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_fleet_replaced_part_by_part_ends_each_job_once(way, older, fleet, client, settings):
     before, after = (older, NEWER) if way == "upgrade" else (NEWER, older)
     for part in ("api", HERE, THERE):
         fleet.start(part, before)

@@ -9,16 +9,15 @@ import pytest
 
 from dyno.celery_app import WAKE_TASK, app, celery_queue
 from dyno.models.job import Status
-from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
-from tests.workers.whole.looking import StartWorker, events_of, jobs_of, submit, until_idle
+from tests.workers.whole.looking import events_of, jobs_of, submit, until_idle
 
 DEVICES = (HERE, THERE)
 
 
-def send(settings: Settings, *queues: str) -> None:
+def send(settings, *queues):
     """Send one wake-up per queue, even if others are pending."""
     publisher = app(settings)
     with publisher.connection_for_write() as connection:
@@ -29,9 +28,7 @@ def send(settings: Settings, *queues: str) -> None:
 @pytest.mark.verify
 @two_cores
 @pytest.mark.parametrize("each", [3, 12])
-def test_each_job_runs_once_whatever_happens_to_wake_ups(
-    start_worker: StartWorker, settings: Settings, each: int
-) -> None:
+def test_each_job_runs_once_whatever_happens_to_wake_ups(start_worker, settings, each):
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:
         start_worker(device, there)

@@ -1,10 +1,7 @@
 """Whole worker processes: killed, interrupted, and two at the same time."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +10,7 @@ import redis
 
 from dyno.bench.devices.discovery import discover
 from dyno.bench.devices.locks import hold_locks, lock_paths
-from dyno.models.device import PeakFigure
 from dyno.models.job import Status
-from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from tests.cores import CORE, HERE, THERE, two_cores
 from tests.servers import kill_once_written
@@ -24,7 +19,6 @@ from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import device_is_free
 from tests.workers.whole.looking import (
     SHORT,
-    StartWorker,
     events_of,
     family_of,
     jobs_of,
@@ -39,7 +33,7 @@ from tests.workers.whole.looking import (
 @two_cores
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.verify)])
-def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings: Settings, many: int) -> None:
+def test_two_workers_run_many_jobs_once_each(start_worker, settings, many):
     for device in (HERE, THERE):
         start_worker(device, settings)
     until_idle(settings, 2)
@@ -51,9 +45,7 @@ def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings
     assert {job.worker.device.partition("@")[0] for job in jobs if job.worker} == {HERE, THERE}
 
 
-def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_later(
-    start_worker: StartWorker, settings: Settings, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_later(start_worker, settings, capfd):
     here = discover(HERE, settings)
     with hold_locks(lock_paths(here, settings), 0):
         start_worker(HERE, settings)
@@ -74,9 +66,7 @@ def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_la
 
 
 @pytest.mark.verify
-def test_no_process_of_a_cpu_worker_that_loads_a_framework_may_see_an_accelerator(
-    start_worker: StartWorker, settings: Settings
-) -> None:
+def test_no_process_of_a_cpu_worker_that_loads_a_framework_may_see_an_accelerator(start_worker, settings):
     worker = start_worker(HERE, settings, env={"CUDA_VISIBLE_DEVICES": "0", "JAX_PLATFORMS": "tpu,cpu"})
     until_idle(settings, 1)
     zygotes = [
@@ -94,8 +84,8 @@ ON_TENSORFLOW = [pytest.mark.on_tensorflow, pytest.mark.verify]
 @two_cores
 @pytest.mark.parametrize("runners", ["numpy", pytest.param("tensorflow", marks=ON_TENSORFLOW)])
 def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_successor(
-    start_worker: StartWorker, short_lease: Settings, client: redis.Redis, runners: str
-) -> None:
+    start_worker, short_lease, client, runners
+):
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
@@ -119,9 +109,7 @@ def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_succes
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
-def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
-    start_worker: StartWorker, short_lease: Settings, number: signal.Signals
-) -> None:
+def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(start_worker, short_lease, number):
     worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
@@ -136,9 +124,7 @@ def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
 
 
 @pytest.mark.verify
-def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
-    start_worker: StartWorker, short_lease: Settings
-) -> None:
+def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(start_worker, short_lease):
     worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
@@ -152,7 +138,7 @@ def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
 
 
 @pytest.mark.verify
-def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: StartWorker, settings: Settings) -> None:
+def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker, settings):
     quick = settings.model_copy(update={"heartbeat_s": 0.2})  # so that it is seen sampling before it is over
     worker = start_worker(HERE, quick)
     until_idle(quick, 1)
@@ -164,7 +150,7 @@ def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: Star
 
 
 @pytest.mark.verify
-def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Settings) -> None:
+def test_a_second_signal_does_not_wait(start_worker, settings):
     worker = start_worker(HERE, settings)
     until_idle(settings, 1)
     [job_id] = submit(settings, tiny(measure=LONG))
@@ -175,15 +161,13 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
     assert jobs_of(settings, job_id)[0].status is Status.QUEUED
 
 
-def is_measured(peaks: Mapping[str, PeakFigure]) -> bool:
+def is_measured(peaks):
     """Not every processor has a loop that measures its peak."""
     return bool(peaks["float32"].value or peaks["float32"].reason)
 
 
 @two_cores
-def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores(
-    start_worker: StartWorker, settings: Settings
-) -> None:
+def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores(start_worker, settings):
     apart = settings.model_copy(update={"reserved_cores": str(CORE)})
     [job_id] = submit(apart, tiny())
     worker = start_worker(THERE, apart)
@@ -196,13 +180,13 @@ def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores
     assert all(f"Cpus_allowed_list:\t{CORE}\n" in text for text in allowed)
 
 
-def listens(server: EmbeddedServer) -> bool:
+def listens(server):
     with redis.Redis.from_url(server.url) as client:
         return any(each["cmd"] == "brpop" for each in client.client_list())
 
 
 @pytest.mark.verify
-def test_a_worker_wakes_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
+def test_a_worker_wakes_itself_after_each_crash_of_redis(start_worker, settings):
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url, "reap_every_s": 600.0})
         worker = start_worker(HERE, there)

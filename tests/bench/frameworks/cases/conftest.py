@@ -7,9 +7,6 @@ the environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,12 +17,12 @@ CLASSES = 3
 
 
 @pytest.fixture(scope="session")
-def replicas() -> int:
+def replicas():
     return int(os.environ.get("CASES_REPLICAS", "1"))
 
 
 @pytest.fixture(scope="session")
-def framework(replicas: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Framework:
+def framework(replicas, request, tmp_path_factory):
     name = os.environ.get("CASES_FRAMEWORK")
     if name is None:
         shared: Framework = request.getfixturevalue("tensorflow")
@@ -38,7 +35,7 @@ def framework(replicas: int, request: pytest.FixtureRequest, tmp_path_factory: p
     return one
 
 
-def _compile_once(folder: Path) -> None:
+def _compile_once(folder):
     """Reuses what earlier cases compiled, which saves 0.6 s for each of these small steps."""
     import jax
 
@@ -49,10 +46,10 @@ def _compile_once(folder: Path) -> None:
 
 
 @pytest.fixture
-def model_of(framework: Framework) -> Callable[..., Any]:
+def model_of(framework):
     """A classifier of four numbers into three classes, always with the same first weights."""
 
-    def made(rate: float, dropout: float = 0.0, shape: tuple[int, ...] = (4,)) -> Any:
+    def made(rate, dropout=0.0, shape=(4,)):
         framework.seed(7)
         keras = framework.keras
         with framework.scope():

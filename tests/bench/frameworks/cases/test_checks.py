@@ -1,13 +1,9 @@
 """Deliberately wrong benchmarks on each real framework are detected; the correct one isn't."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +11,11 @@ import pytest
 from dyno.bench.contract import BuildContext
 from dyno.bench.devices.sensors import NoSensors
 from dyno.bench.frameworks.interface import Dataset as Data
-from dyno.bench.frameworks.interface import Framework
 from dyno.bench.measure.execution_checks import unit_mismatch
 from dyno.bench.measure.sampling import SamplingResult
 from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.bench.runner.case_sampling import CaseSamples, TraceCounter, take_samples
-from dyno.bench.runner.checks import CheckedCase, CheckFindings, run_checks
+from dyno.bench.runner.checks import CheckedCase, run_checks
 from dyno.bench.runner.frame_writer import FrameWriter
 from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams
 from dyno.bench.workloads.quantized_inference import convert_model
@@ -38,10 +33,10 @@ PARAMS = MatmulParams(n=256, repeats=10)
 
 
 @pytest.fixture
-def chain(framework: Framework) -> Callable[..., Any]:
+def chain(framework):
     """Builds a chain, compiles it and executes it once."""
 
-    def made(kind: type[Chain] = Chain) -> Chain:
+    def made(kind=Chain):
         context = BuildContext(
             framework=framework,
             seed=1,
@@ -58,7 +53,7 @@ def chain(framework: Framework) -> Callable[..., Any]:
     return made
 
 
-def _sampled(execute: Callable[[int], None]) -> CaseSamples:
+def _sampled(execute):
     """One sample of 50 ms."""
     executions, took_s = 8, 0.0
     while took_s < 0.05:
@@ -72,67 +67,65 @@ def _sampled(execute: Callable[[int], None]) -> CaseSamples:
     )
 
 
-def _doubts(framework: Framework, built: Chain, *, share: float = 1.0, grows: bool = True) -> CheckFindings:
+def _doubts(framework, built, *, share=1.0, grows=True):
     """The check of a figure that counts only a `share` of the work."""
     taken, grown = _sampled(built.execute), built.grown if grows else None
     subject = CheckedCase(built.execute, taken, share * built.work, "float32", grown, built.counted_flops)
     return run_checks(framework, DEVICE, [subject])
 
 
-def _caught(code: str, look: Callable[[], CheckFindings]) -> bool:
+def _caught(code, look):
     """Retries: a busy machine may briefly make a wrong benchmark look right, but never a right one wrong."""
     return eventually(lambda: code in _codes(look()), what=f"{code} is raised")
 
 
-def _codes(found: CheckFindings) -> set[str]:
+def _codes(found):
     return {raised.code for raised in found.raised}
 
 
 @pytest.fixture
-def traced(framework: Framework) -> Framework:
+def traced(framework):
     if framework.traced() is None:
         pytest.skip(f"{framework.name} compiles nothing")
     return framework
 
 
 @pytest.mark.verify
-def test_a_clock_that_stops_before_the_device_does_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+def test_a_clock_that_stops_before_the_device_does_is_caught(traced, chain):
     built = chain(Unread)
     with in_the_background(traced):
         assert _caught("ASYNC_TIMING", lambda: _doubts(traced, built))
 
 
 @pytest.mark.parametrize("kind", [Folded, Dropped])
-def test_a_product_that_the_compiler_made_or_dropped_is_caught(
-    traced: Framework, chain: Callable[..., Any], kind: type[Chain]
-) -> None:
+def test_a_product_that_the_compiler_made_or_dropped_is_caught(traced, chain, kind):
     built = chain(kind)
     assert _caught("WORK_ELIMINATED", lambda: _doubts(traced, built))
 
 
-def test_work_that_is_not_done_again_is_caught(framework: Framework, chain: Callable[..., Any]) -> None:
+def test_work_that_is_not_done_again_is_caught(framework, chain):
     built = chain(Once)
     assert _caught("WORK_ELIMINATED", lambda: _doubts(framework, built, grows=False))
 
 
-def test_half_of_the_operations_counted_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+def test_half_of_the_operations_counted_is_caught(traced, chain):
     found = _doubts(traced, chain(), share=0.5)
     assert _codes(found) == {"UNIT_MISMATCH"}
     assert found.raised[0].evidence["counted_flop"] == 2 * found.raised[0].evidence["declared_flop"]  # type: ignore[operator]
 
 
-def test_an_honest_product_raises_no_doubt(traced: Framework, chain: Callable[..., Any]) -> None:
+def test_an_honest_product_raises_no_doubt(traced, chain):
     found = _doubts(traced, chain())
     assert (found.raised, found.unchecked) == ([], {})
 
 
-def test_compiling_between_samples_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+def test_compiling_between_samples_is_caught(traced, chain):
     wrong, right = chain(Recompiling), chain()
     assert _while_sampling(traced, wrong.execute) == {"COMPILE_IN_TIMING", "RETRACED"}
     assert _while_sampling(traced, right.execute) == set()
 
 
-def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set[str]:
+def _while_sampling(framework, execute):
     brief = StoppingRule(min_samples=1, max_samples=1, min_s=0.0, max_s=0.5)
     with Path(os.devnull).open("wb") as nobody:
         source, frames = NoSensors("none here"), FrameWriter(nobody.fileno())
@@ -140,7 +133,7 @@ def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set
     return {raised.code for raised in taken.disturbances} & {"COMPILE_IN_TIMING", "RETRACED"}
 
 
-def test_retracing_before_the_first_sample_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+def test_retracing_before_the_first_sample_is_caught(traced, chain):
     built = chain()
     traces = TraceCounter(traced.traced)
     traces.look()
@@ -152,9 +145,7 @@ def test_retracing_before_the_first_sample_is_caught(traced: Framework, chain: C
 
 
 @pytest.mark.parametrize("mode", ["chain", "dispatch"])
-def test_the_operations_of_products_are_counted_through_any_loop(
-    traced: Framework, chain: Callable[..., Any], mode: str
-) -> None:
+def test_the_operations_of_products_are_counted_through_any_loop(traced, chain, mode):
     context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
     params = MatmulParams(n=24, repeats=50, mode=mode)  # type: ignore[arg-type]
     work = 2.0 * 24**3 * 50
@@ -164,9 +155,7 @@ def test_the_operations_of_products_are_counted_through_any_loop(
 
 
 @pytest.mark.parametrize("kind", [Dispatch, IntegerDispatch])
-def test_no_compilation_of_a_dispatched_product_is_left_for_its_first_execution(
-    traced: Framework, kind: type[Dispatch]
-) -> None:
+def test_no_compilation_of_a_dispatched_product_is_left_for_its_first_execution(traced, kind):
     dtype = "int8" if kind is IntegerDispatch else "float32"
     context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
     params = MatmulParams.model_validate({"m": 35, "k": 37, "n": 39, "repeats": 3, "mode": "dispatch", "dtype": dtype})
@@ -178,9 +167,7 @@ def test_no_compilation_of_a_dispatched_product_is_left_for_its_first_execution(
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_no_compilation_of_an_inference_is_left_for_its_first_execution(
-    traced: Framework, model_of: Callable[..., Any], replicas: int, served: bool
-) -> None:
+def test_no_compilation_of_an_inference_is_left_for_its_first_execution(traced, model_of, replicas, served):
     if replicas > 1:
         pytest.skip("it runs on one device")
     context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
@@ -197,9 +184,7 @@ def test_no_compilation_of_an_inference_is_left_for_its_first_execution(
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_the_operations_of_training_steps_are_counted(
-    traced: Framework, model_of: Callable[..., Any], steps: int
-) -> None:
+def test_the_operations_of_training_steps_are_counted(traced, model_of, steps):
     """A dense layer 4 -> 3 on a batch of 8: forward pass and gradient of the weights, not of the inputs."""
     data = Data(np.zeros((24, 4), np.float32), np.eye(3, dtype=np.float32)[np.zeros(24, int)])
     trainer = traced.trainer(model_of(rate=0.1), data, 8, 0, steps)

@@ -1,14 +1,12 @@
 """A step fed by the host equals the trainer's step on the same batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.interface import Dataset, FedStep, Framework
+from dyno.bench.frameworks.interface import Dataset
 
 INPUTS = np.random.default_rng(0).random((6, 4), np.float32)
 TARGETS = np.eye(3, dtype=np.float32)[np.arange(6) % 3]
@@ -18,17 +16,17 @@ ROUNDING = 1e-4  # of two ways to sum the same in float32, over a few steps; oth
 Maker = Callable[..., Any]
 
 
-def _step(framework: Framework, model: Any) -> FedStep:
+def _step(framework, model):
     step = framework.fed_step(model, INPUTS, TARGETS)
     step.compile()
     return step
 
 
-def _weights(model: Any) -> list[Any]:
+def _weights(model):
     return [np.array(each) for each in model.get_weights()]
 
 
-def test_it_trains_as_the_trainer_does_on_the_same_samples(framework: Framework, model_of: Maker) -> None:
+def test_it_trains_as_the_trainer_does_on_the_same_samples(framework, model_of):
     trained, fed = model_of(rate=0.5), model_of(rate=0.5)
     trainer = framework.trainer(trained, Dataset(INPUTS, TARGETS), len(INPUTS), seed=0)
     step = _step(framework, fed)
@@ -41,7 +39,7 @@ def test_it_trains_as_the_trainer_does_on_the_same_samples(framework: Framework,
         np.testing.assert_allclose(one, other, rtol=ROUNDING, atol=1e-6)
 
 
-def test_each_step_is_on_the_batch_that_it_is_given(framework: Framework, model_of: Maker) -> None:
+def test_each_step_is_on_the_batch_that_it_is_given(framework, model_of):
     step = _step(framework, model_of(rate=0.0))
     first, second = (step.placed(inputs, TARGETS) for inputs in (INPUTS, OTHERS))
     one = step.train(first)
@@ -52,14 +50,14 @@ def test_each_step_is_on_the_batch_that_it_is_given(framework: Framework, model_
     assert step.train(first) == pytest.approx((2 * one + expected) / 3, rel=ROUNDING)  # a batch can be given again
 
 
-def test_compiling_it_trains_nothing(framework: Framework, model_of: Maker) -> None:
+def test_compiling_it_trains_nothing(framework, model_of):
     model = model_of(rate=1.0)
     before = _weights(model)
     _step(framework, model).sync()
     assert all((old == new).all() for old, new in zip(before, _weights(model), strict=True))
 
 
-def test_its_operations_are_counted_where_there_is_a_graph(framework: Framework, model_of: Maker) -> None:
+def test_its_operations_are_counted_where_there_is_a_graph(framework, model_of):
     """6 samples, 4 x 3, twice: forward pass and gradient of the weights; the gradient of the inputs isn't needed."""
     counted = _step(framework, model_of(rate=0.1)).counted_flops()
     assert counted == (None if framework.name == "torch" else 2 * 2 * 6 * 4 * 3)

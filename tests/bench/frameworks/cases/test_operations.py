@@ -1,25 +1,19 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from dyno.bench.frameworks import framework as framework_named
-from dyno.bench.frameworks.interface import Framework
 from dyno.errors import DeviceUnavailable
 
 RANDOM = np.random.default_rng(0)
 
 
-def test_keras_runs_on_it_and_it_reports_its_versions(framework: Framework) -> None:
+def test_keras_runs_on_it_and_it_reports_its_versions(framework):
     assert framework.keras.backend.backend() == framework.name
     assert framework.versions().keys() == {framework.name, "keras"}
     assert all(version.count(".") >= 2 for version in framework.versions().values())
 
 
-def test_a_missing_device_is_unavailable(framework: Framework) -> None:
+def test_a_missing_device_is_unavailable(framework):
     again = framework_named(framework.name)
     again.load()
     with pytest.raises(DeviceUnavailable, match="tpu"):
@@ -27,7 +21,7 @@ def test_a_missing_device_is_unavailable(framework: Framework) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_an_array_comes_back_as_numpy_knows_it_rounded_once(framework: Framework, dtype: str) -> None:
+def test_an_array_comes_back_as_numpy_knows_it_rounded_once(framework, dtype):
     values = np.array([[1.0, 1 / 3], [-2.5, 1e-3]], np.float32)
     back = framework.numpy(framework.array(values, dtype))
     assert back.dtype == np.float32
@@ -36,16 +30,16 @@ def test_an_array_comes_back_as_numpy_knows_it_rounded_once(framework: Framework
 
 
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 67])
-def test_repeat_applies_the_body_exactly_so_often(framework: Framework, count: int) -> None:
-    def counted(start: Any) -> Any:
+def test_repeat_applies_the_body_exactly_so_often(framework, count):
+    def counted(start):
         return framework.repeat(count, lambda value: value + 1, start)
 
     start = framework.array(np.zeros(()), "float32")
     assert framework.scalar(framework.compile(counted, start)(start)) == count
 
 
-def test_a_compiled_function_gives_what_the_function_gives(framework: Framework) -> None:
-    def both(a: Any, b: Any) -> tuple[Any, Any]:
+def test_a_compiled_function_gives_what_the_function_gives(framework):
+    def both(a, b):
         product = framework.matmul(a, b)
         return product, framework.total(product)
 
@@ -57,7 +51,7 @@ def test_a_compiled_function_gives_what_the_function_gives(framework: Framework)
 
 
 @pytest.mark.parametrize("tf32", [None, False, True])
-def test_a_float32_product_on_a_cpu_is_rounded_as_float32(framework: Framework, tf32: bool | None) -> None:
+def test_a_float32_product_on_a_cpu_is_rounded_as_float32(framework, tf32):
     if tf32 is not None:
         framework.allow_tf32(tf32)
     a, b = (RANDOM.normal(size=(64, 64)).astype(np.float32) for _ in range(2))
@@ -67,25 +61,25 @@ def test_a_float32_product_on_a_cpu_is_rounded_as_float32(framework: Framework, 
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_product_has_the_dtype_of_its_factors(framework: Framework, dtype: str) -> None:
+def test_a_product_has_the_dtype_of_its_factors(framework, dtype):
     a = framework.array(RANDOM.normal(size=(8, 8)), dtype)
     assert str(framework.matmul(a, a).dtype).find(dtype) >= 0
 
 
-def test_integers_are_summed_in_32_bits(framework: Framework) -> None:
+def test_integers_are_summed_in_32_bits(framework):
     a, b = (RANDOM.integers(-128, 128, (32, 32), dtype=np.int8) for _ in range(2))
     found = framework.numpy(framework.integer_matmul(framework.array(a, "int8"), framework.array(b, "int8")))
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
 
 
-def test_the_total_of_narrow_numbers_is_summed_in_float32(framework: Framework) -> None:
+def test_the_total_of_narrow_numbers_is_summed_in_float32(framework):
     ones = framework.array(np.ones((100, 100)), "float16")  # which skips odd numbers from 2,048
     assert framework.scalar(framework.total(ones)) == 10_000
 
 
-def test_a_seed_decides_the_weights(framework: Framework) -> None:
-    def weights(seed: int) -> list[float]:
+def test_a_seed_decides_the_weights(framework):
+    def weights(seed):
         framework.seed(seed)
         layer = framework.keras.layers.Dense(3)
         layer.build((None, 2))
@@ -95,7 +89,7 @@ def test_a_seed_decides_the_weights(framework: Framework) -> None:
     assert weights(1) != weights(2)
 
 
-def test_it_knows_its_own_way_of_running_out_of_memory(framework: Framework) -> None:
+def test_it_knows_its_own_way_of_running_out_of_memory(framework):
     if framework.name == "tensorflow":
         pytest.skip("TensorFlow's allocator retries for 10 s; its own test makes the error")
     long = framework.array(np.zeros((1 << 24, 1)), "float32")
@@ -105,17 +99,17 @@ def test_it_knows_its_own_way_of_running_out_of_memory(framework: Framework) -> 
     assert not framework_named(framework.name).out_of_memory(ValueError("before it was loaded"))
 
 
-def test_a_cpu_counts_no_device_memory(framework: Framework) -> None:
+def test_a_cpu_counts_no_device_memory(framework):
     assert framework.device_peak_bytes("cpu") is None
 
 
-def _raised(call: Callable[[], object]) -> Exception:
+def _raised(call):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one it is, is what is asked
         call()
     return caught.value
 
 
-def test_a_factor_by_columns_gives_the_same_product(framework: Framework) -> None:
+def test_a_factor_by_columns_gives_the_same_product(framework):
     """And PyTorch keeps that order, with which CUDA multiplies int8 seven times as fast."""
     a, b = (RANDOM.integers(-127, 128, (16, 16), dtype=np.int8) for _ in range(2))
     by_columns = framework.array(np.asfortranarray(b), "int8")

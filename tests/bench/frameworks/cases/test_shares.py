@@ -1,15 +1,13 @@
 """What a trainer must do over any number of replicas. The model of the first cases never learns: each sample's loss
 stays what it is, so that a mean tells which samples were seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.interface import Dataset, Framework, Trainer
+from dyno.bench.frameworks.interface import Dataset
 
 SAMPLES, CLASSES, WINDOW = 10, 3, 4
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -24,7 +22,7 @@ WINDOWS = Dataset(INPUTS, TARGETS, WINDOW, STARTS)
 Maker = Callable[..., Any]
 
 
-def _epoch(trainer: Trainer, count: int) -> dict[str, float]:
+def _epoch(trainer, count):
     trainer.steps(count // trainer.batch_size)
     if count % trainer.batch_size:
         trainer.tail()
@@ -32,7 +30,7 @@ def _epoch(trainer: Trainer, count: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("batch_size", [4, 7, SAMPLES])
-def test_an_epoch_sees_every_sample_once(framework: Framework, model_of: Maker, batch_size: int) -> None:
+def test_an_epoch_sees_every_sample_once(framework, model_of, batch_size):
     model = model_of(rate=0.0)
     trainer = framework.trainer(model, DATA, batch_size, seed=0)
     assert trainer.batch_size == batch_size // trainer.replicas * trainer.replicas
@@ -44,14 +42,14 @@ def test_an_epoch_sees_every_sample_once(framework: Framework, model_of: Maker, 
     assert second == pytest.approx(expected, rel=ROUNDING)
 
 
-def test_samples_that_no_replica_could_share_are_left_out(framework: Framework, model_of: Maker) -> None:
+def test_samples_that_no_replica_could_share_are_left_out(framework, model_of):
     trainer = framework.trainer(model_of(rate=0.0), Dataset(INPUTS[:5], TARGETS[:5]), 4, seed=0)
     trainer.steps(1)
     assert np.isfinite(trainer.tail())
     assert np.isfinite(trainer.finish_epoch()["loss"])
 
 
-def test_windows_are_cut_from_one_series(framework: Framework, model_of: Maker) -> None:
+def test_windows_are_cut_from_one_series(framework, model_of):
     trainer = framework.trainer(model_of(rate=0.0, shape=(WINDOW, 4)), WINDOWS, 2, seed=0)
     rows = STARTS[:, np.newaxis] + np.arange(WINDOW)
     reference = model_of(rate=0.0, shape=(WINDOW, 4))
@@ -60,7 +58,7 @@ def test_windows_are_cut_from_one_series(framework: Framework, model_of: Maker) 
 
 
 @pytest.mark.parametrize("count", [1, 3, 6, 10])
-def test_any_number_is_predicted_without_dropout(framework: Framework, model_of: Maker, count: int) -> None:
+def test_any_number_is_predicted_without_dropout(framework, model_of, count):
     model = model_of(rate=0.0, dropout=0.9)
     trainer = framework.trainer(model, DATA, 4, 0)
     predicted = trainer.predict(INPUTS[:count], 4)
@@ -70,7 +68,7 @@ def test_any_number_is_predicted_without_dropout(framework: Framework, model_of:
     assert predicted.dtype == np.float32
 
 
-def test_replicas_train_as_one_device_does(framework: Framework, model_of: Maker) -> None:
+def test_replicas_train_as_one_device_does(framework, model_of):
     if framework.name != "jax":
         pytest.skip("a trainer for some of the devices can be had on JAX only")
     import jax
@@ -84,7 +82,7 @@ def test_replicas_train_as_one_device_does(framework: Framework, model_of: Maker
     assert [together.steps(1) for _ in range(6)] == pytest.approx(losses, rel=ROUNDING)
 
 
-def test_a_thousand_steps_in_a_row_go_through(framework: Framework, model_of: Maker) -> None:
+def test_a_thousand_steps_in_a_row_go_through(framework, model_of):
     """Concurrent steps on virtual devices can deadlock."""
     trainer = framework.trainer(model_of(rate=0.01), DATA, 4, seed=0)
     assert np.isfinite(trainer.steps(1000))

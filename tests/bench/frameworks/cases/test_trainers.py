@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.interface import Dataset, Framework
+from dyno.bench.frameworks.interface import Dataset
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -19,12 +17,12 @@ ROUNDING = 1e-4
 Maker = Callable[..., Any]
 
 
-def _weights(model: Any) -> list[Any]:
+def _weights(model):
     return [np.array(each) for each in model.get_weights()]
 
 
-def test_the_order_is_the_seeds_and_changes_with_every_shuffle(framework: Framework, model_of: Maker) -> None:
-    def losses(seed: int) -> list[float]:
+def test_the_order_is_the_seeds_and_changes_with_every_shuffle(framework, model_of):
+    def losses(seed):
         trainer = framework.trainer(model_of(rate=0.1), DATA, 2, seed)
         return [trainer.steps(1) for _ in range(SAMPLES)]
 
@@ -33,7 +31,7 @@ def test_the_order_is_the_seeds_and_changes_with_every_shuffle(framework: Framew
     assert first != other
 
 
-def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_of: Maker) -> None:
+def test_steps_in_one_call_train_as_single_ones_do(framework, model_of):
     """Seven steps, up to four per call, over orders of five batches: calls of 4, 1 and 2."""
     singly, together = (framework.trainer(model_of(rate=0.1), DATA, 2, 0, steps) for steps in (1, 4))
     together.compile()
@@ -41,7 +39,7 @@ def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_o
     assert together.finish_epoch() == pytest.approx(singly.finish_epoch(), rel=ROUNDING)
 
 
-def test_it_learns(framework: Framework, model_of: Maker) -> None:
+def test_it_learns(framework, model_of):
     """The loss of one layer has a single minimum, however the processor rounds."""
     samples = Dataset(np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES], np.tile(TARGETS[:3], (20, 1)))
     trainer = framework.trainer(model_of(rate=1.0), samples, 20, 0)
@@ -56,7 +54,7 @@ def test_it_learns(framework: Framework, model_of: Maker) -> None:
     assert after["accuracy"] == 1.0
 
 
-def test_compiling_trains_nothing(framework: Framework, model_of: Maker) -> None:
+def test_compiling_trains_nothing(framework, model_of):
     model = model_of(rate=1.0)
     before = _weights(model)
     trainer = framework.trainer(model, DATA, 4, 0)
@@ -65,7 +63,7 @@ def test_compiling_trains_nothing(framework: Framework, model_of: Maker) -> None
     assert all((old == new).all() for old, new in zip(before, _weights(model), strict=True))
 
 
-def test_the_keras_model_has_what_was_trained_once_it_is_up_to_date(framework: Framework, model_of: Maker) -> None:
+def test_the_keras_model_has_what_was_trained_once_it_is_up_to_date(framework, model_of):
     model = model_of(rate=1.0)
     before = _weights(model)
     trainer = framework.trainer(model, DATA, 4, 0)
@@ -77,7 +75,7 @@ def test_the_keras_model_has_what_was_trained_once_it_is_up_to_date(framework: F
     np.testing.assert_allclose(trainer.predict(INPUTS, 4), found, rtol=ROUNDING)
 
 
-def test_a_learning_rate_set_on_the_optimizer_takes_effect(framework: Framework, model_of: Maker) -> None:
+def test_a_learning_rate_set_on_the_optimizer_takes_effect(framework, model_of):
     model = model_of(rate=1.0)
     trainer = framework.trainer(model, DATA, 4, 0)
     trainer.steps(1)
@@ -90,7 +88,7 @@ def test_a_learning_rate_set_on_the_optimizer_takes_effect(framework: Framework,
     assert all((old == new).all() for old, new in zip(before, _weights(model), strict=True))
 
 
-def test_weights_set_on_the_model_take_effect(framework: Framework, model_of: Maker) -> None:
+def test_weights_set_on_the_model_take_effect(framework, model_of):
     model = model_of(rate=1.0)
     trainer = framework.trainer(model, DATA, 4, 0)
     trainer.steps(2)
@@ -100,7 +98,7 @@ def test_weights_set_on_the_model_take_effect(framework: Framework, model_of: Ma
     assert np.isfinite(trainer.steps(2))
 
 
-def test_a_model_that_is_behind_gives_no_old_value(framework: Framework, model_of: Maker) -> None:
+def test_a_model_that_is_behind_gives_no_old_value(framework, model_of):
     if framework.name != "jax":
         pytest.skip("its step trains the model's own variables")
     model = model_of(rate=1.0)
@@ -110,7 +108,7 @@ def test_a_model_that_is_behind_gives_no_old_value(framework: Framework, model_o
         model.get_weights()
 
 
-def test_a_loop_on_the_device_trains_as_single_steps_do(framework: Framework, model_of: Maker) -> None:
+def test_a_loop_on_the_device_trains_as_single_steps_do(framework, model_of):
     if framework.name != "jax":
         pytest.skip("JAX alone takes its loop on accelerators only")
     import jax

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.bench.training.params import TrainingParams
@@ -24,11 +22,11 @@ Made = Callable[..., Any]
 
 
 @pytest.fixture
-def made(tensorflow: TensorFlow) -> Made:
+def made(tensorflow):
     """A model with dense layers of these widths and two inputs."""
     keras = tensorflow.keras
 
-    def make(widths: Sequence[int], *, jit_compile: bool = False) -> Any:
+    def make(widths, *, jit_compile=False):
         model = keras.Sequential([keras.Input((2,)), *map(keras.layers.Dense, widths)], name="mine")
         model.compile("sgd", "mean_squared_error", jit_compile=jit_compile)
         return model
@@ -36,7 +34,7 @@ def made(tensorflow: TensorFlow) -> Made:
     return make
 
 
-def _refused(model: Any, path: Path) -> str:
+def _refused(model, path):
     with pytest.raises(RunFailed) as failed:
         load_weights(model, path)
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "weights_mismatch")
@@ -44,7 +42,7 @@ def _refused(model: Any, path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
-def test_matching_layers_load_with_or_without_optimiser_state(made: Made, tmp_path: Path, name: str) -> None:
+def test_matching_layers_load_with_or_without_optimiser_state(made, tmp_path, name):
     trained, fresh = made([3, 1]), made([3, 1])
     trained.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
     (trained.save if name.endswith(".keras") else trained.save_weights)(tmp_path / name)
@@ -62,29 +60,27 @@ def test_matching_layers_load_with_or_without_optimiser_state(made: Made, tmp_pa
         ([3, 1, 1], "its layer dense_2, (1, 1), isn't in the model"),
     ],
 )
-def test_other_layers_are_named_with_their_shapes(
-    made: Made, tmp_path: Path, name: str, widths: list[int], told: str
-) -> None:
+def test_other_layers_are_named_with_their_shapes(made, tmp_path, name, widths, told):
     other = made(widths)
     (other.save if name.endswith(".keras") else other.save_weights)(tmp_path / name)
     assert f"{name} doesn't fit mine: {told}" in _refused(made([3, 1]), tmp_path / name)
 
 
-def test_an_error_lists_at_most_three_differences(made: Made, tmp_path: Path) -> None:
+def test_an_error_lists_at_most_three_differences(made, tmp_path):
     made([5, 5, 5]).save_weights(tmp_path / "model.weights.h5")
     assert _refused(made([3, 3, 3]), tmp_path / "model.weights.h5").endswith("; and 3 more")
 
 
-def test_a_file_that_holds_no_weights_is_refused_in_keras_words(made: Made, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_weights_is_refused_in_keras_words(made, tmp_path):
     (tmp_path / "model.weights.h5").write_bytes(b"no weights at all")
     assert "OSError" in _refused(made([1]), tmp_path / "model.weights.h5")
 
 
-def test_another_model_s_weights_fail_before_the_first_step(made: Made, context: Context, tmp_path: Path) -> None:
+def test_another_model_s_weights_fail_before_the_first_step(made, context, tmp_path):
     made([4, 1]).save_weights(tmp_path / "model.weights.h5")
     settings: list[Any] = []
 
-    def make(jit_compile: Any) -> Any:
+    def make(jit_compile):
         settings.append(jit_compile)
         return made([3, 1], jit_compile=jit_compile)
 

@@ -6,17 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dyno.bench.contract import BuildContext
-from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
+from dyno.bench.frameworks.interface import Dataset, JitCompile
 from dyno.bench.frameworks.tensorflow import TensorFlow
-from dyno.bench.training.model_training import JitChoice, ModelTraining, Plan, TrainingOutcome, choose_jit
+from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome, choose_jit
 from dyno.bench.training.params import TrainingParams
-from dyno.models.device import Device
 from dyno.models.result import DataOrigin
 
 Context = Callable[..., BuildContext]
@@ -27,15 +25,15 @@ TARGETS = INPUTS.sum(axis=-1, keepdims=True)
 class Made:
     """Plans that count their models by setting."""
 
-    def __init__(self, framework: TensorFlow, *more: Any) -> None:
+    def __init__(self, framework, *more):
         self.settings: list[JitCompile] = []
         self._keras, self._more = framework.keras, more
 
-    def plan(self) -> Plan:
+    def plan(self):
         origin = DataOrigin(name="sums", kind="synthetic", train_samples=100, test_samples=0, sha256={})
         return Plan(self._model, Dataset(INPUTS, TARGETS), origin, lambda model, trainer: TrainingOutcome())
 
-    def _model(self, jit_compile: JitCompile) -> Any:
+    def _model(self, jit_compile):
         self.settings.append(jit_compile)
         keras = self._keras
         model = keras.Sequential([keras.Input((4,)), *self._more, keras.layers.Dense(1)])
@@ -44,22 +42,22 @@ class Made:
 
 
 @pytest.fixture
-def untold(context: Context) -> BuildContext:
+def untold(context):
     """The context of a first run, without an earlier choice."""
     return replace(context(), tuned={})
 
 
-def _chosen(made: Made, context: BuildContext, jit_compile: JitCompile = "auto") -> JitChoice:
+def _chosen(made, context, jit_compile="auto"):
     return choose_jit(TrainingParams(jit_compile=jit_compile, batch_size=48), made.plan(), context)
 
 
 @pytest.fixture(scope="module")
-def measured(tensorflow: TensorFlow, context: Context) -> tuple[Made, JitChoice]:
+def measured(tensorflow, context):
     made = Made(tensorflow)
     return made, _chosen(made, replace(context(), tuned={}))
 
 
-def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> None:
+def test_auto_is_the_faster_one_of_both(measured):
     made, choice = measured
     assert made.settings == [False, True]
     times = choice.details["step_s"]
@@ -71,20 +69,20 @@ def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> Non
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_requested_setting_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
+def test_a_requested_setting_is_not_measured(tensorflow, untold, asked):
     made = Made(tensorflow)
     choice = _chosen(made, untold, asked)
     assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as requested")
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, first: bool) -> None:
+def test_later_runs_do_as_the_first(tensorflow, context, first):
     made = Made(tensorflow)
     choice = _chosen(made, replace(context(), tuned={"jit_compile": first}))
     assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as in the first run")
 
 
-def test_over_replicas_jit_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_over_replicas_jit_is_off_without_measuring(tensorflow, untold):
     made = Made(tensorflow)
     assert not _chosen(made, replace(untold, replicas=8)).setting
     assert made.settings == []
@@ -93,15 +91,13 @@ def test_over_replicas_jit_is_off_without_measuring(tensorflow: TensorFlow, unto
 class Renamed(TensorFlow):
     """The real framework under another name: the choice depends only on the name."""
 
-    def __init__(self, sound: TensorFlow, name: str) -> None:
+    def __init__(self, sound, name):
         super().__init__()
         self._tf, self._keras, self.name = sound._tf, sound._keras, name
 
 
 @pytest.mark.parametrize(("name", "setting"), [("jax", True), ("torch", False)])
-def test_frameworks_with_one_way_only_are_not_measured(
-    tensorflow: TensorFlow, untold: BuildContext, name: str, setting: bool
-) -> None:
+def test_frameworks_with_one_way_only_are_not_measured(tensorflow, untold, name, setting):
     made = Made(tensorflow)
     assert _chosen(made, replace(untold, framework=Renamed(tensorflow, name))).setting == setting
     assert made.settings == []
@@ -116,9 +112,7 @@ def test_frameworks_with_one_way_only_are_not_measured(
         ("torch", False, "PyTorch's step is not compiled"),
     ],
 )
-def test_a_framework_with_a_single_setting_reports_it(
-    tensorflow: TensorFlow, untold: BuildContext, name: str, asked: bool, how: str
-) -> None:
+def test_a_framework_with_a_single_setting_reports_it(tensorflow, untold, name, asked, how):
     choice = _chosen(Made(tensorflow), replace(untold, framework=Renamed(tensorflow, name)), asked)
     assert (choice.setting, choice.details) == (name == "jax", {"chosen": name == "jax", "how": how})
 
@@ -126,9 +120,7 @@ def test_a_framework_with_a_single_setting_reports_it(
 @pytest.mark.parametrize(
     ("kind", "emulated", "size"), [pytest.param("gpu", True, 32, marks=pytest.mark.verify), ("gpu", False, 48)]
 )
-def test_an_accelerator_is_measured_at_the_full_batch(
-    tensorflow: TensorFlow, untold: BuildContext, device: Device, kind: str, emulated: bool, size: int
-) -> None:
+def test_an_accelerator_is_measured_at_the_full_batch(tensorflow, untold, device, kind, emulated, size):
     on = device.model_copy(update={"kind": kind, "emulated": emulated})
     assert _chosen(Made(tensorflow), replace(untold, device=on)).details["batch_size"] == size
 
@@ -145,17 +137,15 @@ no such kernel
 class FailsLater(Renamed):
     """The compiled step takes no time in the first round and fails in the second."""
 
-    def __init__(self, sound: TensorFlow) -> None:
+    def __init__(self, sound):
         super().__init__(sound, sound.name)
         self.turns: list[bool] = []
 
-    def trainer(
-        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
-    ) -> Trainer:
+    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         trainer = super().trainer(model, samples, batch_size, seed, steps_per_execution)
         sound, compiled = trainer.steps, trainer.jit_compile
 
-        def steps(count: int) -> float:
+        def steps(count):
             if self.turns[-1:] != [compiled]:
                 self.turns.append(compiled)
             if self.turns == [False, True, False, True]:
@@ -167,7 +157,7 @@ class FailsLater(Renamed):
 
 
 @pytest.mark.verify
-def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow, untold):
     choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
     assert not choice.setting
     assert choice.details["how"] == "XLA failed: RuntimeError"
@@ -176,10 +166,10 @@ def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, 
 
 
 @pytest.mark.verify
-def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_what_xla_can_not_compile_is_not_compiled(tensorflow, untold):
     import tensorflow as tf
 
-    def unknown_to_xla(value: Any) -> Any:
+    def unknown_to_xla(value):
         return tf.ensure_shape(tf.numpy_function(lambda array: array, [value], tf.float32), (None, 4))
 
     made = Made(tensorflow, tensorflow.keras.layers.Lambda(unknown_to_xla, output_shape=(4,)))
@@ -194,13 +184,11 @@ class Launches(Renamed):
     4 ms to start, which hides behind the steps before it in a long queue only.
     """
 
-    def trainer(
-        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
-    ) -> Trainer:
+    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         trainer = super().trainer(model, samples, batch_size, seed, steps_per_execution)
         start_s, step_s = (4e-3, 5e-4) if trainer.jit_compile else (0.0, 1e-3)
 
-        def steps(count: int) -> float:
+        def steps(count):
             until_s = time.perf_counter() + start_s + count * step_s
             while time.perf_counter() < until_s:
                 pass
@@ -211,7 +199,7 @@ class Launches(Renamed):
 
 
 @pytest.mark.verify
-def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow, untold):
     """In one of three measurements: a pause of the machine at the wrong moment shortens the queue of one."""
     queued = replace(untold, framework=Launches(tensorflow, "tensorflow"))
     choices = (_chosen(Made(tensorflow), queued) for _ in range(3))
@@ -221,8 +209,8 @@ def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow: Tensor
 
 
 @pytest.mark.verify
-def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: BuildContext) -> None:
-    def losses(context: BuildContext) -> list[float]:
+def test_measuring_does_not_change_the_training(tensorflow, untold):
+    def losses(context):
         context.framework.seed(context.seed)
         params = TrainingParams(epochs=2, batch_size=10)
         training = ModelTraining(params, Made(tensorflow).plan(), context)
@@ -235,12 +223,10 @@ def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: 
 
 
 @pytest.mark.verify
-def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(
-    tensorflow: TensorFlow, untold: BuildContext
-) -> None:
+def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(tensorflow, untold):
     phases: list[str] = []
 
-    def phase(name: str) -> Any:
+    def phase(name):
         phases.append(name)
         return nullcontext()
 

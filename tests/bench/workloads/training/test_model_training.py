@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, Verification
-from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
+from dyno.bench.contract import BuildContext
+from dyno.bench.frameworks.interface import Dataset, Trainer
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure import result_checks
 from dyno.bench.registry import validate_params, workload
@@ -21,7 +20,7 @@ from dyno.bench.training.evaluation import evaluate
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.bench.training.params import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.models.result import DataOrigin, Training
+from dyno.models.result import DataOrigin
 
 Context = Callable[..., BuildContext]
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
@@ -32,7 +31,7 @@ TRAIN = Dataset(np.ones((40, 1), np.float32), np.full((40, 1), 1e3, np.float32))
 AWAY = Dataset(np.ones((4, 1), np.float32), np.full((4, 1), -1e3, np.float32))
 
 
-def _line(keras: Any, jit_compile: JitCompile, window: int | None = None) -> Any:
+def _line(keras, jit_compile, window=None):
     shape = (1,) if window is None else (window, 1)
     start = keras.initializers.Zeros()
     model = keras.Sequential([keras.Input(shape), keras.layers.Dense(1, use_bias=False, kernel_initializer=start)])
@@ -40,32 +39,32 @@ def _line(keras: Any, jit_compile: JitCompile, window: int | None = None) -> Any
     return model
 
 
-def _weight(model: Any) -> float:
+def _weight(model):
     return float(model.get_weights()[0][0, 0])
 
 
 class Judge:
     """Records its arguments and returns `accuracies` in turn."""
 
-    def __init__(self, accuracies: Sequence[float] = ()) -> None:
+    def __init__(self, accuracies=()):
         self.weights: list[float] = []
         self.model: Any = None
         self.trainer: Trainer | None = None
         self._accuracies = iter(accuracies)
 
-    def __call__(self, model: Any, trainer: Trainer) -> TrainingOutcome:
+    def __call__(self, model, trainer):
         self.model, self.trainer = model, trainer
         self.weights.append(_weight(model))
         accuracy = next(self._accuracies, None)
         return TrainingOutcome({} if accuracy is None else {"accuracy": accuracy, "wrong": round(10 * (1 - accuracy))})
 
 
-def _plan(context: BuildContext, judge: Judge, train: Dataset = TRAIN, **parts: Any) -> Plan:
+def _plan(context, judge, train=TRAIN, **parts):
     keras = context.framework.keras
     return Plan(lambda jit_compile: _line(keras, jit_compile, train.window), train, ORIGIN, judge, **parts)
 
 
-def _trained(context: BuildContext, judge: Judge, parts: dict[str, Any] | None = None, **params: Any) -> Training:
+def _trained(context, judge, parts=None, **params):
     given = TrainingParams.model_validate(
         {"train": "full", "batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params
     )
@@ -75,7 +74,7 @@ def _trained(context: BuildContext, judge: Judge, parts: dict[str, Any] | None =
     return training.complete(0.0, 0.0)
 
 
-def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context: Context) -> None:
+def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context):
     training = _trained(
         context(), Judge(), {"validation": AWAY}, epochs=20, validation_share=0.1, early_stopping_patience=3
     )
@@ -83,7 +82,7 @@ def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(cont
     assert [(event.epoch, event.callback) for event in training.callbacks] == [(3, "early_stopping")]
 
 
-def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context: Context) -> None:
+def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context):
     judge = Judge()
     training = _trained(context(), judge, {"validation": AWAY}, epochs=3, validation_share=0.1, reduce_lr_patience=1)
     assert [(event.epoch, event.callback) for event in training.callbacks] == [(1, "reduce_lr"), (2, "reduce_lr")]
@@ -93,7 +92,7 @@ def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context: Contex
     assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
 
 
-def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context: Context) -> None:
+def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context):
     small = Dataset(np.full((40, 1), 0.01, np.float32), TRAIN.targets)  # the weight grows by a hundredth of the rate
     near = Dataset(np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
     parts = {"train": small, "validation": near}
@@ -103,7 +102,7 @@ def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context: Cont
     assert training.callbacks == []
 
 
-def test_the_model_ends_with_the_best_weights(context: Context) -> None:
+def test_the_model_ends_with_the_best_weights(context):
     judge = Judge()
     training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
     assert training.best_epoch == 0
@@ -111,21 +110,21 @@ def test_the_model_ends_with_the_best_weights(context: Context) -> None:
     assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
 
 
-def test_validation_uses_the_model_after_the_epoch(context: Context) -> None:
+def test_validation_uses_the_model_after_the_epoch(context):
     training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
     losses = [epoch.validation_loss for epoch in training.epochs]
     assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
     assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
 
 
-def test_the_learning_rate_is_reported_without_validation_too(context: Context) -> None:
+def test_the_learning_rate_is_reported_without_validation_too(context):
     epochs = _trained(context(), Judge(), epochs=2).epochs
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([RATE, RATE])
     assert [epoch.validation_loss for epoch in epochs] == [None, None]
 
 
 @pytest.mark.parametrize("several", [1, 3, 4])
-def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(context: Context, several: int) -> None:
+def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(context, several):
     judge = Judge()
     given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
     ready = context()
@@ -138,7 +137,7 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(conte
     assert training.verify().details["steps_per_execution"] == several
 
 
-def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(context: Context) -> None:
+def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(context):
     with pytest.raises(
         RunFailed, match="5 steps per execution are more than the 4 of an epoch of 40 samples"
     ) as failed:
@@ -146,7 +145,7 @@ def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(conte
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_many_steps")
 
 
-def test_the_held_out_share_is_used_for_validation_only(context: Context) -> None:
+def test_the_held_out_share_is_used_for_validation_only(context):
     given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
     training = ModelTraining(given, _plan(context(), Judge()), context())
     training.compile()
@@ -157,7 +156,7 @@ def test_the_held_out_share_is_used_for_validation_only(context: Context) -> Non
     assert found.details["trained_samples"] == 30
 
 
-def test_windows_are_validated_too(context: Context) -> None:
+def test_windows_are_validated_too(context):
     series = np.ones((60, 1), np.float32)
     windows = Dataset(series, series, window=10, starts=np.arange(50, dtype=np.int32))
     training = _trained(context(), Judge(), {"train": windows}, batch_size=5, validation_share=0.2)
@@ -166,7 +165,7 @@ def test_windows_are_validated_too(context: Context) -> None:
 
 
 @pytest.mark.verify
-def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context: Context) -> None:
+def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context):
     training = _trained(context(), Judge([0.8, 0.9, 0.7]), trials=3)
     assert [trial.seed for trial in training.trials] == [5, 6, 7]
     assert [trial.accuracy for trial in training.trials] == [0.7, 0.8, 0.9]  # the first is judged last
@@ -179,11 +178,11 @@ def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context:
 
 
 @pytest.mark.verify
-def test_a_trial_equals_a_job_with_its_seed(context: Context) -> None:
+def test_a_trial_equals_a_job_with_its_seed(context):
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 128, "test_samples": 64}
 
-    def trained(seed: int, trials: int) -> Training:
+    def trained(seed, trials):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
         training = mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready)
@@ -198,7 +197,7 @@ def test_a_trial_equals_a_job_with_its_seed(context: Context) -> None:
     assert second.loss != pytest.approx(first.loss, rel=1e-3)
 
 
-def _of_digits(context: BuildContext, **params: Any) -> Training:
+def _of_digits(context, **params):
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 512, "test_samples": 128}
     context.framework.seed(context.seed)
@@ -211,7 +210,7 @@ def _of_digits(context: BuildContext, **params: Any) -> Training:
 
 
 @pytest.mark.verify
-def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(context: Context) -> None:
+def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(context):
     training = _of_digits(context(), epochs=4, trials=2, target_accuracy=0.4)
     assert training.target_accuracy == 0.4
     first, second = training.trials
@@ -226,7 +225,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(conte
 
 
 @pytest.mark.verify
-def test_an_accuracy_that_is_not_reached_has_no_time(context: Context) -> None:
+def test_an_accuracy_that_is_not_reached_has_no_time(context):
     training = _of_digits(context(), epochs=1, target_accuracy=1.0)
     [trial] = training.trials
     assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
@@ -234,27 +233,27 @@ def test_an_accuracy_that_is_not_reached_has_no_time(context: Context) -> None:
 
 
 @pytest.mark.verify
-def test_without_a_target_epochs_are_not_tested(context: Context) -> None:
+def test_without_a_target_epochs_are_not_tested(context):
     training = _of_digits(context(), epochs=1)
     assert (training.trials, training.target_accuracy) == ([], None)
     assert training.epochs[0].test_accuracy is None
 
 
 @pytest.mark.verify
-def test_testing_each_epoch_does_not_change_the_training(context: Context) -> None:
+def test_testing_each_epoch_does_not_change_the_training(context):
     tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 0.9}, {}))
     assert [epoch.loss for epoch in tested.epochs] == pytest.approx([epoch.loss for epoch in plain.epochs], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
-def test_fields_that_use_the_validation_loss_need_a_validation(name: str) -> None:
+def test_fields_that_use_the_validation_loss_need_a_validation(name):
     value = True if name == "best_weights" else 2
     with pytest.raises(InvalidSpec, match="validation_share above 0"):
         validate_params(workload("mnist_cnn"), {name: value})
     validate_params(workload("mnist_cnn"), {name: value, "validation_share": 0.1})
 
 
-def test_a_training_saves_a_plot_and_a_model_that_loads_elsewhere(context: Context, tmp_path: Path) -> None:
+def test_a_training_saves_a_plot_and_a_model_that_loads_elsewhere(context, tmp_path):
     judge = Judge()
     ready = replace(context(), artifacts=tmp_path)
     _trained(ready, judge, export="saved_model")
@@ -275,16 +274,14 @@ def test_a_training_saves_a_plot_and_a_model_that_loads_elsewhere(context: Conte
     assert float(served(np.ones((1, 1), np.float32))[0, 0]) == pytest.approx(judge.weights[0])
 
 
-def test_a_training_starts_from_another_job_s_weights(context: Context, tmp_path: Path) -> None:
+def test_a_training_starts_from_another_job_s_weights(context, tmp_path):
     first, second = Judge(), Judge()
     _trained(replace(context(), artifacts=tmp_path), first)
     _trained(replace(context(), weights=tmp_path / "model.weights.h5"), second)
     assert second.weights == pytest.approx([2 * first.weights[0]], rel=1e-4)
 
 
-def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(
-    tensorflow: TensorFlow, context: Context
-) -> None:
+def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(tensorflow, context):
     judge = Judge()
     _trained(context(), judge)
     assert judge.trainer is not None
@@ -298,10 +295,10 @@ LARGE = np.linspace(990.0, 1010.0, 40, dtype=np.float32)[:, np.newaxis]
 EXPLODING = Dataset(LARGE, LARGE)
 
 
-def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTraining:
+def _exploding(context, steps_per_execution=1):
     keras = context.framework.keras
 
-    def make(jit_compile: JitCompile) -> Any:
+    def make(jit_compile):
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
         model.compile(keras.optimizers.SGD(1e-3), "mean_squared_error", jit_compile=jit_compile)
         return model
@@ -316,7 +313,7 @@ def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTrai
 
 @pytest.mark.provokes("LOSS_NONFINITE")
 @pytest.mark.silent("LOSS_NONFINITE")
-def test_a_finished_training_survives_a_nonfinite_loss_in_the_timing(context: Context) -> None:
+def test_a_finished_training_survives_a_nonfinite_loss_in_the_timing(context):
     training = _exploding(context())
     training.execute(1)
     assert len(training.complete(0.0, 0.0).epochs) == 1
@@ -326,24 +323,24 @@ def test_a_finished_training_survives_a_nonfinite_loss_in_the_timing(context: Co
     assert raised == {"LOSS_NONFINITE": "A", "OUTPUT_NONFINITE": "A"}
 
 
-def test_a_timing_run_warns_of_a_nonfinite_loss(context: Context) -> None:
+def test_a_timing_run_warns_of_a_nonfinite_loss(context):
     training = _exploding(context(run=1))
     training.execute(50)
     assert [raised.code for raised in training.verify().warnings] == ["LOSS_NONFINITE", "OUTPUT_NONFINITE"]
 
 
-def test_a_training_run_fails_with_a_nonfinite_loss(context: Context) -> None:
+def test_a_training_run_fails_with_a_nonfinite_loss(context):
     training = _exploding(context())
     with pytest.raises(RunFailed) as failed:
         training.execute(50)
     assert failed.value.reason == "nonfinite_loss"
 
 
-def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> ModelTraining:
+def _diverging(context, learning_rate, **params):
     """A network of two layers, on random data: a learning rate of 10 makes the loss explode, but not overflow."""
     random, keras = np.random.default_rng(2), context.framework.keras
 
-    def make(jit_compile: JitCompile) -> Any:
+    def make(jit_compile):
         layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(4, activation="softmax")]
         model = keras.Sequential([keras.Input((6,)), *layers])
         model.compile(keras.optimizers.Adam(learning_rate), "sparse_categorical_crossentropy", jit_compile=jit_compile)
@@ -359,8 +356,8 @@ def _diverging(context: BuildContext, learning_rate: float, **params: Any) -> Mo
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.provokes("LOSS_RISING")
 @pytest.mark.silent("LOSS_RISING")
-def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context: Context, run: int) -> None:
-    def raised(learning_rate: float) -> list[str]:
+def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context, run):
+    def raised(learning_rate):
         training = _diverging(context(run=run), learning_rate)
         training.compile()
         training.execute(1)
@@ -376,7 +373,7 @@ def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context: 
 
 
 @pytest.mark.verify
-def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Context) -> None:
+def test_the_loss_before_the_first_step_is_reported_for_every_trial(context):
     training = _diverging(context(), 1e-6, trials=2)
     training.compile()
     training.execute(1)
@@ -388,9 +385,7 @@ def test_the_loss_before_the_first_step_is_reported_for_every_trial(context: Con
 
 
 @pytest.mark.verify
-def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(
-    context: Context, tmp_path: Path
-) -> None:
+def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(context, tmp_path):
     first = _diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16)
     first.compile()
     first.execute(1)
@@ -401,7 +396,7 @@ def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_sta
     assert second.complete(0.0, 0.0).start_loss is None
 
 
-def _verified(context: BuildContext, learning_rate: float, **params: Any) -> Verification:
+def _verified(context, learning_rate, **params):
     training = _diverging(context, learning_rate, **params)
     training.compile()
     training.execute(1)
@@ -421,9 +416,7 @@ def _verified(context: BuildContext, learning_rate: float, **params: Any) -> Ver
 )
 @pytest.mark.provokes("LOSS_RISING")
 @pytest.mark.silent("LOSS_RISING")
-def test_a_training_whose_first_step_does_not_tell_is_held_against_new_weights(
-    context: Context, how: dict[str, Any]
-) -> None:
+def test_a_training_whose_first_step_does_not_tell_is_held_against_new_weights(context, how):
     assert _verified(context(), 1e-6, **how).warnings == []
     [raised] = _verified(context(), 10.0, **how).warnings
     assert raised.code == "LOSS_RISING"
@@ -431,7 +424,7 @@ def test_a_training_whose_first_step_does_not_tell_is_held_against_new_weights(
 
 
 @pytest.mark.verify
-def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context: Context, tmp_path: Path) -> None:
+def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context, tmp_path):
     first = replace(context(), artifacts=tmp_path)
     _verified(first, 1e-6, batch_size=16)
     further = replace(context(), weights=tmp_path / "model.weights.h5")
@@ -439,13 +432,13 @@ def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context:
     assert [each.code for each in _verified(further, 10.0).warnings] == ["LOSS_RISING"]
 
 
-def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context: Context) -> None:
+def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context):
     training = _diverging(context(), 1e-6, batch_size=16)
     training.compile()
     training.execute(1)
     training.complete(0.0, 0.0)
 
-    def broken(jit_compile: JitCompile) -> Any:
+    def broken(jit_compile):
         raise MemoryError("no room")
 
     training._new_model = broken
@@ -454,7 +447,7 @@ def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context: Cont
     assert found.unchecked["LOSS_RISING"] == "the loss of new weights isn't known: MemoryError: no room"
 
 
-def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(context: Context) -> None:
+def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(context):
     beyond = Dataset(np.full((4, 1), 1e30, np.float32), np.full((4, 1), np.inf, np.float32))
     training = _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
     assert (training.epochs[0].validation_loss, training.epochs[0].validation_s is None) == (None, False)
@@ -467,17 +460,15 @@ def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(conte
 class StepByStep(TensorFlow):
     """The real framework with one step per call, like JAX on a CPU."""
 
-    def __init__(self, sound: TensorFlow) -> None:
+    def __init__(self, sound):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
 
-    def trainer(
-        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
-    ) -> Trainer:
+    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         return super().trainer(model, samples, batch_size, seed, 1)
 
 
-def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow: TensorFlow, context: Context) -> None:
+def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow, context):
     with pytest.raises(RunFailed, match="tensorflow makes each step in a separate call") as failed:
         _exploding(context(StepByStep(tensorflow)), steps_per_execution=3)
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "steps_unsupported")
@@ -491,9 +482,7 @@ def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow: Te
         ("shakespeare_lstm", {"window": 5, "embedding": 4}),
     ],
 )
-def test_only_steps_made_count_as_work(
-    tensorflow: TensorFlow, context: Context, name: str, params: dict[str, Any]
-) -> None:
+def test_only_steps_made_count_as_work(tensorflow, context, name, params):
     small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}
     asked = validate_params(workload(name), params | small)
     in_turn = workload(name).build(asked, context(tensorflow))

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,7 +12,7 @@ EPOCHS = [
 Pixels = NDArray[np.uint8]
 
 
-def _pixels(path: Path) -> Pixels:
+def _pixels(path):
     from PIL import Image
 
     with Image.open(path) as picture:
@@ -24,20 +20,20 @@ def _pixels(path: Path) -> Pixels:
         return np.array(picture.convert("RGB"))
 
 
-def _red_columns(pixels: Pixels) -> list[int]:
+def _red_columns(pixels):
     """The tenths of the width that contain red text, even blurred."""
     red, green, blue = pixels.astype(int).transpose(2, 0, 1)
     places = np.flatnonzero(((red > green + 50) & (red > blue + 50)).any(axis=0))
     return sorted({int(place * 10 // pixels.shape[1]) for place in places})
 
 
-def test_curves_of_a_classification_are_two_pictures_wide_and_of_a_forecast_one(tmp_path: Path) -> None:
+def test_curves_of_a_classification_are_two_pictures_wide_and_of_a_forecast_one(tmp_path):
     plot_curves(tmp_path, EPOCHS)
     plot_curves(tmp_path, [epoch.model_copy(update={"accuracy": None}) for epoch in EPOCHS], "loss.png")
     assert _pixels(tmp_path / "training.png").shape[1] == 2 * _pixels(tmp_path / "loss.png").shape[1]
 
 
-def test_validation_is_drawn_only_where_there_was_one(tmp_path: Path) -> None:
+def test_validation_is_drawn_only_where_there_was_one(tmp_path):
     alone = [epoch.model_copy(update={"validation_loss": None, "validation_accuracy": None}) for epoch in EPOCHS]
     plot_curves(tmp_path, alone, "alone.png")
     plot_curves(tmp_path, EPOCHS, "beside.png")
@@ -46,7 +42,7 @@ def test_validation_is_drawn_only_where_there_was_one(tmp_path: Path) -> None:
     assert drawn == [False, True]
 
 
-def test_the_wrong_images_come_first_with_their_titles_in_red(tmp_path: Path) -> None:
+def test_the_wrong_images_come_first_with_their_titles_in_red(tmp_path):
     images = np.random.default_rng(1).random((10, 28, 28, 1))
     wrong = [False] * 8 + [True, True]
     plot_gallery(tmp_path, images, ["title"] * 10, wrong)
@@ -54,14 +50,14 @@ def test_the_wrong_images_come_first_with_their_titles_in_red(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_gallery_takes_grey_and_coloured_images_and_shows_no_more_than_fit(tmp_path: Path, channels: int) -> None:
+def test_a_gallery_takes_grey_and_coloured_images_and_shows_no_more_than_fit(tmp_path, channels):
     images = np.zeros((200, 8, 8, channels), np.uint8)
     plot_gallery(tmp_path, images, [str(index) for index in range(200)], [True] * 200, "many.png")
     plot_gallery(tmp_path, images[:60], [str(index) for index in range(60)], [True] * 60, "all.png")
     assert _pixels(tmp_path / "many.png").shape == _pixels(tmp_path / "all.png").shape
 
 
-def test_a_forecast_shows_both_lines(tmp_path: Path) -> None:
+def test_a_forecast_shows_both_lines(tmp_path):
     steps = np.linspace(0, 6, 50)
     plot_forecast(tmp_path, "temperature.png", np.sin(steps), np.cos(steps), "Temperature", "°C")
     pixels = _pixels(tmp_path / "temperature.png")
@@ -69,7 +65,7 @@ def test_a_forecast_shows_both_lines(tmp_path: Path) -> None:
         assert (pixels == colour).all(axis=2).any()
 
 
-def test_nothing_is_drawn_where_no_artifacts_are_kept() -> None:
+def test_nothing_is_drawn_where_no_artifacts_are_kept():
     plot_curves(None, EPOCHS)
     plot_gallery(None, np.zeros((1, 8, 8, 1)), ["0"], [True])
     plot_forecast(None, "x.png", [1.0], [1.0], "Signal", "1")

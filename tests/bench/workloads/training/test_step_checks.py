@@ -14,16 +14,15 @@ import numpy as np
 import pytest
 
 from dyno.bench.contract import BuildContext, Verification
-from dyno.bench.frameworks.interface import Dataset, JitCompile
+from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.measure.result_checks import precision_mismatch
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.bench.training.params import TrainingParams
-from dyno.bench.training.step_checks import CheckedTraining, StepCounter, check_training
+from dyno.bench.training.step_checks import StepCounter, check_training
 from dyno.bench.workloads.matmul import as_tf32
-from dyno.models.device import Device
-from dyno.models.result import DataOrigin, ResultWarning
+from dyno.models.result import DataOrigin
 
 Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
@@ -36,11 +35,11 @@ class Asked(TrainingParams):
     dtype: str = "float32"
 
 
-def _training(context: BuildContext, policy: str = "float32", **params: Any) -> Any:
+def _training(context, policy="float32", **params):
     """Random data and a network of two layers that ends in float32, as mixed precision does."""
     random, keras = np.random.default_rng(2), context.framework.keras
 
-    def make(jit_compile: JitCompile) -> Any:
+    def make(jit_compile):
         layers = [
             keras.layers.Dense(8, dtype=policy),
             keras.layers.Dense(4, activation="softmax", dtype="float32" if policy.startswith("mixed") else policy),
@@ -54,7 +53,7 @@ def _training(context: BuildContext, policy: str = "float32", **params: Any) -> 
     return ModelTraining(Asked(train="full", batch_size=16, jit_compile=False, **params), plan, context)
 
 
-def _verified(built: Any, executions: int = 10) -> Verification:
+def _verified(built, executions=10):
     built.compile()
     built.execute(1)
     if built._trains:
@@ -64,20 +63,20 @@ def _verified(built: Any, executions: int = 10) -> Verification:
     return found
 
 
-def _raised(found: Verification) -> dict[str, ResultWarning]:
+def _raised(found):
     return {raised.code: raised for raised in found.warnings}
 
 
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_the_optimiser_made_as_many_steps_as_the_figure_counts(context: Context, run: int, at_once: int) -> None:
+def test_the_optimiser_made_as_many_steps_as_the_figure_counts(context, run, at_once):
     found = _verified(_training(context(run=run), steps_per_execution=at_once))
     assert "UNIT_MISMATCH" not in _raised(found)
     assert "changed a weight" not in found.unchecked.get(CODE, "")
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_steps_that_are_counted_but_not_made_raise_a_warning(context: Context, run: int) -> None:
+def test_steps_that_are_counted_but_not_made_raise_a_warning(context, run):
     built = _training(context(run=run))
     steps = built._trainer.steps
     built._trainer.steps = lambda count: steps(count - count // 10)
@@ -86,12 +85,12 @@ def test_steps_that_are_counted_but_not_made_raise_a_warning(context: Context, r
     assert raised.evidence == {"counted_steps": asked, "made_steps": asked - 2}
 
 
-def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context: Context) -> None:
+def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context):
     for run in (0, 1):
         built = _training(context(run=run))
         complete = built.complete
 
-        def still(*spent_s: float, built: Any = built, complete: Any = complete) -> Any:
+        def still(*spent_s, built=built, complete=complete):
             done = complete(*spent_s)
             built._model.optimizer.learning_rate = 0.0
             return done
@@ -113,9 +112,7 @@ def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context: Contex
         ("float32", "bfloat16", "float32"),
     ],
 )
-def test_the_layers_precision_is_compared_with_the_requested_one(
-    context: Context, policy: str, asked: str, observed: str
-) -> None:
+def test_the_layers_precision_is_compared_with_the_requested_one(context, policy, asked, observed):
     found = _verified(_training(context(run=1), policy, dtype=asked))
     assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == (asked, observed)
@@ -124,10 +121,10 @@ def test_the_layers_precision_is_compared_with_the_requested_one(
 class Rounding:
     """Keras' operations on a device that rounds the operands of some of them to TF32, 11 significant bits."""
 
-    def __init__(self, ops: Any, *names: str) -> None:
+    def __init__(self, ops, *names):
         self._ops, self._names = ops, names
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         operation = getattr(self._ops, name)
         if name not in self._names:
             return operation
@@ -143,8 +140,8 @@ class Rounding:
     ],
 )
 def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_convolutions(
-    context: Context, monkeypatch: pytest.MonkeyPatch, rounded: list[str], by_operation: dict[str, str]
-) -> None:
+    context, monkeypatch, rounded, by_operation
+):
     ready = context(run=1)
     gpu = ready.device.model_copy(update={"kind": "gpu"}) if ready.device else None
     ready = replace(ready, device=gpu)
@@ -163,7 +160,7 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
 
 
 @pytest.mark.verify
-def test_later_runs_take_the_precision_that_the_first_observed(context: Context) -> None:
+def test_later_runs_take_the_precision_that_the_first_observed(context):
     first = _verified(_training(context(run=1)))
     errors = first.tuned["precision_errors"]
     assert first.precision is not None
@@ -176,7 +173,7 @@ def test_later_runs_take_the_precision_that_the_first_observed(context: Context)
 
 
 @pytest.mark.parametrize(("framework", "by_default"), [("jax", True), ("torch", False)])
-def test_pytorch_has_tf32_by_default_for_convolutions_alone(framework: str, by_default: bool, device: Device) -> None:
+def test_pytorch_has_tf32_by_default_for_convolutions_alone(framework, by_default, device):
     gpu, named = device.model_copy(update={"kind": "gpu"}), SimpleNamespace(name=framework)
     context = cast(BuildContext, SimpleNamespace(framework=named, device=gpu))
     assert step_checks._is_default(context, "float32", {"product": "float32", "convolution": "tf32"})
@@ -185,7 +182,7 @@ def test_pytorch_has_tf32_by_default_for_convolutions_alone(framework: str, by_d
 
 
 @pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])
-def test_a_few_steps_skipped_for_infinite_gradients_are_allowed(context: Context, left_out: int, raised: bool) -> None:
+def test_a_few_steps_skipped_for_infinite_gradients_are_allowed(context, left_out, raised):
     keras = context().framework.keras
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     inner = keras.optimizers.SGD(1e-2)
@@ -201,11 +198,8 @@ SAMPLES = Dataset(np.arange(64, dtype=np.float32).reshape(16, 4), np.eye(4, dtyp
 
 
 @pytest.fixture
-def looked_at(context: Context) -> Callable[..., CheckedTraining]:
-    def look(
-        samples: Dataset = SAMPLES,
-        spoil: float | None = None,
-    ) -> CheckedTraining:
+def looked_at(context):
+    def look(samples=SAMPLES, spoil=None):
         made = context()
         keras = made.framework.keras
         model: Any = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation="softmax")])
@@ -223,11 +217,11 @@ def looked_at(context: Context) -> Callable[..., CheckedTraining]:
     return look
 
 
-def _codes(found: CheckedTraining) -> list[str]:
+def _codes(found):
     return [raised.code for raised in found.warnings]
 
 
-def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at: Callable[..., CheckedTraining]) -> None:
+def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at):
     found = looked_at()
     assert _codes(found) == []
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
@@ -235,14 +229,14 @@ def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at: 
     assert (found.precision.requested, found.precision.observed) == ("float32", "float32")
 
 
-def test_data_that_are_all_zero_are_caught(looked_at: Callable[..., CheckedTraining]) -> None:
+def test_data_that_are_all_zero_are_caught(looked_at):
     found = looked_at(replace(SAMPLES, inputs=np.zeros_like(SAMPLES.inputs)))
     assert _codes(found) == ["DEGENERATE_DATA"]
     assert found.warnings[0].evidence == {"constant": ["inputs"]}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_nonfinite_weight_is_detected(looked_at: Callable[..., CheckedTraining], value: float) -> None:
+def test_a_nonfinite_weight_is_detected(looked_at, value):
     found = looked_at(spoil=value)
     assert _codes(found) == ["OUTPUT_NONFINITE"]
     assert found.warnings[0].evidence == {"nonfinite": 1, "elements": 20}

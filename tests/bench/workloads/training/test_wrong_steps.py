@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dyno.bench.contract import BuildContext, Built, Verification
+from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
-from dyno.models.device import Device
 from tests.wrong_steps import (
-    Spoil,
     Wrong,
     on_shuffled_targets,
     on_targets_shuffled_in_every_step,
@@ -36,7 +33,7 @@ QUICK = {"mnist_cnn": DIGITS, "weather_gru": HOURS, "shakespeare_lstm": TEXT}
 SIZES = QUICK | {"resnet50": IMAGES}
 
 
-def _checked(built: Built) -> Verification:
+def _checked(built):
     built.compile()
     built.execute(1)
     assert built.complete(0.0, 0.0) is not None
@@ -44,12 +41,12 @@ def _checked(built: Built) -> Verification:
     return built.verify()
 
 
-def _trained(name: str, context: BuildContext, **params: Any) -> Verification:
+def _trained(name, context, **params):
     asked = validate_params(workload(name), SIZES[name] | {"jit_compile": False} | params)
     return _checked(workload(name).build(asked, context))
 
 
-def _raised(found: Verification) -> dict[str, dict[str, Any]]:
+def _raised(found):
     return {raised.code: raised.evidence for raised in found.warnings}
 
 
@@ -57,7 +54,7 @@ LONGER = [pytest.param(name, marks=pytest.mark.verify) for name in ("weather_gru
 
 
 @pytest.mark.parametrize("name", ["mnist_cnn", *LONGER])
-def test_the_right_step_agrees_with_a_plain_one(name: str, with_room: Context) -> None:
+def test_the_right_step_agrees_with_a_plain_one(name, with_room):
     found = _trained(name, with_room())
     assert CODE not in _raised(found)
     assert (found.unchecked, CODE in found.verified) == ({}, True)
@@ -69,9 +66,7 @@ def test_the_right_step_agrees_with_a_plain_one(name: str, with_room: Context) -
 
 @pytest.mark.verify
 @pytest.mark.parametrize("params", [{"jit_compile": True}, {"steps_per_execution": 3}])
-def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropout_included(
-    params: dict[str, Any], with_room: Context
-) -> None:
+def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropout_included(params, with_room):
     found = _trained("mnist_cnn", replace(with_room(), tuned={}), **params)
     assert (_raised(found).keys() & {CODE}, found.unchecked, CODE in found.verified) == (set(), {}, True)
 
@@ -91,7 +86,7 @@ def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropo
         pytest.param("resnet50", with_the_last_layer_s_alone, marks=pytest.mark.verify),
     ],
 )
-def test_a_wrong_step_is_found(name: str, spoil: Spoil, with_room: Context, tensorflow: TensorFlow) -> None:
+def test_a_wrong_step_is_found(name, spoil, with_room, tensorflow):
     found = _trained(name, with_room(Wrong(tensorflow, spoil)))
     if spoil is without_gradients:
         assert found.unchecked[CODE] == "none of the 2 timed steps changed a weight"
@@ -102,7 +97,7 @@ def test_a_wrong_step_is_found(name: str, spoil: Spoil, with_room: Context, tens
 
 
 @pytest.mark.verify
-def test_in_bfloat16_the_right_step_agrees_within_bfloat16_rounding(with_room: Context) -> None:
+def test_in_bfloat16_the_right_step_agrees_within_bfloat16_rounding(with_room):
     found = _trained("resnet50", with_room(), precision="mixed_bfloat16")
     assert CODE not in _raised(found)
     told: Any = found.details["plain_step"]
@@ -111,10 +106,8 @@ def test_in_bfloat16_the_right_step_agrees_within_bfloat16_rounding(with_room: C
     assert (CODE in found.unchecked) is (told["compared_weights"] < 0.5)
 
 
-def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(
-    with_room: Context, monkeypatch: pytest.MonkeyPatch, tensorflow: TensorFlow
-) -> None:
-    def fail(*arguments: Any, **named: Any) -> Any:
+def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(with_room, monkeypatch, tensorflow):
+    def fail(*arguments, **named):
         raise tensorflow._tf.errors.ResourceExhaustedError(None, None, "no memory left")
 
     monkeypatch.setattr(TensorFlow, "plain_step", fail)
@@ -123,21 +116,21 @@ def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(
     assert CODE not in found.verified
 
 
-def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(with_room: Context, device: Device) -> None:
+def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(with_room, device):
     found = _trained("mnist_cnn", replace(with_room(), device=device.model_copy(update={"memory_bytes": 1 << 20})))
     assert found.unchecked[CODE].endswith("GB of memory; the limit is 0.0 GB")
     assert "plain_step" not in found.details
 
 
 @pytest.mark.verify
-def test_steps_from_another_job_s_weights_are_compared_too(with_room: Context, tmp_path: Path) -> None:
+def test_steps_from_another_job_s_weights_are_compared_too(with_room, tmp_path):
     _trained("mnist_cnn", with_room(artifacts=tmp_path))
     weights = {"job": "job_1", "name": "model.weights.h5"}
     found = _trained("mnist_cnn", replace(with_room(), weights=tmp_path / weights["name"]), weights=weights)
     assert (found.unchecked, CODE in found.verified) == ({}, True)
 
 
-def test_only_the_first_run_compares_steps(with_room: Context) -> None:
+def test_only_the_first_run_compares_steps(with_room):
     later = workload("mnist_cnn").build(validate_params(workload("mnist_cnn"), DIGITS), with_room(run=1))
     later.compile()
     later.execute(1)

@@ -7,6 +7,7 @@ import typer
 from dyno.cli import completion, render
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, print_line, print_result
 from dyno.client import DEFAULT_URL, Client
+from dyno.formatting import format_duration
 from dyno.models.inventory import AwayDevice, DeviceStatus
 
 DeviceName = Annotated[str, typer.Argument(help="Device id from `dyno devices`, with @host if several hosts have it.")]
@@ -53,6 +54,8 @@ def workloads(
                 as_json,
                 lambda: render.params(console, row.name, row.description, row.params),
             )
+            if not as_json and (estimate := client.validate({"workload": name}).estimate):
+                print_line(console, f"takes about {format_duration(estimate.time_s)} on {estimate.device} by default")
 
 
 @app.command()

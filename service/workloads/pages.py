@@ -1,6 +1,7 @@
 """The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job or saves a schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -118,16 +119,20 @@ async def estimate(request: Request, name: str, state: StateDep) -> Response:
     """What the job would take, or the first thing that is wrong with it, in words."""
     fields = await read_form(request, state.settings)
     try:
-        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-        admission = await submission.admit_request(state, submission.within_rights(state, asked))
+        return PlainTextResponse(await _estimate(state, name, fields))
     except InvalidSpec as invalid:
         wrong = invalid.errors[0]
         return PlainTextResponse(f"{wrong.pointer.strip('/').replace('/', '.')}: {wrong.detail}", 422)
     except DynoError as refused:
         return PlainTextResponse(refused.detail, 422)
+
+
+async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
+    asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+    admission = await submission.admit_request(state, submission.within_rights(state, asked))
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
-    return PlainTextResponse("; ".join([text, *(each.message for each in admission.warnings)]))
+    return "; ".join([text, *(each.message for each in admission.warnings)])
 
 
 async def _form(
@@ -139,8 +144,11 @@ async def _form(
     errors: Sequence[FieldError] = (),
     template: str = "workload.html",
 ) -> Response:
-    entry = await workload_routes.show(name, state)
+    entry, takes = await workload_routes.show(name, state), ""
+    with suppress(DynoError):  # without a fitting device, or with a wrong field
+        takes = await _estimate(state, name, given)
     context = {
+        "takes": takes,
         "entry": entry,
         "params": list(param_fields(entry)),
         "devices": await state.devices.read(),

@@ -117,7 +117,8 @@ def test_workers_and_workloads_are_listed(said: Callable[..., str], offered: Dev
     assert {"matmul", "mnist_cnn"} <= names
     assert all(name in said("workloads") for name in names)
     assert "n" in json.loads(said("workloads", "matmul", "--json"))["params"]["properties"]
-    assert "--dtype" in said("workloads", "matmul")
+    assert "--dtype" in (told := said("workloads", "matmul"))
+    assert re.search(r"takes about \d+ s on .+ by default", told)
     said("workloads", "none", code=2)
 
 

@@ -102,6 +102,11 @@ def test_pages_are_not_stored_by_browsers(http):
 
 
 @pytest.mark.usefixtures("queue")
+def test_a_workloads_page_says_how_long_its_default_takes(http, offered):
+    assert re.search(rf"about \d+ s on {offered.full_id}", text_of(http.get("/workloads/matmul")))
+    assert not re.search(r"about \d+ s on", text_of(http.get("/workloads/matmul?device=gpu:7")))
+
+
 def test_a_form_that_is_sent_twice_makes_one_job(http):
     first, again = (http.post("/workloads/matmul", data=JOB) for _ in range(2))
     assert first.status_code == 303, text_of(first)

@@ -24,7 +24,7 @@ TRAINING = {
 
 
 def starting_from(job, name=WEIGHTS):
-    return TRAINING | {"params": TRAINING["params"] | {"weights": {"job": job, "name": name}}}  # type: ignore[operator]
+    return TRAINING | {"params": TRAINING["params"] | {"weights": {"job": job, "name": name}}}
 
 
 def result(api, job):
@@ -81,7 +81,7 @@ def test_another_worker_reaches_the_same_accuracy_from_the_weights(api, house, t
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
     params = {"model": "mnist_cnn", "engine": "keras", "recognise": IMAGE}
-    params |= {name: TRAINING["params"][name] for name in ("data", "train_samples", "test_samples")}  # type: ignore[index]
+    params |= {name: TRAINING["params"][name] for name in ("data", "train_samples", "test_samples")}
     another = "jax" if "jax" in offered(api) else "tensorflow"
     asked = starting_from(trained["job"]) | {"workload": "quantized_inference", "framework": another}
     asked |= {"params": params | {"weights": asked["params"]["weights"]}, "device": THERE}
@@ -89,7 +89,7 @@ def test_another_worker_reaches_the_same_accuracy_from_the_weights(api, house, t
         found = result(api, api.submit(asked))
     assert found["device"]["id"] == THERE
     of = {metric["name"]: metric["value"] for metric in found["metrics"]}
-    one = 1.01 / TRAINING["params"]["test_samples"]  # type: ignore[index]
+    one = 1.01 / TRAINING["params"]["test_samples"]
     assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # one image may be a tie
     there, here = found["details"]["recognised"], trained["details"]["recognised"]
     assert there["predicted_name"] == here["predicted_name"]

@@ -40,6 +40,6 @@ def test_missing_or_damaged_data_is_named_and_the_next_job_runs(api, data_dir, t
     damaged = api.finished(api.submit(REAL))["failure"]
     assert (damaged["class"], damaged["reason"]) == ("benchmark", "dataset_damaged")
     assert "-ubyte.gz" in damaged["message"]
-    never_synthetic = api.finished(api.submit(REAL | {"params": REAL["params"] | {"data": "auto"}}))  # type: ignore[operator]
+    never_synthetic = api.finished(api.submit(REAL | {"params": REAL["params"] | {"data": "auto"}}))
     assert never_synthetic["failure"]["reason"] == "dataset_damaged"
     assert api.finished(api.submit(tiny | {"device": THERE}))["status"] == "succeeded"

@@ -37,7 +37,7 @@ os.environ["SSL_CERT_FILE"] = _AUTHORITY.name
 os.environ.pop("COLUMNS", None)
 
 # With this package, `import jsonschema` compiles grammars for 6 s. Only the formats of IRIs need it.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+sys.modules["rfc3987_syntax"] = None
 
 # The time of one example depends on the machine; pytest's time limit covers all examples of a test.
 hypothesis.settings.register_profile("dyno", deadline=None)

@@ -48,5 +48,5 @@ def test_weights_that_lie_in_another_file_are_not_read(tmp_path, tensorflow):
 
 def _variables(file):
     found: list[str] = []
-    file.visit(lambda name: found.append(name) if name.endswith("vars/0") else None)  # type: ignore[attr-defined]
+    file.visit(lambda name: found.append(name) if name.endswith("vars/0") else None)
     return found

@@ -43,7 +43,7 @@ def test_a_busy_api_is_reported_where_no_core_is_reserved(monkeypatch):
     monkeypatch.delenv("DYNO_REDIS_URL", raising=False)
     for name, value in ON_NUMPY.items():
         monkeypatch.setenv(name, value)
-    measured = SPEC["measure"] | {"min_s": 0.5, "max_s": 1}  # type: ignore[operator]
+    measured = SPEC["measure"] | {"min_s": 0.5, "max_s": 1}
     taken = measure(1, polls_per_s=200, streams=5, spec=SPEC | {"measure": measured})
     assert (taken["reserved"].cores, taken["none"].cores) == (1, 2)
     assert taken["none"].noisy["busy"] == 1

@@ -34,7 +34,7 @@ def found(folder, tmp_path_factory):
             patch.setenv(name, value)
         going = KeptJobs(folder).answers({"refused": REFUSED, "first": TINY, "second": TINY}, "cpu:0-0")
         found = dict([next(going), next(going)])
-        going.close()  # type: ignore[attr-defined]
+        going.close()
     return found
 
 

@@ -253,7 +253,7 @@ def test_a_result_is_its_headline_verdict_and_what_to_do_about_the_gravest_warni
 def test_what_a_workload_found_out_is_printed():
     read = Result.model_validate(an_entry().result.model_dump(mode="json") | {"details": {"listing": ["Cores: [2]"]}})
     for more in ("dyno result X", None):
-        assert "  Cores: [2]\n" in in_terminal(240, lambda console, more=more: result(console, read, more))  # type: ignore[misc]
+        assert "  Cores: [2]\n" in in_terminal(240, lambda console, more=more: result(console, read, more))
 
 
 def test_a_processor_is_called_by_its_name():

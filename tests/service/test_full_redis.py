@@ -75,7 +75,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
         assert clients.submit()
         claim = leases.claim("cpu:0@alpha", ["cpu", "any"], WORKER)
         assert claim is not None
-        limit: int = client.info("memory")["used_memory"] + ROOM_BYTES  # type: ignore[index]
+        limit: int = client.info("memory")["used_memory"] + ROOM_BYTES
         client.config_set("maxmemory", limit)
         deadline_s = time.monotonic() + seconds
         submitting = {pool.submit(clients.submit_until, deadline_s) for _ in range(4)}

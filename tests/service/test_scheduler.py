@@ -215,7 +215,7 @@ def test_a_schedule_stops_when_its_key_was_revoked_or_a_key_is_needed(with_keys,
         http.delete(f"/v1/keys/{mine}").raise_for_status()
         keys = Keys(with_keys.namespace)
         for owner, name in (("", "anyones"), (mine, "mine"), (admin, "admins")):
-            document = json.loads(client.hget(keys.schedules(owner), name) or "")  # type: ignore[arg-type]
+            document = json.loads(client.hget(keys.schedules(owner), name) or "")
             client.hset(keys.schedules(owner), name, json.dumps(document | {"next_firings": [since.isoformat()]}))
             client.zadd(keys.schedules_due, {f"{owner}:{name}": since.timestamp() * 1000})
         assert http.get(f"/v1/jobs/{first_of(http, 'admins')['job']}").json()["owner"] == admin

@@ -20,7 +20,7 @@ def test_fastapi_records_nothing_for_a_provider_of_the_process(
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="no tensordyno[otel]")
     recorded: list[str] = []
 
-    class Recorder(sdk.SpanProcessor):  # type: ignore[name-defined,misc]
+    class Recorder(sdk.SpanProcessor):
         def on_start(self, span: Any, parent_context: Any = None) -> None:
             recorded.append(span.name)
 

@@ -26,7 +26,7 @@ def a_limit(name="main", at_least=1.0, owner=None):
 
 @pytest.fixture
 def of(async_redis, settings):
-    return lambda viewer: Baselines(async_redis, settings, viewer)  # type: ignore[arg-type]
+    return lambda viewer: Baselines(async_redis, settings, viewer)
 
 
 async def test_a_baseline_is_saved_replaced_and_deleted(of):

@@ -335,7 +335,7 @@ async def test_the_repair_deletes_no_key_that_was_made_again_meanwhile(lives, cl
                 made.append("kept")
                 client.delete(keys.expiring)
                 client.zadd(keys.expiring, {"kept": 1})
-            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            return super().execute_command(*args, **options)
 
     repair_damage(Late(connection_pool=client.connection_pool), settings)
     assert client.zscore(keys.expiring, *made) == 1
@@ -362,7 +362,7 @@ async def test_retention_goes_on_behind_a_damaged_record(mine, a_spec, client, k
 async def test_a_sweep_is_submitted_once_and_listed_whatever_index_is_damaged(
     async_redis, mine, spec, client, settings, name
 ):
-    sweeps = Sweeps(async_redis, settings, mine)  # type: ignore[arg-type]
+    sweeps = Sweeps(async_redis, settings, mine)
     record, new = planned(spec)
     first = new_sweep_id()
     await sweeps.submit(first, record, new)
@@ -379,7 +379,7 @@ async def test_a_sweep_is_submitted_once_and_listed_whatever_index_is_damaged(
 
 @pytest.mark.parametrize("name", ["schedules", "schedules:due"])
 async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(async_redis, jobs, client, settings, name):
-    schedules = Schedules(async_redis, settings, EVERYBODY)  # type: ignore[arg-type]
+    schedules = Schedules(async_redis, settings, EVERYBODY)
     await schedules.put(daily("other"))
     before = await saved(schedules, daily())
     damage(client, f"{settings.namespace}:{name}")

@@ -64,7 +64,7 @@ async def test_only_the_end_of_a_long_log_is_kept_with_a_notice(jobs, a_spec, cl
     notice, kept = part.text.split("\n")
     assert "was dropped" in notice
     assert [kept[at : at + 3] for at in range(0, len(kept), 16 * KIB)] == [f"{number:03}" for number in range(4, 20)]
-    assert client.memory_usage(keys.log(attempt.job_id)) < 2 * 256 * KIB  # type: ignore[operator]
+    assert client.memory_usage(keys.log(attempt.job_id)) < 2 * 256 * KIB
     assert (await read(attempt.job_id, 10)).text.startswith("010")
 
 

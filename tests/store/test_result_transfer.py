@@ -120,7 +120,7 @@ async def test_importing_it_again_finds_it_and_so_does_the_dyno_that_ran_it(jobs
     ]
     third, elsewhere = imports(there.model_copy(update={"namespace": f"{there.namespace}-third"}), jobs)
     [moved] = (await elsewhere.store(back)).lines
-    assert (await third.get(moved.job)).imported.job == original  # type: ignore[union-attr]
+    assert (await third.get(moved.job)).imported.job == original
 
 
 async def test_it_is_listed_filtered_and_deleted_and_can_then_be_imported_again(jobs, settings, there, ran, client):

@@ -45,7 +45,7 @@ def a_job():
 
 @pytest.fixture
 def of(async_redis, settings):
-    return lambda viewer: Schedules(async_redis, settings, viewer)  # type: ignore[arg-type]
+    return lambda viewer: Schedules(async_redis, settings, viewer)
 
 
 async def saved(store, schedule):
@@ -57,7 +57,7 @@ async def saved(store, schedule):
 
 async def numbers(jobs, client, keys):
     """The jobs that there are, and the firings that were counted."""
-    return len((await jobs.list()).data), client.hget(keys.counts, "firing fired")  # type: ignore[return-value]
+    return len((await jobs.list()).data), client.hget(keys.counts, "firing fired")
 
 
 async def test_a_schedule_is_saved_replaced_and_deleted(of):

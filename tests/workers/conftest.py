@@ -36,7 +36,7 @@ from workers.supervisor import Supervisor
 
 def tiny(**fields):
     """The smallest possible job: one run, one sample."""
-    measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}  # type: ignore[dict-item]
+    measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}
     body = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": measure}
     return resolve(Spec.model_validate(body | fields)).spec
 

@@ -89,7 +89,7 @@ def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(run, 
     measured = (slow.metrics[0].value or 0) / fast.figure.value
     assert slow.baseline.ratio == pytest.approx(measured, rel=0.5)  # it is at one clock
     texts = client.lrange(Keys(settings.namespace).peers(str(fast.figure.series)), 0, -1)
-    peers = [Peer.model_validate_json(text) for text in texts]  # type: ignore[union-attr]
+    peers = [Peer.model_validate_json(text) for text in texts]
     assert {(peer.job, peer.failed) for peer in peers} == {(first.job, False), (slow.job, True)}
 
 
@@ -113,7 +113,7 @@ def test_what_was_read_before_an_outage_counts_and_without_it_nothing_is_proven(
         reachable = True
 
         def baseline(self, claim):
-            return slower if self.reachable else Leases(sync_client(away), away).baseline(claim)  # type: ignore[return-value]
+            return slower if self.reachable else Leases(sync_client(away), away).baseline(claim)
 
         def peers(self, series):
             return (super() if self.reachable else Leases(sync_client(away), away)).peers(series)

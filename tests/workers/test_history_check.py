@@ -35,7 +35,7 @@ def remember(client, settings):
 
 def trusted(**fields):
     known = {"device": {"kind": "cpu", "model": "Test CPU", "cores": [0]}, "verdict": Verdict.TRUSTED}
-    metrics: Sequence[Metric] = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])  # type: ignore[assignment]
+    metrics: Sequence[Metric] = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])
     return of_metrics(metrics, **known | fields)
 
 

@@ -27,11 +27,11 @@ DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; tim
 Made = Callable[[str], Misbehaving]
 
 
-def start(misbehaving, program):  # type: ignore[no-untyped-def]
+def start(misbehaving, program):
     return misbehaving(program).spawn(["-P", "-c", program], b"{}")
 
 
-def start_up(misbehaving, program):  # type: ignore[no-untyped-def]
+def start_up(misbehaving, program):
     """Start a runner and wait for its `UP`, so that deadlines needn't include an interpreter's start."""
     runner = start(misbehaving, program)
     until_begun(runner)

@@ -91,7 +91,7 @@ def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(quick, store,
     job_id = store.submit(in_turns(ONE, tiny(measure=LONG)))
     serving = serve()
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
-    assert store.job(job_id).progress.runs == 6  # type: ignore[union-attr]
+    assert store.job(job_id).progress.runs == 6
     store.cancel(job_id)
     serving.result(60)
     assert store.job(job_id).status is Status.CANCELED

@@ -61,7 +61,7 @@ def _as_keras(reviews, words, length):
 
 
 def test_reviews_are_numbered_cut_and_padded_as_keras_does_it(folder):
-    np.savez(folder / "imdb_sequences.npz", **_sequences())  # type: ignore[arg-type]
+    np.savez(folder / "imdb_sequences.npz", **_sequences())
     data = _load(folder)
     assert data.train.tolist() == _as_keras(TRAIN, words=9, length=4)
     assert data.train.tolist()[:3] == [[4, 5, 6, 7], [0, 0, 1, 8], [1, 5, 5, 2]]
@@ -98,7 +98,7 @@ def test_any_reviews_are(reviews, words, length):
     ],
 )
 def test_sequences_that_do_not_fit_together_are_refused(folder, changed, complaint):
-    np.savez(folder / "imdb_sequences.npz", **_sequences(**changed))  # type: ignore[arg-type]
+    np.savez(folder / "imdb_sequences.npz", **_sequences(**changed))
     with pytest.raises(DatasetDamaged) as damaged:
         _load(folder)
     assert "imdb_sequences.npz" in damaged.value.detail
@@ -109,7 +109,7 @@ def test_sequences_that_do_not_fit_together_are_refused(folder, changed, complai
 @given(place=st.integers(0, 10**6), flip=st.integers(0, 255))
 def test_damage_is_named_or_leaves_the_reviews_as_they_were(folder, place, flip):
     path = folder / "imdb_sequences.npz"
-    np.savez_compressed(path, **_sequences())  # type: ignore[arg-type]
+    np.savez_compressed(path, **_sequences())
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[place % len(whole)] ^= flip
@@ -126,7 +126,7 @@ def _kerass(path):
     for part, reviews in (("train", TRAIN), ("test", TEST)):
         arrays[f"x_{part}"] = np.array([list(review) for review in reviews], dtype=object)
         arrays[f"y_{part}"] = np.arange(len(reviews)) % 2
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    np.savez(path, **arrays)
 
 
 def _publish(monkeypatch, path):

@@ -107,7 +107,7 @@ def test_keras_cache_comes_next(keras_home, monkeypatch):
         for part, samples in (("train", 60_000), ("test", 10_000))
         for axis, shape in (("x", (samples, 28, 28)), ("y", (samples,)))
     }
-    np.savez_compressed(cache, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(cache, **arrays)
     with pytest.raises(DatasetDamaged, match=r"not the published mnist\.npz"):
         mnist.load(Settings())
     _publish(monkeypatch, cache)

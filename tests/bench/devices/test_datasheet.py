@@ -9,7 +9,7 @@ ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,48,The X1 data sheet,2024-05"
 
 def values(kind, model, chips=1):
     figures = datasheet_peaks(kind, model, chips).by_dtype
-    return {dtype: figures[dtype].value and figures[dtype].value / 1e12 for dtype in DTYPES}  # type: ignore[operator]
+    return {dtype: figures[dtype].value and figures[dtype].value / 1e12 for dtype in DTYPES}
 
 
 @pytest.mark.parametrize(

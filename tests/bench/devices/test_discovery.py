@@ -276,9 +276,7 @@ def test_recorded_builds_with_cuda_are_offered_on_a_gpu(environment_of, distribu
 def test_without_any_framework_the_extra_for_the_kind_is_named(environment_of):
     environment_of({}, {})
     for kind, extra in (("cpu", "cpu"), ("gpu", "gpu"), ("tpu", "jax-tpu")):
-        assert f'no framework is installed; install one with: pip install ".[{extra}]' in missing_frameworks(
-            kind  # type: ignore[arg-type]
-        )
+        assert f'no framework is installed; install one with: pip install ".[{extra}]' in missing_frameworks(kind)
 
 
 def test_memory_is_read_in_bytes(tmp_path):

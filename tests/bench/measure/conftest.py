@@ -38,7 +38,7 @@ def make_record(
         samples=list(samples),
         executions_per_sample=executions_per_sample,
         steady=steady,
-        stopped_because=stopped_because,  # type: ignore[arg-type]
+        stopped_because=stopped_because,
         sample_cpu_s=[(0.1, 0.0)] * len(samples),
         warmup_s=1.0,
         wall_s=wall_s,

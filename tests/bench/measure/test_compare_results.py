@@ -214,7 +214,7 @@ def test_every_ratio_is_to_the_base():
         pytest.approx(2.5),
     ]
     assert found.base == 1
-    low, high = found.results[0].ratio.low, found.results[0].ratio.high  # type: ignore[union-attr]
+    low, high = found.results[0].ratio.low, found.results[0].ratio.high
     assert low is not None
     assert high is not None
     assert 28 < low < 29 < high < 30

@@ -107,7 +107,7 @@ def reasons(record, device):
         on = device.model_copy(update={"kind": kind, "isa": isa})
         found = slow_path(on, Asked(**asked), [ran])
         assert found is None or found.severity == "B"
-        return [] if found is None else [str(reason) for reason in found.evidence["reasons"]]  # type: ignore[union-attr]
+        return [] if found is None else [str(reason) for reason in found.evidence["reasons"]]
 
     return found_reasons
 

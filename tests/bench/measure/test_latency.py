@@ -94,7 +94,7 @@ def test_without_a_rate_the_open_loop_loads_the_device_by_half_and_later_runs_ke
     assert closed.value == pytest.approx(0.002, rel=0.01)
     assert opened.value is not None
     assert opened.value > 0.002
-    assert found.details["all"]["open_utilisation"] == pytest.approx(0.5, rel=0.01)  # type: ignore[index, call-overload]
+    assert found.details["all"]["open_utilisation"] == pytest.approx(0.5, rel=0.01)
 
 
 def test_calls_that_arrive_faster_than_they_are_served_have_no_latency():
@@ -112,7 +112,7 @@ def test_calls_too_rare_to_arrive_within_the_loop_are_not_waited_for():
     assert server.time_s - 100.0 < 5.0
     p50 = found.quantiles[metric_name("open", "p50")]
     assert (p50.value, p50.calls, p50.reason) == (None, 0, "no call arrived in 2 s at 1e-06 calls a second")
-    assert found.details["all"]["open_utilisation"] is None  # type: ignore[index, call-overload]
+    assert found.details["all"]["open_utilisation"] is None
 
 
 def test_a_percentile_that_no_call_lies_beyond_on_average_is_unknown():

@@ -152,7 +152,7 @@ def test_swapping_the_sides_inverts_the_paired_ratio():
     over, under = [1.1, 1.3, 1.2, 1.5], [1.0, 0.9, 1.1, 1.0]
     there, back = paired_ratio(over, under), paired_ratio(under, over)
     assert there.interval.value * back.interval.value == pytest.approx(1)
-    assert there.interval.low * back.interval.high == pytest.approx(1)  # type: ignore[operator]
+    assert there.interval.low * back.interval.high == pytest.approx(1)
     assert there.smallest_effect == pytest.approx(back.smallest_effect)
 
 

@@ -201,7 +201,7 @@ def test_a_job_is_predicted_from_results_on_the_same_hardware_and_software():
     assert found[0].repeat.based_on.jobs == 2
     assert found[0].repeat.low < 95 < 105 < found[0].repeat.high
     assert found[1].repeat is not None
-    assert found[1].repeat.high * found[0].repeat.low == pytest.approx(found[1].value * found[0].value)  # type: ignore[operator]
+    assert found[1].repeat.high * found[0].repeat.low == pytest.approx(found[1].value * found[0].value)
 
 
 def test_metrics_of_other_times_keep_the_prediction_from_their_runs():

@@ -393,9 +393,9 @@ def test_a_clock_step_that_explains_the_runs_is_drift(low, run, lasts):
     assert raised is not None
     assert raised.evidence["step"] is True
     left = raised.evidence["adjusted_scatter"]
-    assert left < 0.25 * raised.evidence["scatter"]  # type: ignore[operator]
+    assert left < 0.25 * raised.evidence["scatter"]
     three_degrees = 3.1824 / 5**0.5  # Student's t with n - 2 degrees of freedom, because a slope was fitted
-    assert raised.evidence["rel_half_width"] == pytest.approx(three_degrees * left, rel=1e-4)  # type: ignore[operator]
+    assert raised.evidence["rel_half_width"] == pytest.approx(three_degrees * left, rel=1e-4)
 
 
 def test_a_clock_that_moves_less_than_the_interval_covers_is_no_drift():
@@ -458,7 +458,7 @@ def test_a_step_of_a_clock_counts_by_how_far_the_times_follow_though_they_scatte
     noise = [1.0, 1.05, 0.98, 1.03, 1.0, 1.04, 0.97, 1.0, 1.03, 0.99]
     raised = clock_drift(clocks, [1.06 * time if run > 4 else time for run, time in enumerate(noise)])
     assert raised is not None
-    assert raised.evidence["adjusted_scatter"] > stability.EXPLAINED_SHARE * raised.evidence["scatter"]  # type: ignore[operator]
+    assert raised.evidence["adjusted_scatter"] > stability.EXPLAINED_SHARE * raised.evidence["scatter"]
     assert clock_drift(clocks, noise) is None
 
 

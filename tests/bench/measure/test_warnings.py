@@ -107,7 +107,7 @@ def test_codes_that_a_result_could_not_check_are_unchecked_too(precisions, peak,
     ],
 )
 def test_a_fully_checked_result_needs_five_runs_and_no_class_a_or_b_warning(raised, runs, expected):
-    assert verdict(raised, [], runs) is expected  # type: ignore[arg-type]
+    assert verdict(raised, [], runs) is expected
 
 
 def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs():

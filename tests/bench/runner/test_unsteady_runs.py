@@ -159,7 +159,7 @@ def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(slo
             Given.time_s += 0.2 * count * (slower if built._trains else 1.0)
             return make(count)
 
-        built._trainer.steps = steps  # type: ignore[method-assign]
+        built._trainer.steps = steps
         return built
 
     params = {"batch_size": 10, "epochs": 3, "jit_compile": False, "learning_rate": 0.1}

@@ -51,7 +51,7 @@ def test_forward_flops_match_tensorflow_s_count_of_the_graph(tensorflow, version
     size, classes = 224, 1000  # as published; tracing costs the same at any size
     optimizer = tensorflow.keras.optimizers.SGD(0.01)
     model = resnet50_model(tensorflow.keras, size, classes, "float32", optimizer, False, version)
-    graph = tensorflow.forward(model, tf.zeros((1, size, size, 3), tf.uint8)).graph  # type: ignore[attr-defined]
+    graph = tensorflow.forward(model, tf.zeros((1, size, size, 3), tf.uint8)).graph
     products = [node for node in graph.get_operations() if node.type in {"Conv2D", "MatMul"}]
     counted = sum(ops.get_stats_for_node_def(graph, node.node_def, "flops").value for node in products)
     assert len(products) == 54

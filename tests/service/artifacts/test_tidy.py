@@ -20,7 +20,7 @@ from tests.waiting import eventually
 def later(client, namespace, job, by_s):
     """Act as if `by_s` had passed since the job's end, and a check of its files were due."""
     keys = Keys(namespace)
-    finished_s = float(client.hget(keys.job(job), "finished_at") or 0)  # type: ignore[arg-type]
+    finished_s = float(client.hget(keys.job(job), "finished_at") or 0)
     client.hset(keys.job(job), "finished_at", finished_s - by_s)
     client.zadd(keys.artifacts, {job: 0})
 

@@ -45,7 +45,7 @@ def test_a_file_that_is_too_large_is_refused_with_or_without_a_length(worker, se
     claim = worker.claim()
     whole = bytes(MAX_BYTES + 1)
     for content in (whole, iter([whole[:MAX_BYTES], b"x"])):
-        answer = worker.put(claim, "a.txt", content)  # type: ignore[arg-type]
+        answer = worker.put(claim, "a.txt", content)
         assert (answer.status_code, answer.json()["code"]) == (413, "artifact-too-large")
     assert list((settings.artifact_dir / claim.job_id).iterdir()) == []
     assert worker.put(claim, "a.txt", whole[:MAX_BYTES]).status_code == 200

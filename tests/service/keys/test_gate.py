@@ -87,7 +87,7 @@ def test_concurrent_requests_share_one_read(redis_url: str, namespace: str) -> N
                 asked.append("any")
                 return await any_key()
 
-            keys.any = counted  # type: ignore[method-assign]
+            keys.any = counted
             gate = KeyGate(keys, always_closed=False)
             return await asyncio.gather(*(gate.closed() for _ in range(50)))
 

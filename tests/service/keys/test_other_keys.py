@@ -106,7 +106,7 @@ class Forgetful(FastAPI):
     """An app with routes that ignore keys."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
+        super().__init__(**options)
         for path, endpoint in PLANTED.items():
             self.add_api_route(path, endpoint, dependencies=[Depends(authorize)])
 

@@ -55,7 +55,7 @@ def test_a_whisker_reaches_over_the_interval_and_one_run_has_none():
 def test_the_chart_has_a_text_description():
     root = picture(an_entry(), an_entry(times(2)))
     assert root.attrib["role"] == "img"
-    named = {root.find(f"{SVG}{tag}").attrib["id"] for tag in ("title", "desc")}  # type: ignore[union-attr]
+    named = {root.find(f"{SVG}{tag}").attrib["id"] for tag in ("title", "desc")}
     assert set(root.attrib["aria-labelledby"].split()) == named
     words = root.findtext(f"{SVG}desc") or ""
     assert "200 FLOP/s" in words

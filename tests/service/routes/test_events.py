@@ -212,7 +212,7 @@ def test_a_hundred_readers_get_all_events_over_few_redis_connections(
     opened = asyncio.Semaphore(0)
     texts = asyncio.run(asyncio.wait_for(read_all(), 60))
     assert {text.count(b"event: ") for text in texts} == {2 + 10 * 2 + 3}
-    assert int(client.info("clients")["connected_clients"]) < CLIENTS  # type: ignore[index]
+    assert int(client.info("clients")["connected_clients"]) < CLIENTS
 
 
 def test_a_repeatedly_cut_client_misses_and_repeats_no_event(
@@ -251,7 +251,7 @@ async def test_a_stuck_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.05)
     given: list[str] = []
 
-    async def pieces():  # type: ignore[no-untyped-def]
+    async def pieces():
         for piece in ("first", "second"):
             given.append(piece)
             yield piece
@@ -275,7 +275,7 @@ def test_a_reader_that_reconnects_too_late_gets_a_gap_event(
     leases, claim = claimed()
     beat(leases, claim, range(3))
     stream = Keys(settings.namespace).job_events(claim.job_id)
-    entries = [entry for entry, _ in client.xrange(stream)]  # type: ignore[union-attr]
+    entries = [entry for entry, _ in client.xrange(stream)]
     client.xtrim(stream, minid=entries[2], approximate=False)
     succeed(leases, claim)
     with Client(str(http.base_url)) as api:
@@ -305,7 +305,7 @@ def test_events_dropped_while_reading_are_reported_as_a_gap(
         assert waits.acquire(timeout=30)
         beat(leases, claim, range(3))
         succeed(leases, claim)
-        newest = client.xrevrange(stream, count=1)[0][0]  # type: ignore[index]
+        newest = client.xrevrange(stream, count=1)[0][0]
         client.xtrim(stream, minid=newest, approximate=False)
         over.set()
         kinds = [line for line in answer.iter_lines() if line.startswith("event: ")]

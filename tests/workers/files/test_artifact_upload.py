@@ -126,7 +126,7 @@ def test_while_redis_is_away_no_file_is_given_up(by_api, attempt, background):
         eventually(lambda: not heartbeat.heard)
         with pytest.raises(TimeoutError):
             delivering.result(1.5)  # twice its patience
-        with serving(create_app(by_api), port=int(by_api.api_url.rpartition(":")[2])):  # type: ignore[union-attr]
+        with serving(create_app(by_api), port=int(by_api.api_url.rpartition(":")[2])):
             assert [artifact.name for artifact in delivering.result(20).artifacts] == ["a.txt"]
             made.leases.finish(made.claim, "stop")
 

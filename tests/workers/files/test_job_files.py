@@ -88,7 +88,7 @@ def test_files_wait_for_an_api_that_starts_again(by_api, attempt, background):
     (made.files.empty() / "a.txt").write_bytes(b"content")
     delivering = background.submit(made.files.deliver, 0)
     app = create_app(by_api)
-    with serving(app, port=int(by_api.api_url.rpartition(":")[2])) as http:  # type: ignore[union-attr]
+    with serving(app, port=int(by_api.api_url.rpartition(":")[2])) as http:
         [kept] = delivering.result(20).artifacts
         made.leases.finish(made.claim, "stop")
         assert http.get(f"/v1/jobs/{made.job_id}").json()["status"] == "canceled"

@@ -111,7 +111,7 @@ def test_work_that_is_not_done_again_is_caught(framework, chain):
 def test_half_of_the_operations_counted_is_caught(traced, chain):
     found = _doubts(traced, chain(), share=0.5)
     assert _codes(found) == {"UNIT_MISMATCH"}
-    assert found.raised[0].evidence["counted_flop"] == 2 * found.raised[0].evidence["declared_flop"]  # type: ignore[operator]
+    assert found.raised[0].evidence["counted_flop"] == 2 * found.raised[0].evidence["declared_flop"]
 
 
 def test_an_honest_product_raises_no_doubt(traced, chain):
@@ -147,7 +147,7 @@ def test_retracing_before_the_first_sample_is_caught(traced, chain):
 @pytest.mark.parametrize("mode", ["chain", "dispatch"])
 def test_the_operations_of_products_are_counted_through_any_loop(traced, chain, mode):
     context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
-    params = MatmulParams(n=24, repeats=50, mode=mode)  # type: ignore[arg-type]
+    params = MatmulParams(n=24, repeats=50, mode=mode)
     work = 2.0 * 24**3 * 50
     built = Chain(params, work, context) if mode == "chain" else Dispatch(params, work, 2, context)
     built.compile()

@@ -152,7 +152,7 @@ class FailsLater(Renamed):
                 raise RuntimeError(IN_A_GRAPH)
             return 0.0 if compiled else sound(count)
 
-        trainer.steps = steps  # type: ignore[method-assign]
+        trainer.steps = steps
         return trainer
 
 
@@ -194,7 +194,7 @@ class Launches(Renamed):
                 pass
             return 0.0
 
-        trainer.steps = steps  # type: ignore[method-assign]
+        trainer.steps = steps
         return trainer
 
 

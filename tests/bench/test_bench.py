@@ -109,7 +109,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):
     env = os.environ | ON_NUMPY | {"DYNO_RUN_DIR": str(tmp_path / "run"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", INTERRUPTED, json.dumps([LONG, HERE])]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while "sampling" not in (line := process.stdout.readline()):
+        while "warmup" not in (line := process.stdout.readline()):
             assert line, process.stderr.read()
         family = psutil.Process(process.pid).children(recursive=True)
         assert family

@@ -13,7 +13,7 @@ from benchmarks.report import requested
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "dashboard", "eta")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
-VERDICT = ("trusted", "neighbours", "budget")  # an hour of an idle machine; `budget` takes many
+VERDICT = ("trusted", "neighbours", "instrument", "budget")  # an hour of an idle machine; `budget` takes many
 
 for word in requested((*SPEED, *METHOD, *VERDICT, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

@@ -1,5 +1,9 @@
 """`python -P -m service`: serve the API on settings.host and settings.port, in settings.processes processes.
 
+With several processes, for hosts with more than one core to spare, the first one opens the listening socket, passes it
+to its children, and restarts those that die. The kernel gives each new connection to one of them. They add their HTTP
+metrics in a common folder, so a scrape of any shows the sum.
+
 `--socket N --number K`: the K-th of several processes, which accepts connections on the inherited socket N.
 
 Exit codes:
@@ -13,9 +17,11 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
@@ -23,15 +29,19 @@ from typing import NoReturn, cast
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client.multiprocess import mark_process_dead
 
 from dyno import errors, preflight
 from dyno.logging import set_up_logging
+from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
-from service import anonymous_access, middleware, multiprocess, state
+from service import anonymous_access, middleware, state
 from service.app import create_app
 from service.server import CertificateWatch, HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
+_REFUSALS = range(1, 4)  # exit codes of a service that doesn't start
+_STOP_S = 5.0  # beyond `shutdown_s`
 
 
 class Server(uvicorn.Server):
@@ -99,7 +109,7 @@ def main(words: Sequence[str]) -> int:
         if asked.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
             return _refuse(wrong, 3)
         if asked.socket is None and settings.processes > 1:
-            return multiprocess.serve(settings)
+            return _serve_with_children(settings)
         app = create_app(settings)
         state.check_store(settings)
     except errors.DynoError as error:
@@ -131,12 +141,53 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     )
 
 
+class _NotStartedError(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _serve_with_children(settings: Settings) -> int:
+    """Run `settings.processes` processes until a signal. Returns the exit code: a child's if that refuses to start."""
+    listening = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
+    stack = Stack(_say)
+    with tempfile.TemporaryDirectory(prefix="dyno-metrics-") as folder, interrupt_on_signals(), listening:
+        stack.chores.append(partial(_note_deaths, stack, folder))
+        fd = listening.fileno()
+        try:
+            for number in range(1, settings.processes + 1):
+                args = ["--socket", str(fd), "--number", str(number)]
+                env = {**os.environ, middleware.METRICS_FOLDER: folder}
+                stack.start(ManagedProcess(f"API {number}", "service", args, env, pass_fds=(fd,)))
+            stack.watch()
+        except _NotStartedError as error:
+            return error.code
+        except KeyboardInterrupt:
+            pass
+        finally:
+            stack.stop(settings.shutdown_s + _STOP_S)
+    return 0
+
+
+def _note_deaths(stack: Stack, folder: str) -> None:
+    """Take the gauges of dead processes out of the metrics. Raises _NotStartedError if one refused to start."""
+    for part in stack.parts:
+        if part.process is not None and (code := part.process.poll()) is not None:
+            mark_process_dead(part.process.pid, folder)  # type: ignore[no-untyped-call]
+            if code in _REFUSALS:
+                raise _NotStartedError(code)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"dyno: {line}\n")
+
+
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
 def _refuse(reason: str, code: int) -> int:
-    sys.stderr.write(f"dyno: {reason}\n")
+    _say(reason)
     return code
 
 

@@ -24,7 +24,6 @@ from service.hot_routes import HotRoutes
 from service.jobs import events
 from service.jobs import routes as jobs
 from service.keys import routes as keys
-from service.multiprocess import metrics_folder
 from service.results import imports
 from service.results import routes as results
 from service.schedules import routes as schedules
@@ -83,6 +82,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.rules = auth.route_rules(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
-    app.state.meter = middleware.HttpMetrics(app.version, metrics_folder())
+    app.state.meter = middleware.HttpMetrics(app.version, middleware.metrics_folder())
     middleware.install(app, HotRoutes, traces, app.state.meter, settings)
     return app

@@ -7,6 +7,7 @@ named by OpenTelemetry's conventions for HTTP servers, within the client's trace
 
 import asyncio
 import logging
+import os
 import platform
 import re
 import time
@@ -35,14 +36,20 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # the label of others is "other"
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def metrics_folder() -> Path | None:
+    """Where the processes behind this address add their metrics; None if this is the only process."""
+    return Path(folder) if (folder := os.environ.get(METRICS_FOLDER)) else None
 
 
 class HttpMetrics:
     """The metrics of one app; the default registry of prometheus_client is shared by the whole process.
 
-    metrics_folder: where several processes add their metrics; see `service.multiprocess`.
+    metrics_folder: where several processes add their metrics.
     """
 
     def __init__(self, version: str, metrics_folder: Path | None = None) -> None:

@@ -4,7 +4,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,9 +20,9 @@ from dyno.models.inventory import WorkerState
 from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
+from dyno.tracing import Carrier, Span, SpanAttributes, Tracer
 from workers import outcome
 from workers.attempt import JobAttempt, WorkerContext
-from workers.attempt_span import attempt_span, note_attempt
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 
 
@@ -231,12 +232,12 @@ class Supervisor:
         """
         context = self._context
         attempt = JobAttempt(claim, context)
-        with attempt_span(claim, context.leases, context.traces) as span:
+        with _attempt_span(claim, context.leases, context.traces) as span:
             ending = attempt.run()
             counted = deliver_ending(
                 ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
             )
-            note_attempt(span, ending, counted)
+            _note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, outcome.Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
@@ -253,3 +254,48 @@ class Supervisor:
             self._rest_s = min(2 * self._rest_s, _MOST_REST_S) or _LEAST_REST_S
             self._rests_until_s = context.clock() + self._rest_s
         return False
+
+
+@contextmanager
+def _attempt_span(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> Iterator[Span]:
+    """The span of an attempt, preceded by one for the job's time in the queue. Spans are sent after the attempt, so
+    that sending can't disturb a run.
+    """
+    if not traces.on:
+        yield Span()
+        return
+    follows = _waited(claim, store, traces)
+    facts: SpanAttributes = {
+        "dyno.job": claim.job_id,
+        "dyno.workload": claim.spec.workload,
+        "dyno.device": claim.device,
+        "dyno.attempt": claim.attempt,
+    }
+    with traces.span("attempt", facts, follows=follows, kind="consumer") as span:
+        yield span
+    traces.flush()
+
+
+def _note_attempt(span: Span, ending: outcome.Ending, counted: bool) -> None:
+    """Add the ending to the span. `counted`: whether the store accepted it; another attempt may have owned the job."""
+    failure = ending.failure if isinstance(ending, outcome.Failed) else None
+    span.note(
+        {
+            "dyno.ending": type(ending).__name__.lower(),
+            "dyno.counted": counted,
+            "dyno.reason": failure.reason if failure else None,
+        },
+        failed=failure.message if failure else None,
+    )
+
+
+def _waited(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> Carrier:
+    try:
+        origin = store.origin(claim)
+    except StoreUnavailable:  # only the link to the request's trace is lost
+        return {}
+    follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
+    facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
+    if origin.queued_at_s is not None and origin.started_at_s is not None:
+        traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+    return follows

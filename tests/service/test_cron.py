@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyno import cron
 from dyno.errors import InvalidSchedule
+from service.schedules.scheduler import cron_times
 
 ZURICH = "Europe/Zurich"
 
 
 def some(expression, timezone, after, number=3):
-    found = islice(cron.times(expression, timezone, datetime.fromisoformat(after)), number)
+    found = islice(cron_times(expression, timezone, datetime.fromisoformat(after)), number)
     return [f"{moment:%m-%d %H:%M}" for moment in found]
 
 
@@ -67,7 +67,7 @@ def test_daylight_saving_neither_skips_nor_repeats_a_daily_time(expression, afte
     st.datetimes(datetime(2025, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC)),
 )
 def test_times_are_later_and_ascend_from_any_moment(expression, timezone, after):
-    found = list(islice(cron.times(expression, timezone, after), 20))
+    found = list(islice(cron_times(expression, timezone, after), 20))
     assert all(before < later for before, later in pairwise([after, *found]))
 
 
@@ -76,8 +76,8 @@ def test_a_day_has_the_same_times_wherever_one_starts(after, minutes):
     """As after an outage, and after a restart in the middle of it."""
     later = after + timedelta(minutes=minutes)
     for expression in ("30 2 * * *", "0 1-3 * * *", "*/15 * * * *"):
-        from_first = [each for each in islice(cron.times(expression, ZURICH, after), 30) if each > later]
-        assert from_first[:5] == list(islice(cron.times(expression, ZURICH, later), len(from_first)))[:5]
+        from_first = [each for each in islice(cron_times(expression, ZURICH, after), 30) if each > later]
+        assert from_first[:5] == list(islice(cron_times(expression, ZURICH, later), len(from_first)))[:5]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_day_has_the_same_times_wherever_one_starts(after, minutes):
 )
 def test_what_is_no_schedule_is_refused(expression, timezone, pointer, code):
     with pytest.raises(InvalidSchedule) as refused:
-        cron.times(expression, timezone, datetime.now(UTC))
+        cron_times(expression, timezone, datetime.now(UTC))
     [error] = refused.value.errors
     assert (error.pointer, error.code) == (pointer, code)
 
@@ -109,4 +109,4 @@ def test_what_is_no_schedule_is_refused(expression, timezone, pointer, code):
 def test_any_text_is_times_or_a_refusal(expression):
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with contextlib.suppress(InvalidSchedule):
-        assert next(cron.times(expression, "UTC", start)) > start
+        assert next(cron_times(expression, "UTC", start)) > start

@@ -16,7 +16,7 @@ import yaml
 
 from dyno.bench.measure.warning_codes import CODES, WarningCode
 from dyno.bench.registry import bundled
-from dyno.sweep_presets import presets
+from dyno.models.sweep import presets
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"

@@ -16,7 +16,6 @@ from service.advice import routes as advice
 from service.artifacts import routes as artifacts
 from service.baselines import routes as baselines
 from service.comparisons import routes as comparisons
-from service.docs import guide
 from service.fleet import routes as fleet
 from service.history import result_history
 from service.history import routes as history
@@ -75,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = stopping
     of_jobs = (jobs, schedules, events, artifacts)
     of_results = (results, imports, comparisons, baselines, sweeps, history, advice)
-    parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, guide, docs, health, pages)
+    parts = (*of_jobs, webhooks, *of_results, workloads, fleet, keys, openapi, docs, health, pages)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(auth.authorize), Depends(dependencies.check_parameters)])
     routes = [route for part in parts for route in part.router.routes]

@@ -16,13 +16,12 @@ from service.home import page as start_page
 from service.jobs import page as job_page
 from service.schedules import page as schedules_page
 from service.static_files import StaticFile, file_response, read_files
-from service.sweeps import form as sweep_form
-from service.sweeps import pages as sweep_pages
+from service.sweeps import page as sweep_page
 from service.workloads import pages as workload_pages
 
 router = APIRouter(include_in_schema=False)
-of_results = (job_page, comparison_page, history_page, advice_page, sweep_pages)
-of_forms = (workload_pages, sweep_form, schedules_page, fleet_page, session)
+of_results = (job_page, comparison_page, history_page, advice_page, sweep_page)
+of_forms = (workload_pages, schedules_page, fleet_page, session)
 for part in (start_page, *of_results, *of_forms):
     router.include_router(part.router)
 

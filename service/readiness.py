@@ -1,10 +1,12 @@
 """Checks of Redis and the artifact store, made once a second at most, however many requests ask for them."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import anyio.to_thread
 import redis.asyncio
@@ -13,9 +15,30 @@ from dyno.artifact_store import ArtifactStore
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
 from dyno.settings import Settings
 from dyno.store.redis import check_server_async, loss_note, read_memory_note
-from service.shared_answers import SharedCheck
 
 FILES_WITHIN_S = 2.0
+FRESH_S = 1.0
+
+T = TypeVar("T")
+
+
+class SharedCheck(Generic[T]):
+    """A check whose outcome serves all requests of the next second. Requests during a check wait for its outcome.
+
+    A request that ends must not end the check for others, so all wait for a shielded future.
+    """
+
+    def __init__(self, check: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._check, self._clock = check, clock
+        self._began_s = -math.inf
+        self._latest: asyncio.Future[T] | None = None
+
+    async def latest(self) -> T:
+        """The outcome of the latest check, or its error."""
+        if self._latest is None or (self._latest.done() and self._clock() - self._began_s >= FRESH_S):
+            self._began_s = self._clock()
+            self._latest = asyncio.ensure_future(self._check())
+        return await asyncio.shield(self._latest)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
 """Objects that live as long as the process: opened before the first request, closed after the last.
 
-The module also limits open streams and long polls, in total and per key, and estimates how long a queued job will
-occupy its device.
+The module also limits open streams and long polls, in total and per key, lets requests share pages, and
+estimates how long a queued job will occupy its device.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import redis
 
@@ -38,7 +39,6 @@ from dyno.store.retention import drop_oldest
 from dyno.tracing import Tracer
 from service import admission, anonymous_access, problems
 from service.readiness import ReadinessChecks
-from service.shared_answers import SharedPages
 
 
 def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:
@@ -101,6 +101,34 @@ class StreamLimit:
             self._taken[name] -= 1
             if not self._taken[name]:
                 del self._taken[name]
+
+
+SHARED_S = 0.5  # a dashboard waits longer after an event, so its page isn't older than the event
+
+
+class _Made(NamedTuple):
+    began_s: float
+    page: asyncio.Future[bytes]
+
+
+class SharedPages:
+    """The pages of the last half second, by name and caller. Requests while a page is made wait for it.
+
+    A request that ends must not end the page of others, so all wait for a shielded future.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._made: dict[tuple[str, str], _Made] = {}
+
+    async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The page, or the error of making it."""
+        now_s = self._clock()
+        self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
+        made = self._made.get((name, caller))
+        if made is None:
+            made = self._made[name, caller] = _Made(now_s, asyncio.ensure_future(make()))
+        return await asyncio.shield(made.page)
 
 
 log = logging.getLogger(__name__)

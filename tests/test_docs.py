@@ -16,8 +16,8 @@ from docs.generate import GENERATED, generated
 from dyno.bench.measure.stopping_rule import LOOSEST_REL_CI
 from dyno.cli import app
 from dyno.models.spec import Measure
+from dyno.models.sweep import presets
 from dyno.settings import Settings
-from dyno.sweep_presets import presets
 from tests import guides
 
 ROOT = Path(__file__).parent.parent

@@ -12,20 +12,19 @@ from typing import Annotated, Any
 import typer
 from pydantic import JsonValue
 
-from dyno import sweep_presets
 from dyno.cli import app as cli
 from dyno.cli import completion, job_commands, render
 from dyno.client import DEFAULT_URL, Client, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.models.job import DEVICE_BUSY, Holder, Status
-from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep
+from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep, presets
 
 _AXES = ("framework", "device", "precision", "replicas")
 _SEARCH = (BATCH_SIZE, [AUTO])
 _BETWEEN_DEVICES = re.compile(r",(?=[a-z])")  # "gpu:0,1" is one device
 _OF_A_SWEEP = ("--workload", "--metric", "--plot", "--cancel", "--url", "--as-json")  # beside the id of a sweep
 _SWEEP = re.compile(r"swp_[0-9A-Z]{26}")
-_PRESETS = "A named sweep: " + ", ".join(sweep_presets.presets()) + "."
+_PRESETS = "A named sweep: " + ", ".join(presets()) + "."
 _SEVERAL = "several values separated by commas."
 _BASE = "axis=value of the points to compare with, such as device=cpu:0-0 or batch-size=256; may be repeated."
 _PLOT = "File to save a plot to, .svg or .png."
@@ -158,7 +157,7 @@ def _param_axes(
     """The values of each param, by its axis. Raises BadParameter."""
     found = {PARAM + name: parse_values(text) for name, text in job_commands.parse_pairs(pairs).items()}
     if words:
-        known = sweep_presets.presets().get(preset or "")
+        known = presets().get(preset or "")
         name = workload or (known and known.spec["workload"])
         if not isinstance(name, str):
             raise typer.BadParameter(f"name the workload first, then {words[0]} and other options")

@@ -6,6 +6,8 @@ base of a point is the point that has these values and otherwise the same ones.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, model_validator
@@ -76,6 +78,17 @@ class Preset(SweepRequest):
     preset: None = None
     description: str
     article: str
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """The sweeps of `sweep_presets.json` by name: the tables and graphs of the reference articles.
+
+    Those with a TPU run on JAX, the only framework that Dyno runs on TPUs, so that their points differ by the device
+    alone.
+    """
+    documents = json.loads(Path(__file__).with_name("sweep_presets.json").read_text())
+    return {name: Preset.model_validate(each) for name, each in documents.items()}
 
 
 class StoredPoint(Stored):

@@ -28,10 +28,9 @@ from dyno.models.history import ResultSeries
 from dyno.models.processor_names import device_name, model_name, model_names
 from dyno.models.result import Metric
 from dyno.models.spec import DeviceSelector, Spec
-from service import problems
+from service import docs, problems
 from service.auth import ADMIN, SUBMIT, Caller
-from service.dashboard import page_tables, saved_files
-from service.docs import guide
+from service.dashboard import saved_files
 
 # A page loads style sheets, scripts and pictures of this origin only, and runs nothing else.
 POLICY = (
@@ -100,7 +99,7 @@ def _environment() -> jinja2.Environment:
     templates.filters |= {"device_name": device_name, "model_name": model_name, "model_names": model_names}
     templates.filters["percent"] = percent
     templates.globals |= {"signs": SIGNS, "codes": CODES, "style_sheet": saved_files.style_sheet}
-    templates.globals |= {"table_formats": page_tables.FORMATS}
+    templates.globals |= {"table_formats": saved_files.TABLE_FORMATS}
     return templates
 
 
@@ -130,13 +129,13 @@ def page(
         "may_submit": SUBMIT in caller.scope.implied and not is_file,
         "may_manage_keys": caller.key is not None and ADMIN in caller.scope.implied,
         "form_key": secrets.token_hex(16),
-        "has_guide": (guide.FOLDER / "index.html").is_file(),
+        "has_guide": (docs.GUIDE / "index.html").is_file(),
         "table_number": partial(next, count(1)),
     }
     text = _environment().get_template(template).render(context, **known)
     if status == 200 and (wanted := request.query_params.get("table")):
         name = file_name or template.removesuffix(".html")
-        if table := page_tables.table_file(text, wanted, name):
+        if table := saved_files.table_file(text, wanted, name):
             return table
     return html(text, status, saved_files.attachment(f"{file_name}.html") if is_file else {})
 

@@ -1,13 +1,21 @@
-"""The API document as a page: Swagger UI, served completely from this host."""
+"""The API document as a page, Swagger UI, and the docs as a site. This host serves both completely.
 
+`make site` builds the site into `service/guide`; without it, a text says so.
+"""
+
+import base64
+import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from fastapi import APIRouter, Response
+from starlette.responses import PlainTextResponse, RedirectResponse
 
 from service import auth, dependencies
-from service.static_files import StaticFile, file_response, read_files
+from service.static_files import MEDIA_TYPES, StaticFile, file_response, read_file, read_files
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,6 +26,10 @@ PAGE_POLICY = (
 )
 
 _OURS, _SWAGGER_UI = files(__name__), files(__name__) / "swagger-ui"
+
+GUIDE = Path(__file__).parents[1] / "guide"
+GUIDE_ABSENT = "This installation has no guide. Run `make site` in its checkout, then restart the API.\n"
+_INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 @cache
@@ -33,6 +45,41 @@ async def page() -> Response:
     """The page without the document: the page's script requests it, with a key if one is needed."""
     headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
     return Response((_OURS / "page.html").read_bytes(), media_type="text/html", headers=headers)
+
+
+@cache
+def guide_files() -> Mapping[str, StaticFile]:
+    """All files by their path in the site: 4 MB, read once."""
+    found = [path for path in GUIDE.rglob("*.*") if path.suffix[1:] in MEDIA_TYPES]
+    return {str(path.relative_to(GUIDE)): read_file(path) for path in found}
+
+
+@cache
+def _guide_policy(page: bytes) -> str:
+    """`PAGE_POLICY`, and the scripts that the page itself contains, by their hashes."""
+    digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _INLINE.findall(page))
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return PAGE_POLICY.replace("script-src 'self'", f"worker-src 'self'; script-src 'self' {hashes}".rstrip())
+
+
+@router.get("/docs/guide")
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def guide_entrance() -> Response:
+    """The links of the site are relative to its folder."""
+    return RedirectResponse("guide/", 303)
+
+
+@router.get("/docs/guide/{path:path}")
+@auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
+async def guide_file(path: str, if_none_match: dependencies.IfNoneMatch) -> Response:
+    """A page, or a file that it loads."""
+    if not guide_files():
+        return PlainTextResponse(GUIDE_ABSENT, 404)
+    found = guide_files().get(path or "index.html")
+    response = file_response(found, if_none_match)
+    if found and found.media_type == "text/html":
+        response.headers["Content-Security-Policy"] = _guide_policy(found.content)
+    return response
 
 
 @router.get("/docs/{asset}")

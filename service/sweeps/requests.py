@@ -30,7 +30,6 @@ from dyno.models.baseline import Baseline
 from dyno.models.job import new_job_id
 from dyno.store import api_keys
 from dyno.store.sweeps import NewJob, Sweeps
-from dyno.sweep_presets import presets
 from dyno.validation_messages import pointer
 from service import submission, validation
 from service.admission import Admission
@@ -146,9 +145,9 @@ def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
     """The request, with its preset's fields where it has none of its own."""
     if given.preset is None:
         return given
-    known = presets().get(given.preset)
+    known = sweep.presets().get(given.preset)
     if known is None:
-        detail = f'no preset "{given.preset}"; presets: {", ".join(presets())}'
+        detail = f'no preset "{given.preset}"; presets: {", ".join(sweep.presets())}'
         raise errors.InvalidSweep([errors.FieldError("/preset", "unknown-preset", detail)])
     merged = {name: _merged(known.spec.get(name), given.spec.get(name)) for name in _MERGED}
     spec = {**known.spec, **given.spec, **{name: value for name, value in merged.items() if value is not None}}

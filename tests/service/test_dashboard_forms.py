@@ -10,7 +10,7 @@ from dyno.models.inventory import WorkerRecord
 from dyno.store import fleet
 from dyno.store.redis import Keys
 from service.dashboard.forms import as_values
-from service.sweeps.form import as_sweep
+from service.sweeps.page import as_sweep
 from tests.pages import beside, posts_of, text_of
 
 JOB = {"form_key": "3f1c", "params.n": "64", "device": "cpu"}

@@ -18,7 +18,7 @@ from dyno.models.result import Epoch, PartialMetrics, Phases, RunSamples, RunSum
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
-from service.dashboard import page_tables, pictures
+from service.dashboard import pictures, saved_files
 from service.dashboard.rendering import percent
 from tests.comparisons import RATES, a_metric, of_metrics, times
 from tests.pages import beside, posts_of, text_of
@@ -222,7 +222,7 @@ def test_a_table_of_a_page_has_its_words_and_no_buttons(http, finished):
 
 def test_cells_of_tables_do_not_run_in_spreadsheets_and_keep_their_columns():
     text = "<table><thead><tr><th>Name<th>State<th></thead><tbody><tr><td>=1+1<td>a|b <select><option>x</select><td>no"
-    csv_file, markdown = (page_tables.table_file(text, f"1.{form}", "page") for form in ("csv", "md"))
+    csv_file, markdown = (saved_files.table_file(text, f"1.{form}", "page") for form in ("csv", "md"))
     assert csv_file is not None
     assert markdown is not None
     assert bytes(csv_file.body).decode() == "Name,State\r\n'=1+1,a|b\r\n"
@@ -413,7 +413,7 @@ def test_a_wrong_question_for_advice_is_shown_again(http):
 
 
 def test_the_guide_is_linked_where_it_is(http, monkeypatch, tmp_path):
-    monkeypatch.setattr("service.docs.guide.FOLDER", tmp_path)
+    monkeypatch.setattr("service.docs.GUIDE", tmp_path)
     assert "/docs/guide/" not in http.get("/jobs").text
     (tmp_path / "index.html").write_text("<h1>Guide</h1>")
     assert 'href="/docs/guide/"' in http.get("/jobs").text

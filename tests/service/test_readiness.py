@@ -24,8 +24,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client
 from service import readiness
 from service.app import create_app
-from service.readiness import ReadinessChecks
-from service.shared_answers import FRESH_S, SharedCheck
+from service.readiness import FRESH_S, ReadinessChecks, SharedCheck
 
 REQUESTS = 60
 

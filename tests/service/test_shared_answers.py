@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
-from service.shared_answers import SHARED_S, SharedPages
+from service.state import SHARED_S, SharedPages
 
 DASHBOARDS = 60
 AGAIN = {"Accept": "text/html", "X-Dyno-Refresh": "1"}

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from service.docs import guide
+from service import docs
 from tests.browser import browser
 from tests.service.routes.test_docs import Referred
 
@@ -30,10 +30,10 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def _served(site, monkeypatch):
-    monkeypatch.setattr(guide, "FOLDER", site)
-    guide.site.cache_clear()
+    monkeypatch.setattr(docs, "GUIDE", site)
+    docs.guide_files.cache_clear()
     yield
-    guide.site.cache_clear()
+    docs.guide_files.cache_clear()
 
 
 def test_every_page_of_the_docs_is_a_page_of_the_site(site):
@@ -70,10 +70,10 @@ def test_the_api_serves_every_page_with_what_it_loads(http):
 
 
 def test_without_a_site_the_api_says_how_to_build_it(http, tmp_path, monkeypatch):
-    monkeypatch.setattr(guide, "FOLDER", tmp_path)
-    guide.site.cache_clear()
+    monkeypatch.setattr(docs, "GUIDE", tmp_path)
+    docs.guide_files.cache_clear()
     answer = http.get("/docs/guide/")
-    assert (answer.status_code, answer.text) == (404, guide.ABSENT)
+    assert (answer.status_code, answer.text) == (404, docs.GUIDE_ABSENT)
 
 
 @pytest.mark.verify

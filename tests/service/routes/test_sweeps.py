@@ -21,14 +21,13 @@ from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Metric, Repeat, Training, Trial, Verdict
-from dyno.models.sweep import Stop
+from dyno.models.sweep import Stop, presets
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import CHECK_EVERY_S, StoredSweep, Sweeps, drop_empty
-from dyno.sweep_presets import presets
 from service.app import create_app
 from service.state import State
 from service.sweeps import results as sweep_results

@@ -1,30 +1,37 @@
-"""Sweeps: a list, the presets, and each with its table and its picture."""
+"""Sweeps as pages: a list, the presets, each with its table and its picture, and the form of a new one.
+
+Fields of the form with several values, between commas, vary.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from dyno import sweep_tables
-from dyno.errors import DynoError, FieldError, InvalidSpec
-from dyno.models.sweep import Preset, Sweep, SweepPoint
+from dyno.errors import DynoError, FieldError, InvalidSpec, InvalidSweep
+from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Preset, Sweep, SweepPoint, presets
 from dyno.store.sweeps import StoredSweep
-from dyno.sweep_presets import presets
-from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dashboard.forms import idempotency_key, read_form
+from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires
+from service.dashboard.forms import as_spec, as_values, beside_fields, idempotency_key, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.dependencies import StateDep
 from service.state import State
 from service.sweeps import requests as sweep_requests
 from service.sweeps import results as sweep_results
 from service.sweeps import routes as sweep_routes
-from service.sweeps.form import of_field
+from service.workloads import routes as workload_routes
+from service.workloads.pages import param_fields
 
-router = APIRouter(prefix="/sweeps", include_in_schema=False, route_class=PageRoute)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+_FORM = "/workloads/{name}/sweep"
+_AXES = ("device", "framework", "replicas")  # besides params
 
 
-@router.get("")
+@router.get("/sweeps")
 @requires(READ, OWN)
 async def browse(
     request: Request,
@@ -69,7 +76,7 @@ def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
     return kinds[0] if kinds and not all(each in kinds for each in wanted) else ""
 
 
-@router.post("")
+@router.post("/sweeps")
 @requires(SUBMIT, OWN)
 async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
     """Queue the sweep of a preset and show it; or show the presets again with what is wrong."""
@@ -80,7 +87,7 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
         plan = sweep_requests.plan(document, [], state.settings.max_sweep_jobs)
         sweep_id, _ = await sweep_requests.submit(state, sweeps, plan, idempotency_key(given))
     except InvalidSpec as invalid:
-        wrong = [of_field(each) for each in invalid.errors]
+        wrong = [_of_field(each) for each in invalid.errors]
         return await _browse(request, state, caller, sweeps, None, given, wrong)
     except DynoError as refused:
         wrong = [FieldError("", refused.code, refused.detail)]
@@ -88,7 +95,7 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
     return see_other(f"/sweeps/{sweep_id}")
 
 
-@router.get("/{sweep_id}")
+@router.get("/sweeps/{sweep_id}")
 @requires(READ, OWN)
 async def show(
     request: Request, state: StateDep, caller: CallerDep, found: sweep_routes.Found, metric: str = ""
@@ -126,9 +133,81 @@ async def _plot_inside(state: State, found: StoredSweep, metric: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(bytes(drawn.body)).decode()}"
 
 
-@router.post("/{sweep_id}/cancel")
+@router.post("/sweeps/{sweep_id}/cancel")
 @requires(SUBMIT, OWN)
 async def cancel(sweep_id: str, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
     """Cancel the sweep's jobs that aren't done."""
     await sweep_routes.cancel(sweep_id, state, sweeps, caller)
     return see_other(f"/sweeps/{sweep_id}")
+
+
+@router.get(_FORM)
+@requires(READ, EVERYBODYS)
+async def show_form(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
+    """The form. Values in the query, such as `params.n=512,1024`, are filled in."""
+    return await _form_page(request, state, caller, name, dict(request.query_params))
+
+
+@router.post(_FORM)
+@requires(SUBMIT, OWN)
+async def submit_form(
+    request: Request, name: str, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep
+) -> Response:
+    """Queue the sweep and show it; or show the form again with what is wrong with it."""
+    given = await read_form(request, state.settings)
+    try:
+        planned = sweep_requests.plan(as_sweep(name, given), [], state.settings.max_sweep_jobs)
+        sweep_id, _ = await sweep_requests.submit(state, sweeps, planned, idempotency_key(given))
+    except InvalidSpec as invalid:
+        return await _form_page(request, state, caller, name, given, [_of_field(each) for each in invalid.errors])
+    except DynoError as refused:
+        return await _form_page(request, state, caller, name, given, [FieldError("", refused.code, refused.detail)])
+    return see_other(f"/sweeps/{sweep_id}")
+
+
+def as_sweep(workload: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The request that the fields describe. Raises InvalidSweep if no field has several values, and InvalidSpec."""
+    rest, grid = dict(fields), dict[str, list[Any]]()
+    for name, text in fields.items():
+        if name.startswith(PARAM) or name in _AXES:
+            values = as_values(text)
+            if len(values) > 1 or (name, values) == (BATCH_SIZE, [AUTO]):
+                grid[name] = values
+                del rest[name]
+    if not grid:
+        detail = "nothing varies: give at least one field several values, with commas between them"
+        raise InvalidSweep([FieldError("", "nothing-varies", detail)])
+    document = as_spec(rest)
+    rounds = {"rounds": document.pop("rounds")} if "rounds" in document else {}
+    return {"spec": document | {"workload": workload}, "grid": grid, **rounds}
+
+
+def _of_field(error: FieldError) -> FieldError:
+    """The error at its field of the form, such as /params/n for /grid/params.n/1 and for /spec/params/n/0."""
+    first, *rest = error.pointer.strip("/").split("/")
+    if first == "grid":
+        return replace(error, pointer="/".join(["", *rest[:1]]))
+    if first == "spec":
+        return replace(error, pointer="/".join(["", *rest[:2]]))
+    return error
+
+
+async def _form_page(
+    request: Request,
+    state: State,
+    caller: Caller,
+    name: str,
+    given: Mapping[str, str],
+    errors: Sequence[FieldError] = (),
+) -> Response:
+    entry = await workload_routes.show(name, state)
+    devices = await state.devices.read()
+    context = {
+        "entry": entry,
+        "params": list(param_fields(entry)),
+        "devices": dict.fromkeys([*(each.kind for each in devices), *(each.full_id for each in devices)]),
+        "given": given,
+        "errors": errors,
+        "wrong": beside_fields(errors),
+    }
+    return page(request, caller, "new_sweep.html", context, 422 if errors else 200)

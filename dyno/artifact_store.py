@@ -24,7 +24,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from dyno import folders
-from dyno.atomic_files import fsync_path
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit, DynoError
 from dyno.models.result import Artifact
 from dyno.settings import Settings
@@ -203,7 +202,7 @@ class FolderStore:
 def _move(source: Path, target: Path) -> None:
     """Sync the file, then rename it. Between two file systems, copy it first."""
     try:
-        fsync_path(source)
+        folders.fsync_path(source)
         source.rename(target)
         return
     except OSError as error:
@@ -212,7 +211,7 @@ def _move(source: Path, target: Path) -> None:
     partial = target.with_name(f".{secrets.token_hex(8)}")
     try:
         shutil.copyfile(source, partial)
-        fsync_path(partial)
+        folders.fsync_path(partial)
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -247,7 +246,7 @@ def _delete_if_empty(folder: Path) -> None:
 def _sync_entries(folder: Path) -> None:
     """Sync the folder's entries. Network mounts may not support that for a folder, which is no error here."""
     try:
-        fsync_path(folder)
+        folders.fsync_path(folder)
     except OSError as error:
         if error.errno not in _NO_SUCH_SYNC:
             raise

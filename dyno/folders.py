@@ -74,3 +74,12 @@ def private_folder(shared: Path) -> Path:
     folder = place / f"dyno-{user}"
     make_private(folder)
     return folder
+
+
+def fsync_path(path: Path) -> None:
+    """Sync a file or a folder. A power failure can lose a new file until its folder is synced too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

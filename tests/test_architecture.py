@@ -21,7 +21,7 @@ SHARED = {
 # part of dyno -> the parts that it may import besides itself
 ALLOWED = {
     "models": SHARED,
-    "artifact_store": SHARED | {"atomic_files"},
+    "artifact_store": SHARED,
     "bench": SHARED | {"artifact_store", "logging", "processes", "tracing"},
     "store": SHARED | {"bench", "asyncio_tasks"},
     "client": SHARED,

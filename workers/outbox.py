@@ -21,8 +21,9 @@ import redis
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
-from dyno import atomic_files, errors
+from dyno import errors
 from dyno.bench.runner import monitor
+from dyno.folders import fsync_path
 from dyno.logging import event
 from dyno.models.job import SCHEMA, Stored
 from dyno.models.spec import MAX_EXPIRES_IN_S
@@ -154,18 +155,18 @@ class Outbox:
     def keep(self, ending: outcome.Ending, claim: Claim) -> Path:
         """Store the ending in a crash-safe file and return its path. Raises OSError if there is no room for it."""
         text = encode_entry(ending, claim, self._namespace, self._version)
-        atomic_files.make_folder(self._folder)
+        _make_folder(self._folder)
         self._make_room(len(text))
         digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
         path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
         unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         try:
-            atomic_files.write_synced(unfinished, text)
+            _write_synced(unfinished, text)
             unfinished.replace(path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        atomic_files.fsync_path(self._folder)
+        fsync_path(self._folder)
         return path
 
     def waiting(self) -> Iterator[OutboxEntry]:
@@ -334,3 +335,21 @@ def _leave(ending: outcome.Ending, claim: Claim, kept: Path | None) -> None:
         event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
     else:
         event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)
+
+
+def _write_synced(path: Path, text: bytes) -> None:
+    """Write and sync the contents. The file's directory entry isn't synced yet: see `fsync_path`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create the folder and its parents for this user alone, and sync the directory entry of each new one."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(new):
+        path.mkdir(mode=0o700, exist_ok=True)
+    for path in new:
+        fsync_path(path.parent)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from dyno.cli import app as cli
 from dyno.cli.job_commands import Workload as WorkloadArgument
@@ -36,15 +37,15 @@ def advise(
         if context.args:
             given |= parse_workload_options(workload, client.workload(workload).params, context.args)
         found = client.advice(workload, given, framework=framework, metric=metric)
-    cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found))
+    cli.print_result(found, as_json, _show)
 
 
-def _show(found: Advice) -> None:
+def _show(console: Console, found: Advice) -> None:
     if found.rows:
         headings = ("device", *_BY.values(), "before the first sample", "job", "age", "verdict")
-        print_table(cli.console, headings, [_cells(row) for row in found.rows])
+        print_table(console, headings, [_cells(row) for row in found.rows])
     for line in _lines(found):
-        cli.print_line(cli.console, line)
+        cli.print_line(console, line)
 
 
 def _cells(row: AdviceRow) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from functools import wraps
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
+from pydantic import BaseModel, JsonValue
 from rich.console import Console
 
 from dyno.client import ConnectionBroken, Refused, ServerUnreachable
@@ -26,6 +27,7 @@ _KEY = "; set DYNO_API_KEY to a valid key"
 _OF_THE_SERVICE = ("/baseline", "/job", "/params/weights")  # fields that name what the service holds
 _NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as its `dyno run` did
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _version(wanted: bool) -> None:
@@ -117,12 +119,22 @@ def print_line(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_result(data: Any, as_json: bool, human: Callable[[], None]) -> None:
-    """Print `data` as JSON on stdout, or call `human` to print it."""
+def print_result(found: T, as_json: bool, human: str | Callable[[Console, T], None]) -> None:
+    """Print `found` as JSON on stdout: a model, a list of models, or a JSON value. Without `as_json`, print the
+    sentence `human`, or call it with the console and `found`.
+    """
     if as_json:
-        typer.echo(json.dumps(data, indent=2))
+        typer.echo(json.dumps(_document(found), indent=2))
+    elif isinstance(human, str):
+        print_line(console, human)
     else:
-        human()
+        human(console, found)
+
+
+def _document(found: Any) -> JsonValue:
+    if isinstance(found, list):
+        return [*map(_document, found)]
+    return found.model_dump(mode="json", by_alias=True) if isinstance(found, BaseModel) else found
 
 
 def expand_home(path: Path | None) -> Path | None:

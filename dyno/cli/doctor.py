@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from dyno import errors, preflight
 from dyno.cli import render, up
-from dyno.cli.app import AsJson, Url, app, console, exit_codes, expand_home, print_result
+from dyno.cli.app import AsJson, Url, app, exit_codes, expand_home, print_result
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
 from dyno.formatting import format_quantity
 from dyno.models.job import Stored
@@ -152,11 +153,11 @@ def doctor(
     """Check Redis, API, workers, devices, folders and the clock. Exit code 1 if a check fails."""
     with Client(url) as client:
         checks = list(diagnose(client, load_settings(), data_dir))
-    print_result([each.model_dump(mode="json") for each in checks], as_json, lambda: _print(checks))
+    print_result(checks, as_json, _print)
     if not all(each.is_well for each in checks):
         raise typer.Exit(errors.CommandExit.FAILED)
 
 
-def _print(checks: list[Check]) -> None:
+def _print(console: Console, checks: list[Check]) -> None:
     cells = ((each.name, _state(each), each.found, each.to_do) for each in checks)
     render.print_table(console, ("check", "state", "found", "to do"), cells)

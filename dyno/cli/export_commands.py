@@ -54,8 +54,7 @@ def export(
         else:
             rows = _rows(client, metric=metric, **filters)
             count, what = result_tables.save_table(rows, result_tables.RESULT_COLUMNS, out, chosen), "rows"
-    said = f"{out}: {count} {what}"
-    cli.print_result({"file": str(out), "count": count}, as_json, lambda: cli.print_line(cli.console, said))
+    cli.print_result({"file": str(out), "count": count}, as_json, f"{out}: {count} {what}")
 
 
 def _format_of(out: Path) -> ExportFormat:
@@ -118,7 +117,7 @@ def import_results(
                 raise DynoError(f"{file} isn't a file of `dyno export --format jsonl`: {error}") from error
             raise
     counts = {"imported": _new(reports), "already": sum(report.already for report in reports)}
-    cli.print_result(counts, as_json, lambda: cli.print_line(cli.console, _said(reports)))
+    cli.print_result(counts, as_json, _said(reports))
 
 
 def _new(reports: list[ImportReport]) -> int:

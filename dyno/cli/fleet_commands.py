@@ -19,7 +19,7 @@ def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """List the devices of live workers, and cordoned devices without a live worker."""
     with Client(url) as client:
         rows: list[DeviceStatus | AwayDevice] = [*client.devices(), *client.cordoned_away()]
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.devices(console, rows))
+    print_result(rows, as_json, render.devices)
 
 
 @app.command()
@@ -27,8 +27,7 @@ def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """List the live workers and their jobs."""
     with Client(url) as client:
-        rows = client.workers()
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.workers(console, rows))
+        print_result(client.workers(), as_json, render.workers)
 
 
 @app.command()
@@ -43,16 +42,12 @@ def workloads(
     """List workloads, or the params of one, which are options of `dyno run`."""
     with Client(url) as client:
         if name is None:
-            rows = client.workloads()
-            print_result(
-                [row.model_dump(mode="json") for row in rows], as_json, lambda: render.workloads(console, rows)
-            )
+            print_result(client.workloads(), as_json, render.workloads)
         else:
-            row = client.workload(name)
             print_result(
-                row.model_dump(mode="json"),
+                client.workload(name),
                 as_json,
-                lambda: render.params(console, row.name, row.description, row.params),
+                lambda console, row: render.params(console, row.name, row.description, row.params),
             )
             if not as_json and (estimate := client.validate({"workload": name}).estimate):
                 print_line(console, f"takes about {format_duration(estimate.time_s)} on {estimate.device} by default")
@@ -64,9 +59,7 @@ def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) 
     """Cordon a device: it finishes its current job and takes no new ones until you uncordon it."""
     with Client(url) as client:
         answer = client.cordon(device)
-    print_result(
-        answer.model_dump(mode="json"), as_json, lambda: print_line(console, f"{answer.device} takes no more jobs")
-    )
+    print_result(answer, as_json, f"{answer.device} takes no more jobs")
 
 
 @app.command()
@@ -75,6 +68,4 @@ def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False
     """Let a cordoned device take jobs again."""
     with Client(url) as client:
         answer = client.uncordon(device)
-    print_result(
-        answer.model_dump(mode="json"), as_json, lambda: print_line(console, f"{answer.device} takes jobs again")
-    )
+    print_result(answer, as_json, f"{answer.device} takes jobs again")

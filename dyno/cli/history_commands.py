@@ -33,10 +33,9 @@ def history(
         found = client.history(workload=workload, metric=metric, device=device, label=label)
         if acknowledge is not None:
             alarm = client.acknowledge(_named(found, acknowledge))
-            said = f"{alarm.id} is acknowledged"
-            cli.print_result(alarm.model_dump(mode="json"), as_json, lambda: cli.print_line(cli.console, said))
+            cli.print_result(alarm, as_json, f"{alarm.id} is acknowledged")
             return
-    cli.print_result(found.model_dump(mode="json"), as_json, lambda: _show(found, metric))
+    cli.print_result(found, as_json, lambda _, found: _show(found, metric))
 
 
 def _named(found: History, alarm_id: str) -> Alarm:

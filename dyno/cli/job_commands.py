@@ -27,7 +27,7 @@ from dyno.client import DEFAULT_URL, Client, JobNotSucceeded, Refused, ServerUnr
 from dyno.errors import CommandExit, DynoError
 from dyno.formatting import did_you_mean, format_duration
 from dyno.models import webhook
-from dyno.models.baseline import BASELINE_MARGIN, Baseline
+from dyno.models.baseline import BASELINE_MARGIN
 from dyno.models.comparison import PAIRS, Comparative, Comparison
 from dyno.models.job import Status, new_ulid
 from dyno.models.result import Artifact, Result, Verdict
@@ -325,8 +325,7 @@ def _print_job_result(found: Result, as_json: bool, require: Verdict | None, ver
     can't be held against it.
     """
     more = f"dyno result {found.job} --verbose{_at(url)}"
-    show = partial(render.result, cli.console, found, None if verbose else more)
-    cli.print_result(found.model_dump(mode="json"), as_json, show)
+    cli.print_result(found, as_json, partial(render.result, more=None if verbose else more))
     if require is not None and found.verdict.rank < require.rank:
         why = render.reasons(found)
         raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {why}")
@@ -405,7 +404,8 @@ def jobs(
             imported=imported,
             limit=limit,
         )
-    cli.print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(cli.console, rows))
+    documents = [row.model_dump(mode="json") for row in rows]  # scripts read `schema_version`, not the API's `schema`
+    cli.print_result(documents, as_json, lambda console, _: render.jobs(console, rows))
 
 
 @cli.app.command()
@@ -439,9 +439,7 @@ def artifacts(
         rows = client.artifacts(job_id)
         if save is not None:
             _download_all(client, job_id, rows, save)
-    cli.print_result(
-        [row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(cli.console, rows)
-    )
+    cli.print_result(rows, as_json, render.artifacts)
 
 
 def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
@@ -585,9 +583,7 @@ def compare(
         picture = None if bars is None else client.bars(found.id)
     if bars is not None and picture is not None:
         cli.save(bars, picture.encode())
-    cli.print_result(
-        found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(cli.console, found)
-    )
+    cli.print_result(found, as_json, render.comparison)
     verdicts = {each.ratio.verdict for each in found.results if each.ratio is not None}
     if Comparative.SLOWER in verdicts:
         raise typer.Exit(CommandExit.SLOWER)
@@ -661,7 +657,7 @@ def save(
             row = client.save_baseline(name, job_id, metric=metric, margin=margin)
         else:
             row = client.save_limit(name, metric or "", at_least=at_least, at_most=at_most)
-    cli.print_result(_json_of([row])[0], as_json, lambda: render.baselines(cli.console, [row]))
+    cli.print_result(row, as_json, lambda console, row: render.baselines(console, [row]))
 
 
 @baselines.command(name="list")
@@ -669,8 +665,7 @@ def save(
 def list_baselines(url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """List your key's baselines."""
     with Client(url) as client:
-        rows = client.baselines()
-    cli.print_result(_json_of(rows), as_json, lambda: render.baselines(cli.console, rows))
+        cli.print_result(client.baselines(), as_json, render.baselines)
 
 
 @baselines.command(name="delete")
@@ -679,12 +674,7 @@ def delete_baseline(name: BaselineArgument, url: cli.Url = DEFAULT_URL, as_json:
     """Delete a baseline. Jobs that name it are still judged."""
     with Client(url) as client:
         client.delete_baseline(name)
-    deleted = {"name": name, "deleted": True}
-    cli.print_result(deleted, as_json, lambda: cli.print_line(cli.console, f"{name}: deleted"))
-
-
-def _json_of(rows: Sequence[Baseline]) -> list[JsonValue]:
-    return [row.model_dump(mode="json", by_alias=True) for row in rows]
+    cli.print_result({"name": name, "deleted": True}, as_json, f"{name}: deleted")
 
 
 webhooks = typer.Typer(no_args_is_help=True, help="Deliveries of webhooks.")
@@ -702,10 +692,7 @@ def deliveries(
 ) -> None:
     """List the newest deliveries that match all filters."""
     with Client(url) as client:
-        rows = client.deliveries(status=status, job=job, limit=limit)
-    cli.print_result(
-        [row.model_dump(mode="json") for row in rows], as_json, lambda: render.deliveries(cli.console, rows)
-    )
+        cli.print_result(client.deliveries(status=status, job=job, limit=limit), as_json, render.deliveries)
 
 
 @webhooks.command()
@@ -718,4 +705,4 @@ def redeliver(
     """Send a delivery again at once, whatever its status."""
     with Client(url) as client:
         row = client.redeliver(delivery_id)
-    cli.print_result(row.model_dump(mode="json"), as_json, lambda: render.deliveries(cli.console, [row]))
+    cli.print_result(row, as_json, lambda console, row: render.deliveries(console, [row]))

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from dyno.cli import render, up
-from dyno.cli.app import AsJson, app, console, error_console, exit_codes, expand_home, print_result
+from dyno.cli.app import AsJson, app, error_console, exit_codes, expand_home, print_result
 from dyno.errors import DynoError, StoreUnavailable
 from dyno.logging import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.models.api_key import Limits, NewKey, Scope
@@ -79,7 +79,7 @@ def create(
         raise typer.BadParameter(wrong) from invalid
     key, secret = _call_store(data_dir, lambda store: store.create(request))
     _audit("key-created", key=key.id, name=key.name, scope=key.scope)
-    print_result({**key.model_dump(mode="json"), "secret": secret}, as_json, lambda: typer.echo(secret))
+    print_result({**key.model_dump(mode="json"), "secret": secret}, as_json, lambda *_: typer.echo(secret))
 
 
 @keys.command(name="list")
@@ -87,7 +87,7 @@ def create(
 def list_keys(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """List all keys, including revoked and expired ones, which jobs may name as their owners."""
     rows = _call_store(data_dir, lambda store: store.list())
-    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.keys(console, rows))
+    print_result(rows, as_json, render.keys)
 
 
 @keys.command()
@@ -98,7 +98,7 @@ def revoke(key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJs
         _audit("key-revoked", key=key_id)
     else:
         error_console.print(f"{key_id} was already revoked", markup=False, highlight=False)
-    print_result({"key": key_id, "revoked": True}, as_json, lambda: None)
+    print_result({"key": key_id, "revoked": True}, as_json, lambda *_: None)
 
 
 @keys.command(name="open")
@@ -110,7 +110,7 @@ def open_again(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False)
             "some keys aren't revoked; find them with `dyno keys list`, revoke them with `dyno keys revoke`"
         )
     _audit("keys-opened")
-    print_result({"open": True}, as_json, lambda: None)
+    print_result({"open": True}, as_json, lambda *_: None)
 
 
 def _call_store(data_dir: Path, command: Callable[["ApiKeys"], Awaitable[T]]) -> T:

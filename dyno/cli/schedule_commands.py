@@ -56,7 +56,7 @@ def save(
         spec = job_commands.job_spec(workload, context.args, param, device, how, label, params, baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}
         row = client.save_schedule(name, cron, spec, timezone=time_zone, enabled=not disabled)
-    cli.print_result(row.model_dump(mode="json", by_alias=True), as_json, lambda: render.schedules(cli.console, [row]))
+    cli.print_result(row, as_json, lambda console, row: render.schedules(console, [row]))
 
 
 @schedule.command()
@@ -64,8 +64,7 @@ def save(
 def show(name: ScheduleArgument, url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """Print a schedule's next times, its last firings, and the times that it missed."""
     with Client(url) as client:
-        row = client.schedule(name)
-    cli.print_result(row.model_dump(mode="json", by_alias=True), as_json, lambda: render.schedule(cli.console, row))
+        cli.print_result(client.schedule(name), as_json, render.schedule)
 
 
 @schedule.command()
@@ -74,8 +73,7 @@ def delete(name: ScheduleArgument, url: cli.Url = DEFAULT_URL, as_json: cli.AsJs
     """Delete a schedule. Its jobs stay."""
     with Client(url) as client:
         client.delete_schedule(name)
-    deleted = {"name": name, "deleted": True}
-    cli.print_result(deleted, as_json, lambda: cli.print_line(cli.console, f"{name}: deleted"))
+    cli.print_result({"name": name, "deleted": True}, as_json, f"{name}: deleted")
 
 
 @cli.app.command()
@@ -83,9 +81,4 @@ def delete(name: ScheduleArgument, url: cli.Url = DEFAULT_URL, as_json: cli.AsJs
 def schedules(url: cli.Url = DEFAULT_URL, as_json: cli.AsJson = False) -> None:
     """List your key's schedules."""
     with Client(url) as client:
-        rows = client.schedules()
-    cli.print_result(
-        [row.model_dump(mode="json", by_alias=True) for row in rows],
-        as_json,
-        lambda: render.schedules(cli.console, rows),
-    )
+        cli.print_result(client.schedules(), as_json, render.schedules)

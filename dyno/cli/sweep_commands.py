@@ -131,7 +131,7 @@ def sweep(
         drawn = None if image is None else client.sweep_plot(sweep_id, image, metric=metric)
     if plot is not None and drawn is not None:
         cli.save(plot, drawn)
-    cli.print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.sweep(cli.console, found))
+    cli.print_result(found, as_json, render.sweep)
     if not cancel and found.status != "succeeded":
         raise DynoError(f"{found.id}: {_missing(found)}")
 
@@ -229,7 +229,4 @@ def sweeps(
 ) -> None:
     """List the newest sweeps."""
     with Client(url) as client:
-        rows = client.sweeps(limit=limit)
-    cli.print_result(
-        [row.model_dump(mode="json", by_alias=True) for row in rows], as_json, lambda: render.sweeps(cli.console, rows)
-    )
+        cli.print_result(client.sweeps(limit=limit), as_json, render.sweeps)

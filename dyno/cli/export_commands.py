@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyno import result_tables
+from dyno import tables
 from dyno.cli import app as cli
 from dyno.cli.job_commands import retrying_client
 from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
@@ -53,7 +53,7 @@ def export(
             count, what = _save_lines(client.exported_lines(**filters), out), "results"
         else:
             rows = _rows(client, metric=metric, **filters)
-            count, what = result_tables.save_table(rows, result_tables.RESULT_COLUMNS, out, chosen), "rows"
+            count, what = tables.save_table(rows, tables.RESULT_COLUMNS, out, chosen), "rows"
     cli.print_result({"file": str(out), "count": count}, as_json, f"{out}: {count} {what}")
 
 
@@ -64,7 +64,7 @@ def _format_of(out: Path) -> ExportFormat:
         raise typer.BadParameter(f"set --format: {out.name} doesn't end with .csv, .jsonl or .parquet") from error
 
 
-def _rows(client: Client, **filters: Any) -> Iterator[result_tables.Row]:
+def _rows(client: Client, **filters: Any) -> Iterator[tables.Row]:
     for page in client.result_pages(**filters):
         for row in page:
             yield row.model_dump(mode="json")
@@ -74,8 +74,8 @@ def _save_samples(runs: list[RunSamples], out: Path, format: ExportFormat) -> in
     if format is ExportFormat.JSONL:
         _save_lines((run.model_dump_json() for run in runs), out)
         return sum(len(run.warmup) + len(run.samples) for run in runs)
-    rows = (row for run in runs for row in result_tables.sample_rows(run))
-    return result_tables.save_table(rows, result_tables.SAMPLE_COLUMNS, out, format)
+    rows = (row for run in runs for row in tables.sample_rows(run))
+    return tables.save_table(rows, tables.SAMPLE_COLUMNS, out, format)
 
 
 def _save_lines(lines: Iterable[str], out: Path) -> int:

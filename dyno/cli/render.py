@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dyno import sweep_tables
+from dyno import tables
 from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.measure.warnings import MIN_PROCESSES
 from dyno.formatting import describe_schema, format_duration, format_quantity, ratio_in_words
@@ -509,8 +509,8 @@ def _sweep_state(now: Sweep) -> str:
 def sweep(console: Console, found: Sweep) -> None:
     """Print a row for each point."""
     title = f"{found.workload}: {found.metric}"
-    print_table(console, sweep_tables.headings(found), sweep_tables.cells(found), title)
-    for line in sweep_tables.conclusions(found):
+    print_table(console, tables.sweep_headings(found), tables.sweep_cells(found), title)
+    for line in tables.sweep_conclusions(found):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"sweep: {found.id}, {found.status}", highlight=False)
 

@@ -3,8 +3,6 @@
 Pages and pictures have their own style and load nothing. Tables are what the page shows, without its buttons.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from typing import NamedTuple
 from fastapi import Response
 from markupsafe import Markup
 
-from dyno.formatting import spreadsheet_cell
+from dyno import tables
 
 _VARIABLE = re.compile(r"--([a-z-]+): (#[0-9a-f]{6})")
 _USE = re.compile(r"var\(--([a-z-]+)\)")
@@ -123,28 +121,16 @@ def _tidy(rows: Sequence[Sequence[str]]) -> _PageTable:
 def table_file(text: str, wanted: str, name: str) -> Response | None:
     """The table `2.csv` of a page's text as a file; None if the page has no such table, or the format is unknown."""
     number, _, kind = wanted.partition(".")
-    tables = _page_tables(text)
-    if kind not in TABLE_FORMATS or number not in map(str, range(1, len(tables) + 1)):
+    found = _page_tables(text)
+    if kind not in TABLE_FORMATS or number not in map(str, range(1, len(found) + 1)):
         return None
-    table, file = tables[int(number) - 1], attachment(f"{name}-{number}.{kind}")
+    table, file = found[int(number) - 1], attachment(f"{name}-{number}.{kind}")
     if kind == "csv":
-        return Response(_csv(table), 200, file, "text/csv; charset=utf-8")
+        return Response(tables.csv_text([table.headings, *table.rows]), 200, file, "text/csv; charset=utf-8")
     if kind == "md":
-        return Response(_markdown(table), 200, file, "text/markdown; charset=utf-8")
+        return Response(tables.markdown_text(table.headings, table.rows), 200, file, "text/markdown; charset=utf-8")
     return Response(_json(table), 200, file, "application/json")
-
-
-def _csv(table: _PageTable) -> str:
-    file = io.StringIO()
-    cells = [[spreadsheet_cell(cell) for cell in row] for row in (table.headings, *table.rows)]
-    csv.writer(file, lineterminator="\r\n").writerows(cells)
-    return file.getvalue()
 
 
 def _json(table: _PageTable) -> str:
     return json.dumps([dict(zip(table.headings, row, strict=True)) for row in table.rows], ensure_ascii=False, indent=1)
-
-
-def _markdown(table: _PageTable) -> str:
-    rows = [table.headings, ["---"] * len(table.headings), *table.rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)

@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ValidationError
 
-from dyno import result_tables
+from dyno import tables
 from dyno.errors import FieldError, InvalidImport
 from dyno.logging import audit
 from dyno.models.job import SCHEMA, Status
@@ -173,7 +173,7 @@ def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
     for at, number, most in too_many:
         yield FieldError(at, "too-many", f"{number} {at.rpartition('/')[2]}; a result may have {most}")
     if not too_many:
-        characters = sum(map(result_tables.characters, result_tables.metric_rows(line.job, line.result)))
+        characters = sum(map(tables.characters, tables.metric_rows(line.job, line.result)))
         if characters > MAX_ROWS_CHARACTERS:
             detail = (
                 f"its rows in the table of results have {characters} characters, and may have {MAX_ROWS_CHARACTERS}"

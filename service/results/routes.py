@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, JsonValue
 
-from dyno import result_tables
+from dyno import tables
 from dyno.errors import RecordUnreadable
 from dyno.models.job import Status
 from dyno.models.result import ResultRow, ResultSummary
@@ -107,7 +106,7 @@ class _Table:
         for job, figure in zip(stored, figures, strict=True):
             new = list(_rows_of(job, figure, self._metric))
             columns = self._columns.union(*new)
-            characters = self._characters + sum(map(result_tables.characters, new))
+            characters = self._characters + sum(map(tables.characters, new))
             if self.rows and characters + len(columns) * (len(self.rows) + len(new)) > TABLE_CHARACTERS:
                 self.last = self._latest
                 return False
@@ -129,7 +128,7 @@ async def _table(state: State, stored: Sequence[StoredJob], metric: str | None) 
 def _rows_of(stored: StoredJob, figures: ResultSummary | None, metric: str | None) -> Iterator[dict[str, JsonValue]]:
     if figures is not None:
         with contextlib.suppress(RecordUnreadable):  # logged already
-            yield from result_tables.metric_rows(stored.job(), figures, metric)
+            yield from tables.metric_rows(stored.job(), figures, metric)
 
 
 def _as_lines(state: State, stored: Sequence[StoredJob], source: str) -> Response:
@@ -140,7 +139,6 @@ def _as_lines(state: State, stored: Sequence[StoredJob], source: str) -> Respons
 
 def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:
     more = sorted({name for row in found for name in row} - ResultRow.model_fields.keys())
-    text = io.StringIO()
-    result_tables.write_csv(text, [*ResultRow.model_fields, *more], found)
+    text = tables.csv_text(tables.lines_of([*ResultRow.model_fields, *more], found))
     headers = {"Content-Disposition": 'attachment; filename="results.csv"', "X-Content-Type-Options": "nosniff"}
-    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from dyno import sweep_tables
+from dyno import tables
 from dyno.errors import DynoError, FieldError, InvalidSpec, InvalidSweep
 from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Preset, Sweep, SweepPoint, presets
 from dyno.store.sweeps import StoredSweep
@@ -106,9 +106,9 @@ async def show(
     is_file = "file" in request.query_params
     context = {
         "sweep": sweep,
-        "headings": sweep_tables.headings(sweep),
-        "conclusions": list(sweep_tables.conclusions(sweep)),
-        "rows": list(zip(sweep.points, sweep_tables.cells(sweep), strict=True)),
+        "headings": tables.sweep_headings(sweep),
+        "conclusions": list(tables.sweep_conclusions(sweep)),
+        "rows": list(zip(sweep.points, tables.sweep_cells(sweep), strict=True)),
         "metrics": sorted({each.name for point in sweep.points for each in point.metrics or ()}),
         "measured": measured,
         "best": _best(sweep),

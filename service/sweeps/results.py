@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,12 +12,11 @@ from typing import Any
 import anyio.to_thread
 from pydantic import JsonValue
 
-from dyno import sweep_tables
+from dyno import tables
 from dyno.bench.contract import Workload
 from dyno.bench.measure import accuracy_metric, compare_results, ratios, statistics
 from dyno.bench.measure.result_metrics import COLD
 from dyno.errors import FieldError, InvalidSpec
-from dyno.formatting import spreadsheet_cell
 from dyno.models import sweep
 from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.job import Status
@@ -351,22 +348,13 @@ def _flat(value: JsonValue) -> JsonValue:
 
 
 def as_csv(found: sweep.Sweep) -> str:
-    text, table = io.StringIO(), rows(found)
-    lines = csv.DictWriter(text, list(table[0]), lineterminator="\r\n")  # RFC 4180
-    lines.writeheader()
-    lines.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in table)
-    return text.getvalue()
+    table = rows(found)
+    return tables.csv_text(tables.lines_of(table[0], table))
 
 
 def as_markdown(found: sweep.Sweep) -> str:
     """A table with rounded figures."""
-    head = sweep_tables.headings(found)
-    lines: list[list[str]] = [head, ["---"] * len(head), *sweep_tables.cells(found)]
-    return "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines)
-
-
-def _escaped(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
+    return tables.markdown_text(tables.sweep_headings(found), tables.sweep_cells(found))
 
 
 def varying(found: sweep.Sweep) -> Mapping[str, Sequence[JsonValue]]:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from dyno import result_tables
+from dyno import tables
 from dyno.bench.measure.warnings import warning
 from dyno.models.job import Job
 from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
-from dyno.result_tables import metric_rows as rows_of
 from dyno.store.redis import Keys
+from dyno.tables import metric_rows as rows_of
 from service.results import routes as results
 from tests.comparisons import RATES, a_metric
 
@@ -169,14 +169,14 @@ def test_text_that_begins_a_formula_is_quoted(http, finished):
 
 def test_other_requests_are_answered_while_a_table_is_made(http, finished, monkeypatch):
     finished(spec=labelled("beside"))
-    begun, go_on, make = threading.Event(), threading.Event(), result_tables.write_csv
+    begun, go_on, make = threading.Event(), threading.Event(), tables.csv_text
 
     def held(*args):
         begun.set()
         assert go_on.wait(60)
-        make(*args)
+        return make(*args)
 
-    monkeypatch.setattr(result_tables, "write_csv", held)
+    monkeypatch.setattr(tables, "csv_text", held)
     with ThreadPoolExecutor(1) as pool:
         table = pool.submit(http.get, "/v1/results", params={"label": "test=beside", "format": "csv"}, timeout=120)
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyno.result_tables import Row, save_table
+from dyno.tables import Row, save_table
 
 
 def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path):

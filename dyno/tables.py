@@ -1,11 +1,12 @@
-"""Tables of results and samples as CSV and Parquet files of any length.
+"""Tables of results, samples and sweeps, as CSV, Markdown and Parquet.
 
-The columns of a table are known after its last row: jobs have different params and labels. So the rows wait in a
+The columns of a saved file are known after its last row: jobs have different params and labels. So the rows wait in a
 temporary file, and memory holds a few thousand of them at most. Parquet needs PyArrow, an optional package of 50 MB,
 which is why the service itself writes none.
 """
 
 import csv
+import io
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +18,11 @@ from typing import Any, Final, TextIO, get_args
 
 from pydantic import JsonValue
 
+from dyno.bench.measure.accuracy_metric import is_over_seeds
 from dyno.errors import DynoError
-from dyno.formatting import spreadsheet_cell
-from dyno.models.job import Job
+from dyno.formatting import format_quantity, spreadsheet_cell
+from dyno.models import sweep
+from dyno.models.job import Job, Status
 from dyno.models.result import Result, ResultRow, ResultSummary, RunSamples, VariantName
 from dyno.models.spec import Spec
 
@@ -93,12 +96,104 @@ def sample_rows(run: RunSamples) -> Iterator[Row]:
         yield of_run | {"phase": "sample", "index": index, "executions": run.executions_per_sample} | times
 
 
-def write_csv(file: TextIO, columns: Iterable[str], rows: Iterable[Row], *, header: bool = True) -> None:
-    """Write rows as RFC 4180 has them."""
-    lines = csv.DictWriter(file, [*columns], lineterminator="\r\n")
+def sweep_headings(found: sweep.Sweep) -> list[str]:
+    axes = [axis.removeprefix(sweep.PARAM) for axis in found.axes]
+    figures = [str(found.metric), "95 % interval", "next result"]
+    return axes + figures + ["times as good"] * (found.base is not None) + ["verdict", "job"]
+
+
+def sweep_cells(found: sweep.Sweep) -> list[list[str]]:
+    """The rows below `sweep_headings` for people, with rounded figures."""
+    return [list(_sweep_cells(found, point)) for point in found.points]
+
+
+def sweep_conclusions(found: sweep.Sweep) -> Iterator[str]:
+    """What a search for batch sizes has found, what would tell points from their bases, and the notes."""
+    for each in found.batch_sizes:
+        at = f" with {sweep.in_words(each.values)}" if each.values else ""
+        largest, fastest = (size or "unknown" for size in (each.largest_that_fits, each.fastest))
+        line = f"batch size{at}: largest that fits {largest}, fastest {fastest}"
+        yield f"{line} ({each.limit})" if each.limit else line
+    repeated = "runs of each" if found.rounds == 1 else "rounds"
+    what = "trials of each" if is_over_seeds(found.metric or "") else repeated
+    for point in found.points:
+        if point.ratio is not None and point.ratio.more_runs:
+            yield f"{sweep.in_words(point.values)}: about {point.ratio.more_runs} more {what} would decide"
+    yield from found.notes
+
+
+def _sweep_cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:
+    for axis in found.axes:
+        yield sweep.value_text(point.values[axis]) if axis in point.values else "–"
+    metric = point.metric(found.metric)
+    yield format_quantity(metric.value, metric.unit) if metric else "–"
+    yield _interval(metric) if metric else "–"
+    yield _bounds(metric.repeat.low, metric.repeat.high, metric.unit) if metric and metric.repeat else "–"
+    if found.base is not None:
+        yield "1, the base" if found.is_base(point) else _ratio(point)
+    yield _point_state(point)
+    yield point.job if len(point.jobs) == 1 else f"{point.job} and {len(point.jobs) - 1} more"
+
+
+def _point_state(point: sweep.SweepPoint) -> str:
+    """The verdict, or the reason for having none. It also says how a round without a result ended,
+    and whether the device is emulated.
+    """
+    ended = str(point.status_reason or point.status)
+    state = str(point.verdict or ended)
+    if point.verdict and point.status in (Status.FAILED, Status.CANCELED, "gone"):
+        state = f"{state}, a round: {ended}"
+    if point.is_emulated:
+        state = f"{state}, emulated"
+    return f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
+
+
+def _interval(metric: sweep.PointMetric) -> str:
+    return metric.reason or "–" if metric.value is None else _bounds(metric.low, metric.high, metric.unit)
+
+
+def _ratio(point: sweep.SweepPoint) -> str:
+    """Such as `1.5 (1.4 to 1.6), FASTER`."""
+    ratio = point.ratio
+    if ratio is None:
+        return "–"
+    if ratio.value is None:
+        return ratio.reason or "–"
+    interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.4g} to {ratio.high:.4g})"
+    return f"{ratio.value:.4g}{interval}, {ratio.verdict}"
+
+
+def _bounds(low: float | None, high: float | None, unit: str) -> str:
+    return "–" if low is None or high is None else f"{format_quantity(low, unit)} to {format_quantity(high, unit)}"
+
+
+def lines_of(columns: Iterable[str], rows: Iterable[Row], *, header: bool = True) -> Iterator[Sequence[JsonValue]]:
+    """The header, and the cells of each row in its order; None where a row lacks a column."""
+    names = [*columns]
     if header:
-        lines.writeheader()
-    lines.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+        yield names
+    yield from ([row.get(name) for name in names] for row in rows)
+
+
+def csv_text(lines: Iterable[Iterable[JsonValue]]) -> str:
+    """The lines as RFC 4180 has them. Spreadsheets run no cell as a formula."""
+    file = io.StringIO()
+    _write_csv(file, lines)
+    return file.getvalue()
+
+
+def _write_csv(file: TextIO, lines: Iterable[Iterable[JsonValue]]) -> None:
+    csv.writer(file, lineterminator="\r\n").writerows(map(spreadsheet_cell, line) for line in lines)
+
+
+def markdown_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table whose cells fit on a line each."""
+    every = (headings, ["---"] * len(headings), *lines)
+    return "".join(f"| {' | '.join(map(_markdown_cell, line))} |\n" for line in every)
+
+
+def _markdown_cell(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|")
 
 
 def save_table(rows: Iterable[Row], columns: Columns, path: Path, format: str) -> int:
@@ -147,7 +242,7 @@ def _one_kind(kinds: set[type]) -> type:
 
 def _write_csv_file(rows: Iterable[Row], columns: Columns, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        write_csv(file, columns, rows)
+        _write_csv(file, lines_of(columns, rows))
 
 
 def _parquet_writer() -> Any:

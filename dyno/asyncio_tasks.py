@@ -1,6 +1,9 @@
 """Cancel asyncio tasks reliably."""
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 _AGAIN_AFTER_S = 0.2
 
@@ -14,3 +17,13 @@ async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_AGAIN_AFTER_S)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` as a task during the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        await cancel_and_wait(task)

@@ -21,8 +21,8 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -319,16 +319,10 @@ def _at_limit(running: Counter[str], bound: int) -> list[str]:
     return [name for name, number in running.items() if number >= bound]
 
 
-@asynccontextmanager
-async def webhook_deliverer(client: PipeliningRedis, settings: Settings) -> AsyncIterator[None]:
+def webhook_deliverer(client: PipeliningRedis, settings: Settings) -> contextlib.AbstractAsyncContextManager[None]:
     """Run a deliverer during the block, unless there is no secret to sign with."""
     if settings.webhook_secret is None:
-        yield
-        return
-    task = asyncio.create_task(
+        return contextlib.nullcontext()
+    return asyncio_tasks.running(
         WebhookDeliverer(client, settings, settings.webhook_secret, WebhookSender(settings)).run()
     )
-    try:
-        yield
-    finally:
-        await asyncio_tasks.cancel_and_wait(task)

@@ -17,11 +17,11 @@ from service.jobs import page as job_page
 from service.schedules import page as schedules_page
 from service.static_files import StaticFile, file_response, read_files
 from service.sweeps import page as sweep_page
-from service.workloads import pages as workload_pages
+from service.workloads import page as workload_page
 
 router = APIRouter(include_in_schema=False)
 of_results = (job_page, comparison_page, history_page, advice_page, sweep_page)
-of_forms = (workload_pages, schedules_page, fleet_page, session)
+of_forms = (workload_page, schedules_page, fleet_page, session)
 for part in (start_page, *of_results, *of_forms):
     router.include_router(part.router)
 

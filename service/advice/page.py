@@ -20,7 +20,7 @@ from service.problems import InvalidRequest
 from service.state import State
 from service.validation import validate_model
 from service.workloads import routes as workload_routes
-from service.workloads.pages import param_fields
+from service.workloads.page import param_fields
 
 router = APIRouter(prefix="/advice", include_in_schema=False, route_class=PageRoute)
 

@@ -11,7 +11,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import anyio.to_thread
@@ -130,17 +130,9 @@ async def acknowledge(state: State, alarm_id: str, history: History) -> Alarm:
     return alarm.model_copy(update={**stored[job_id].model_dump(), "state": "acknowledged"})
 
 
-@asynccontextmanager
-async def alarm_reruns(state: State) -> AsyncIterator[None]:
+def alarm_reruns(state: State) -> AbstractAsyncContextManager[None]:
     """Look for alarms during the block, unless `alarms_every_s` is 0."""
-    if not state.settings.alarms_every_s:
-        yield
-        return
-    task = asyncio.create_task(AlarmWatch(state).run())
-    try:
-        yield
-    finally:
-        await asyncio_tasks.cancel_and_wait(task)
+    return asyncio_tasks.running(AlarmWatch(state).run()) if state.settings.alarms_every_s else nullcontext()
 
 
 class AlarmWatch:

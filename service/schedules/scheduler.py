@@ -9,8 +9,8 @@ import asyncio
 import logging
 import zoneinfo
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice, takewhile
@@ -96,14 +96,9 @@ def _upcoming(expression: str, timezone: str, after: datetime) -> list[datetime]
     return list(islice(cron_times(expression, timezone, after), job_schedule.NEXT_SHOWN))
 
 
-@asynccontextmanager
-async def firing_schedules(state: State) -> AsyncIterator[None]:
+def firing_schedules(state: State) -> AbstractAsyncContextManager[None]:
     """Fire schedules during the block."""
-    task = asyncio.create_task(Scheduler(state).run())
-    try:
-        yield
-    finally:
-        await asyncio_tasks.cancel_and_wait(task)
+    return asyncio_tasks.running(Scheduler(state).run())
 
 
 class Scheduler:

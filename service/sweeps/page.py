@@ -23,7 +23,7 @@ from service.sweeps import requests as sweep_requests
 from service.sweeps import results as sweep_results
 from service.sweeps import routes as sweep_routes
 from service.workloads import routes as workload_routes
-from service.workloads.pages import param_fields
+from service.workloads.page import param_fields
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -8,8 +8,8 @@ can't be compared by the rules of comparisons.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 import anyio.to_thread
@@ -29,14 +29,9 @@ _HOPELESS = 2.0  # times worse than the best point
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def stops(state: State) -> AsyncIterator[None]:
+def stops(state: State) -> AbstractAsyncContextManager[None]:
     """Stop points of sweeps during the block."""
-    task = asyncio.create_task(SweepWatch(state).run())
-    try:
-        yield
-    finally:
-        await asyncio_tasks.cancel_and_wait(task)
+    return asyncio_tasks.running(SweepWatch(state).run())
 
 
 class SweepWatch:

@@ -1,13 +1,13 @@
-"""The accuracy of a training on its test set, and the time to an accuracy, as metrics that results can be compared by.
+"""Make metrics of a training's accuracy on its test set, and of its time to an accuracy, so that results compare.
 
-They have one figure for each trial, a full training with its own seed. So the interval of a comparison is over the
-seeds: it says whether further seeds would show the difference. One trial gives no interval.
+Each metric has one figure for each trial, a full training with its own seed. So the interval of a comparison is over
+the seeds: it says whether further seeds would show the difference. One trial gives no interval.
 
-The names of `time_to_accuracy_0.98` and `epochs_to_accuracy_0.98` contain the target, so different targets aren't
-compared. A trial that didn't reach it is censored: its time is longer than the training. A mean of the others would be
+The names `time_to_accuracy_0.98` and `epochs_to_accuracy_0.98` contain the target, so a comparison never mixes targets.
+A trial that missed the target is censored: its time is longer than the training. The mean of the other trials would be
 too short, so then the metric has no value.
 
-Jobs of one spec have the same seeds, so further jobs don't narrow these intervals; more trials do.
+Jobs of one spec have the same seeds, so more trials narrow these intervals, but more jobs don't.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _Training = Training | AccuracySummary
 
 
 def is_over_seeds(name: str) -> bool:
-    """Whether this is one of these metrics."""
+    """Whether this module makes the metric `name`."""
     return name == NAME or name.startswith((_TIME, _EPOCHS))
 
 
@@ -44,7 +44,7 @@ def with_accuracy(result: ResultSummary) -> ResultSummary: ...
 
 
 def with_accuracy(result: Result | ResultSummary) -> Result | ResultSummary:
-    """The result with these metrics behind its own, where it has the figures."""
+    """The result with these metrics after its others, as far as it has the figures."""
     training = result.training
     if training is None or any(metric.name == NAME for metric in result.metrics):
         return result

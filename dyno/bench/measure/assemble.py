@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Metrics of references that depend on the training data.
 _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})
 
-_Cases = Sequence[tuple[str | None, T]]  # by name; the name is None if there is only one
+_Cases = Sequence[tuple[str | None, T]]  # by the case's name, which is None for a job without cases
 
 
 def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Sequence[RunRecord]) -> Result:
@@ -84,7 +84,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
 
 
 def _references(workload: Workload, training: Training | None) -> list[Reference]:
-    """Published figures. Those learnt from real data are left out if this training used other data."""
+    """Published figures, without those of trainings on real data if this training used other data."""
     comparable = training is None or training.data.kind == "real"
     return [figure for figure in workload.references if comparable or figure.metric not in _LEARNT]
 
@@ -165,12 +165,12 @@ def _warnings(
             (case, stability.multimodal([statistics.median(record.samples) for record in runs])) for case, runs in cases
         ),
     ]
-    found = merged_warnings([_of_run(record, device, spec.measure) for record in records])
-    of_work = [each for each in lint if not CODES[each.code].at_submit]
-    for each in (*filter(None, together), *of_work):  # facts about the device before estimates from params
-        if each.code not in {raised.code for raised in found}:
-            found.append(each)
-    return sorted_warnings(found)
+    warnings = merged_warnings([_of_run(record, device, spec.measure) for record in records])
+    of_work = [advice for advice in lint if not CODES[advice.code].at_submit]
+    for later in (*filter(None, together), *of_work):  # facts about the device before estimates from params
+        if later.code not in {earlier.code for earlier in warnings}:
+            warnings.append(later)
+    return sorted_warnings(warnings)
 
 
 def _of_conditions(cases: _Cases[Sequence[RunRecord]], cores: int) -> list[ResultWarning | None]:
@@ -187,7 +187,7 @@ def _of_conditions(cases: _Cases[Sequence[RunRecord]], cores: int) -> list[Resul
 
 
 def _of_training(training: Training, records: Sequence[RunRecord], device: Device) -> list[ResultWarning | None]:
-    """Where the samples raise the same code, their warning counts."""
+    """The warnings of the full training. If the samples raise the same code, their warning counts."""
     epochs, watched = training.epochs, training.sensors
     of_sensors = (stability.throttled(watched), stability.device_shared(watched))
     return [
@@ -196,7 +196,10 @@ def _of_training(training: Training, records: Sequence[RunRecord], device: Devic
         if (sampled_s := _sampled_epoch_s(records)) is None
         else result_checks.epochs_disagree(sampled_s, epochs, _cores_busy(records), _next_run(records)),
         host_noise.training_disturbed(epochs, len(device.cores)),
-        *(each and each.model_copy(update={"evidence": {**each.evidence, "phase": "training"}}) for each in of_sensors),
+        *(
+            raised and raised.model_copy(update={"evidence": {**raised.evidence, "phase": "training"}})
+            for raised in of_sensors
+        ),
     ]
 
 
@@ -204,12 +207,12 @@ def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
     """The time of an epoch of sampled steps; None if the samples aren't training steps."""
     if any("epoch" not in record.amounts for record in records):
         return None
-    each_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
-    return math.fsum(each_s) / len(each_s)
+    epochs_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
+    return math.fsum(epochs_s) / len(epochs_s)
 
 
 def _next_run(records: Sequence[RunRecord]) -> float:
-    """Half of the relative interval in which the median of one further run falls, from those of the runs."""
+    """Half of the relative interval in which the median of one further run falls."""
     return (time_interval(records).rel_half_width or 0.0) * math.sqrt(1 + len(records))
 
 
@@ -223,13 +226,13 @@ def _of_run(record: RunRecord, device: Device, measure: Measure) -> list[ResultW
     mismatch = result_checks.precision_mismatch(record.precision) if record.precision else None
     names: Sequence[str | None] = [case.name for case in record.cases] or [None]
     cases = [*zip(names, result_metrics.records_by_case(record), strict=True)]
-    own = (
+    raised = (
         mismatch,
-        _first((case, stability.insufficient_samples(part, device.kind, measure)) for case, part in cases),
-        _first((case, stability.throttled(part.summary.sensors)) for case, part in cases),
-        _first((case, stability.device_shared(part.summary.sensors)) for case, part in cases),
+        _first((case, stability.insufficient_samples(timed, device.kind, measure)) for case, timed in cases),
+        _first((case, stability.throttled(timed.summary.sensors)) for case, timed in cases),
+        _first((case, stability.device_shared(timed.summary.sensors)) for case, timed in cases),
     )
-    return [*record.warnings, *filter(None, own)]
+    return [*record.warnings, *filter(None, raised)]
 
 
 def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
@@ -238,11 +241,11 @@ def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
     return rates[0].unit if rates else None
 
 
-def _first(raised: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultWarning | None:
+def _first(warnings: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultWarning | None:
     """The first warning of the cases, because warnings are about the job. `evidence.case` names the case."""
-    for case, each in raised:
-        if each is not None:
-            return each if case is None else each.model_copy(update={"evidence": {**each.evidence, "case": case}})
+    for case, raised in warnings:
+        if raised is not None:
+            return raised if case is None else raised.model_copy(update={"evidence": {**raised.evidence, "case": case}})
     return None
 
 
@@ -255,10 +258,10 @@ def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> di
 
 def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
     """The codes that the runs couldn't check, with the first run's reason."""
-    found = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
+    reasons = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
     if path_unknown(device):
-        found["SLOW_PATH"] = "the system doesn't report which instructions the core has"
-    return found
+        reasons["SLOW_PATH"] = "the system doesn't report which instructions the core has"
+    return reasons
 
 
 def _working_set(records: Sequence[RunRecord]) -> int:
@@ -274,8 +277,8 @@ def _quota_cores(records: Sequence[RunRecord]) -> float | None:
 
 def _phases(phases: Sequence[Phases]) -> Phases:
     """The median of each phase over the runs that had it."""
-    taken = {name: [value for each in phases if (value := getattr(each, name)) is not None] for name in _PHASES}
-    return Phases(**{name: statistics.median(values) for name, values in taken.items() if values})
+    seconds = {name: [value for run in phases if (value := getattr(run, name)) is not None] for name in _PHASES}
+    return Phases(**{name: statistics.median(values) for name, values in seconds.items() if values})
 
 
 _PHASES = tuple(Phases.model_fields)
@@ -283,8 +286,8 @@ _PHASES = tuple(Phases.model_fields)
 
 def _precision(records: Sequence[RunRecord]) -> Precision | None:
     """The precision of the run with the largest error."""
-    seen = [record.precision for record in records if record.precision is not None]
-    return max(seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+    precisions = [record.precision for record in records if record.precision is not None]
+    return max(precisions, key=lambda precision: precision.rel_error or 0.0, default=None)
 
 
 def _cpu(windows: Sequence[Cpu]) -> Cpu | None:

@@ -1,15 +1,15 @@
 """Rank the devices of a fleet for one spec, by one comparable result of each.
 
 - Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.compare_results`).
-  If they
-  don't, the largest group of comparable results counts, and of equal groups the one with the newest result.
-- The ratios are those of comparisons, between the runs of two jobs. Clocks aren't adjusted: a device whose clock is low
-  is slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
-- Work per joule is the mean over the runs. If a run has no energy of its own, it is that of the job, with no interval.
+  If they don't, the largest group of comparable results counts. Of equal groups, the group with the newest result does.
+- A ratio is that of a comparison, between the runs of two jobs. Clocks aren't adjusted: a device whose clock is low is
+  slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
+- Work per joule is the mean over the runs. If a run has no energy, the job's value counts, without an interval.
 - The time for an amount of work is `fixed_s` + amount x time per unit. `fixed_s` is the sum of a run's phases before
-  its first sample: import, device, data, build, compile and first execution. The devices are equally fast at the
-  amount (difference of fixed times) / (difference of times per unit); its interval is Fieller's, over the runs of both
-  jobs, with the degrees of freedom of the smaller one. Where the times per unit can't be told apart, it isn't known.
+  its first sample: import, device, data, build, compile and first execution. Two devices are equally fast at the
+  amount (difference of fixed times) / (difference of times per unit). The amount's interval is Fieller's over the runs
+  of both jobs, with the degrees of freedom of the smaller job. If the times per unit can't be told apart, the amount
+  is unknown.
 """
 
 import math
@@ -38,7 +38,7 @@ _FIXED = ("import_s", "device_s", "data_s", "build_s", "compile_s", "first_execu
 
 @dataclass(frozen=True)
 class DeviceResult:
-    """A device, its chosen result, and its price for an hour, if that is known."""
+    """A device, its chosen result, and its price for an hour, if known."""
 
     device: DeviceStatus
     job: Job
@@ -51,41 +51,41 @@ class DeviceResult:
 
 
 def is_rate(metric: Metric) -> bool:
-    """Whether this is a metric of work per second that each run has measured."""
+    """Whether each run has measured this metric and it counts work per second."""
     return metric.unit.endswith("/s") and metric.better == "higher" and bool(metric.by_run) and metric.value is not None
 
 
 def _comparable(
-    found: Sequence[DeviceResult], workload: Workload, metric: str
+    candidates: Sequence[DeviceResult], workload: Workload, metric: str
 ) -> tuple[list[DeviceResult], list[advice.NotRanked]]:
-    """The results of the same work as most of them, and why the others aren't ranked."""
+    """The largest group of results of the same work, and why the others aren't ranked."""
     groups = defaultdict[tuple[Any, ...], list[DeviceResult]](list)
-    for each in sorted(found, key=lambda one: one.job.created_at, reverse=True):
+    for candidate in sorted(candidates, key=lambda result: result.job.created_at, reverse=True):
         for first, *_ in list(groups.values()):
-            if not _other_work(first, each, workload, metric):
-                groups[(first.name,)].append(each)
+            if not _other_work(first, candidate, workload, metric):
+                groups[(first.name,)].append(candidate)
                 break
         else:
-            groups[(each.name,)].append(each)
-    most = max(groups.values(), key=len, default=[])
-    return most, [
-        _of_other_work(most[0], each, workload, metric)
+            groups[(candidate.name,)].append(candidate)
+    largest = max(groups.values(), key=len, default=[])
+    return largest, [
+        _of_other_work(largest[0], result, workload, metric)
         for group in groups.values()
-        if group is not most
-        for each in group
+        if group is not largest
+        for result in group
     ]
 
 
 def _other_work(first: DeviceResult, other: DeviceResult, workload: Workload, metric: str) -> list[str]:
-    entries = [compare_results.ComparisonEntry(each.job, each.result) for each in (first, other)]
+    entries = [compare_results.ComparisonEntry(side.job, side.result) for side in (first, other)]
     free = workload.params.how | workload.untimed_for(metric)
-    return [each.field for each in compare_results.differences(entries) if compare_results.changes_work(each, free)]
+    return [field.field for field in compare_results.differences(entries) if compare_results.changes_work(field, free)]
 
 
-def _of_other_work(first: DeviceResult, each: DeviceResult, workload: Workload, metric: str) -> advice.NotRanked:
-    fields = ", ".join(_other_work(first, each, workload, metric))
-    reason = f"{each.job.id} isn't comparable with {first.job.id}: they differ in {fields}"
-    return advice.NotRanked(device=each.name, reason=reason)
+def _of_other_work(first: DeviceResult, other: DeviceResult, workload: Workload, metric: str) -> advice.NotRanked:
+    fields = ", ".join(_other_work(first, other, workload, metric))
+    reason = f"{other.job.id} isn't comparable with {first.job.id}: they differ in {fields}"
+    return advice.NotRanked(device=other.name, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -101,32 +101,32 @@ class RankedDevices:
 
 def ranked(chosen: Sequence[DeviceResult], workload: Workload, metric: str, now: datetime) -> RankedDevices:
     """Rank the devices by results that have the metric."""
-    found, not_ranked = _comparable(chosen, workload, metric)
-    by_name = {each.name: each for each in found}
-    figures = _figures(found, metric)
+    comparable, not_ranked = _comparable(chosen, workload, metric)
+    by_name = {result.name: result for result in comparable}
+    figures = _figures(comparable, metric)
     order = _order(figures["per_s"])
     return RankedDevices(
         rows=[_row(by_name[name], figures, now) for name in order],
         rankings=[_ranking(by, metrics) for by, metrics in figures.items() if metrics],
         crossovers=[_crossover(by_name[order[0]], by_name[name], figures["per_s"]) for name in order[1:]],
         not_ranked=not_ranked,
-        notes=[*_NOTES] if len(found) > 1 else [],
+        notes=[*_NOTES] if len(comparable) > 1 else [],
     )
 
 
 _Figures = Mapping[advice.Criterion, dict[str, Metric]]  # by device; empty for a criterion without figures
 
 
-def _figures(found: Sequence[DeviceResult], metric: str) -> _Figures:
+def _figures(results: Sequence[DeviceResult], metric: str) -> _Figures:
     figures: _Figures = {"per_s": {}, "per_joule": {}, "per_currency": {}}
-    for each in found:
-        rate = each.result.metric(metric)
+    for candidate in results:
+        rate = candidate.result.metric(metric)
         assert rate is not None, "the results were chosen by it"
-        figures["per_s"][each.name] = rate
-        if (of_energy := _per_joule(each.result, rate)) is not None:
-            figures["per_joule"][each.name] = of_energy
-        if each.price is not None:
-            figures["per_currency"][each.name] = _per_currency(rate, each.price)
+        figures["per_s"][candidate.name] = rate
+        if (of_energy := _per_joule(candidate.result, rate)) is not None:
+            figures["per_joule"][candidate.name] = of_energy
+        if candidate.price is not None:
+            figures["per_currency"][candidate.name] = _per_currency(rate, candidate.price)
     return figures
 
 
@@ -135,7 +135,7 @@ def _order(metrics: Mapping[str, Metric]) -> list[str]:
 
 
 def _per_joule(result: Result, rate: Metric) -> Metric | None:
-    """The work per joule of each run, or of the job if a run has no energy of its own. None but for the throughput."""
+    """The work per joule of each run, or of the job if a run has no energy. None for a metric but the throughput."""
     energy, work = result.energy, rate.unit.removesuffix("/s")
     if rate.name != "throughput":
         return None
@@ -153,10 +153,10 @@ def _per_joule(result: Result, rate: Metric) -> Metric | None:
 
 
 def _by_energy_of_runs(of_job: float, runs: Sequence[RunSummary]) -> list[float]:
-    """The work per joule of each run, from that of the job; empty if a run has no energy of its own."""
+    """The work per joule of each run, scaled from the job's; empty if a run has no energy."""
     joules = [result_metrics.joules_per_execution([run]) for run in runs]
     of_all = result_metrics.joules_per_execution(runs) if all(joules) else None
-    return [of_job * of_all / each for each in joules if each] if of_all else []
+    return [of_job * of_all / run_joules for run_joules in joules if run_joules] if of_all else []
 
 
 def _per_currency(rate: Metric, price: float) -> Metric:
@@ -176,27 +176,29 @@ def _ranking(by: advice.Criterion, metrics: Mapping[str, Metric]) -> advice.Advi
     for name in others:
         ratio = compare_results.ratio(metrics[first], metrics[name], _HOW, ratios.ratio_of_means)
         ranked.append(advice.RankedDevice(device=name, ratio=ratio))
-    best = [each.device for each in ranked if each.ratio is None or _is_alike(each.ratio)]
+    best = [entry.device for entry in ranked if entry.ratio is None or _is_alike(entry.ratio)]
     return advice.AdviceRanking(by=by, devices=ranked, best=best)
 
 
 def _is_alike(ratio: Ratio) -> bool:
-    """Whether the figures can't be told apart. Without an interval nothing is known, and the value alone ranks."""
+    """Whether the figures can't be told apart. Without an interval, the value alone ranks."""
     return ratio.low is not None and ratio.verdict is not Comparative.SLOWER
 
 
-def _row(each: DeviceResult, figures: _Figures, now: datetime) -> advice.AdviceRow:
-    result, ended = each.result, each.job.finished_at or each.job.created_at
-    known = {by: _figure(metrics[each.name]) if each.name in metrics else None for by, metrics in figures.items()}
+def _row(chosen: DeviceResult, figures: _Figures, now: datetime) -> advice.AdviceRow:
+    result, ended = chosen.result, chosen.job.finished_at or chosen.job.created_at
+    criteria = {
+        by: _figure(metrics[chosen.name]) if chosen.name in metrics else None for by, metrics in figures.items()
+    }
     fixed = _fixed_s(result)
     interval = statistics.mean_interval(fixed) if fixed else None
     return advice.AdviceRow.model_validate(
         {
-            **{"device": each.name, "device_model": each.device.model, "job": each.job.id},
-            **{"finished_at": each.job.finished_at, "age_s": max(0.0, (now - ended).total_seconds())},
+            **{"device": chosen.name, "device_model": chosen.device.model, "job": chosen.job.id},
+            **{"finished_at": chosen.job.finished_at, "age_s": max(0.0, (now - ended).total_seconds())},
             **{"verdict": result.verdict, "warnings": [warning.code for warning in result.warnings]},
-            **{"imported": each.job.imported is not None, "runs": len(result.runs)},
-            **known,
+            **{"imported": chosen.job.imported is not None, "runs": len(result.runs)},
+            **criteria,
             "fixed_s": None if interval is None else _as_figure("s", interval),
         },
         from_attributes=True,
@@ -230,21 +232,21 @@ def _known_phases(phases: Phases) -> Iterator[float]:
 
 def _crossover(faster: DeviceResult, slower: DeviceResult, rates: Mapping[str, Metric]) -> advice.Crossover:
     names = {"faster": faster.name, "slower": slower.name, "unit": rates[faster.name].unit.removesuffix("/s")}
-    fixed = [_fixed_s(each.result) for each in (faster, slower)]
-    each_s = [[1 / rate for rate in rates[each.name].by_run if rate > 0] for each in (slower, faster)]
-    least = min(map(len, [*fixed, *each_s]))
-    if least < 2:
+    fixed = [_fixed_s(side.result) for side in (faster, slower)]
+    per_unit_s = [[1 / rate for rate in rates[side.name].by_run if rate > 0] for side in (slower, faster)]
+    runs = min(map(len, [*fixed, *per_unit_s]))
+    if runs < 2:
         reason = "it needs two runs of each device whose phases are known"
         return advice.Crossover(**names, amount=None, reason=reason)
-    more, difference = _difference(*fixed), _difference(*each_s)
-    t = statistics.student_t(least - 1, _HOW.confidence)
-    bounds = ratios.fieller(more.value, difference.value, more.variance, difference.variance, t)
-    if bounds is None or difference.value <= 0:
+    fixed_gap, unit_gap = _difference(*fixed), _difference(*per_unit_s)
+    t = statistics.student_t(runs - 1, _HOW.confidence)
+    bounds = ratios.fieller(fixed_gap.value, unit_gap.value, fixed_gap.variance, unit_gap.variance, t)
+    if bounds is None or unit_gap.value <= 0:
         reason = "the times for a unit of work can't be told apart"
         return advice.Crossover(**names, amount=None, reason=reason)
     low, high = (max(0.0, bound) for bound in bounds)
     always = f"{faster.name} needs no more time before the first sample" if high == 0 else None
-    amount = max(0.0, more.value / difference.value)
+    amount = max(0.0, fixed_gap.value / unit_gap.value)
     return advice.Crossover(**names, amount=amount, low=low, high=high, reason=always)
 
 
@@ -255,7 +257,7 @@ class _Difference:
 
 
 def _difference(first: Sequence[float], second: Sequence[float]) -> _Difference:
-    """Of the means of two groups of runs."""
+    """The difference between the means of two groups of runs."""
     means = [math.fsum(values) / len(values) for values in (first, second)]
     variances = [
         math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)

@@ -1,20 +1,20 @@
 """NOISY_NEIGHBOUR: could other work have slowed this process down while it sampled?
 
-On the device's own cores: other processes, other virtual machines (steal), and work on the sibling hyperthreads, which
-share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are delayed at the same
-time wait together. So the bound is what the most disturbed core or thread lost, not the sum over all of them. Measured
-with a product on 8 of 16 cores: a process that used 5 % of one core took 0.6 % of its speed (± 1.9 %), and eight
-processes that used 5 % of a core each took 3.3 % (± 4.2 %). The sum was 5 and 39 % there, and the longest wait of a
-thread 5 % both times.
+On the device's own cores, other processes, other virtual machines (steal) and work on the sibling hyperthreads disturb;
+siblings share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are delayed at
+the same time wait together. So the bound is the loss of the most disturbed core or thread, not the sum over all.
+Measured with a product on 8 of 16 cores: a process that used 5 % of one core took 0.6 % of the product's speed
+(± 1.9 %), and eight processes that used 5 % of a core each took 3.3 % (± 4.2 %). The sums were 5 and 39 %, and the
+longest wait of a thread was 5 % both times.
 
 Other processes' time counts only as far as a thread of this process waited for a core (run_delay in
 /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone isn't evidence: a framework with
-more threads than cores waits for itself. What a quiet machine does anyway (the kernel, Dyno's own API, Redis and
-worker) is the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. Interrupts stop the thread
-that they interrupt, and it doesn't wait for a core meanwhile. So they count like steal, by core.
+more threads than cores waits for itself. The work of a quiet machine (the kernel, Dyno's own API, Redis and worker) is
+the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. A thread that an interrupt stops
+doesn't wait for a core meanwhile. So interrupts count like steal, by core.
 
-On the package's other cores: work there shares the last cache, memory bandwidth and turbo. Nothing shows how much of
-them it took, so each busy core counts with what was typical in measurements (docs/decisions/0037).
+Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter shows how much of them
+it took, so each busy core counts with the typical loss in measurements (docs/decisions/0037).
 """
 
 import math
@@ -36,14 +36,14 @@ BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 
 BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
 # The speed that one busy core elsewhere on a small package takes. Measured on two cores, n = 30: a product took 1 % of
 # the speed of a product and of an addition. An addition of 402 MB took 8 to 18 % of a product's, and 43 % of an
-# addition's. What the neighbour does isn't known, so this is their median. With more, the core that Dyno keeps for its
-# API counts.
+# addition's. The neighbour's work is unknown, so this is the median of the measured shares. A larger value would count
+# the core that Dyno keeps for its API.
 ONE_PACKAGE_CORE = 0.045
 # The speed that all other cores of a large package take together. Measured on 16 cores, n = 20: 15 neighbours took 41 %
-# (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each takes its
-# share of this. No other number of cores was measured.
+# (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each busy core
+# takes its share of this value. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# Above what the ticks of /proc/stat can mean in a run of one second on two cores.
+# More than the ticks of /proc/stat can amount to in a run of one second on two cores.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # a look at 31 threads takes 1.5 ms
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
@@ -54,9 +54,9 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class CoreUsage:
     """Seconds so far. `steal_s`, `siblings_s` and `interrupts_s` are by watched core.
 
-    `waited_s`: by thread of this process; None if the kernel doesn't count waiting.
-    `busy_s`: of processes on all watched cores. `own_s`: of this process and its children. `package_s`: on the other
-    cores of the package, of which there are `package_cores`.
+    `waited_s`: by thread of this process; None if the kernel doesn't count waiting. `busy_s`: processor seconds of all
+    processes on the watched cores. `own_s`: those of this process and its children. `package_s`: busy seconds of the
+    package's `package_cores` other cores.
     """
 
     now_s: float
@@ -73,7 +73,7 @@ class CoreUsage:
 class HostNoise:
     """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is.
 
-    `package`: watch the package's other cores too, which matter to work on a CPU.
+    `package`: also watch the package's other cores, whose work slows work on a CPU.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class HostNoise:
         self._looks.append(self._look() if is_due else last)
 
     def shares(self, first: int | None = None) -> CoreShares | None:
-        """Shares since the call of `look` with this number, from 0, or since the creation.
+        """Shares since the call number `first` of `look`, counted from 0, or since the creation.
 
         None if unknown (no cores, no /proc/stat).
         """
@@ -115,7 +115,7 @@ class HostNoise:
             own_s=sum(self._clock.cpu_s()) + live_children_s(self._proc),
             steal_s={core: row[_STEAL] * _TICK_S for core, row in watched.items()},
             siblings_s={
-                core: _seconds((ticks[other] for other in self._siblings[core] if other in ticks), _BUSY)
+                core: _seconds((ticks[sibling] for sibling in self._siblings[core] if sibling in ticks), _BUSY)
                 for core in watched
             },
             interrupts_s={core: _seconds([row], _INTERRUPTS) for core, row in watched.items()},
@@ -131,95 +131,98 @@ def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
     if window_s <= 0 or not cores:
         return None
     stolen = [after.steal_s[core] - before.steal_s[core] for core in after.steal_s]
-    beside = [after.siblings_s[core] - before.siblings_s[core] for core in after.steal_s]
+    on_siblings = [after.siblings_s[core] - before.siblings_s[core] for core in after.steal_s]
     interrupted = [after.interrupts_s[core] - before.interrupts_s[core] for core in after.steal_s]
     waited = _since(before.waited_s, after.waited_s)
     return CoreShares(
         others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / window_s / cores,
         stolen=math.fsum(stolen) / window_s / cores,
-        beside=math.fsum(beside) / window_s / cores,
+        beside=math.fsum(on_siblings) / window_s / cores,
         waited=None if waited is None else math.fsum(waited) / window_s / cores,
-        most_taken=max(map(sum, zip(stolen, beside, interrupted, strict=True))) / window_s,
+        most_taken=max(map(sum, zip(stolen, on_siblings, interrupted, strict=True))) / window_s,
         most_waited=None if waited is None else max(waited, default=0.0) / window_s,
         package_busy=(after.package_s - before.package_s) / window_s,
         package_cores=after.package_cores,
     )
 
 
-def noisy_neighbour(seen: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
+def noisy_neighbour(shares: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
     """Raised if others could have moved a figure whose interval is `rel_half_width`. `cores`: how many were watched."""
-    moved = _moved(seen, cores)
+    moved = _moved(shares, cores)
     if moved <= least_effect(rel_half_width):
         return None
     return warning(
         "NOISY_NEIGHBOUR",
-        f"Other processes used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
-        f"sibling hyperthreads {seen.beside:.1%}, and with interrupts {seen.most_taken or 0.0:.1%} of a core; "
-        f"{seen.package_busy or 0.0:.2f} other cores of the package were busy.",
-        others_share=seen.others,
-        steal_share=seen.stolen,
-        siblings_share=seen.beside,
-        run_delay_share=seen.waited,
-        longest_run_delay_share=seen.most_waited,
-        most_taken_of_a_core=seen.most_taken,
-        package_cores_busy=seen.package_busy,
+        f"Other processes used {shares.others:.1%} of the cores' time, other machines {shares.stolen:.1%}, "
+        f"sibling hyperthreads {shares.beside:.1%}, and with interrupts {shares.most_taken or 0.0:.1%} of a core; "
+        f"{shares.package_busy or 0.0:.2f} other cores of the package were busy.",
+        others_share=shares.others,
+        steal_share=shares.stolen,
+        siblings_share=shares.beside,
+        run_delay_share=shares.waited,
+        longest_run_delay_share=shares.most_waited,
+        most_taken_of_a_core=shares.most_taken,
+        package_cores_busy=shares.package_busy,
         moved=moved,
     )
 
 
-def spoils(seen: CoreShares | None, cores: int) -> bool:
-    """Whether others took so much that a comparison of neighbouring runs is better made without this run."""
-    return seen is not None and _moved(seen, cores) > SPOILING
+def spoils(shares: CoreShares | None, cores: int) -> bool:
+    """Whether others took so much that a comparison of neighbouring runs should leave this run out."""
+    return shares is not None and _moved(shares, cores) > SPOILING
 
 
-def _moved(seen: CoreShares, cores: int) -> float:
-    """The largest share of the speed that the work may have lost. Results of older versions have sums alone."""
-    waited = cores * seen.waited if seen.most_waited is None and seen.waited is not None else seen.most_waited
-    others = cores * seen.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
+def _moved(shares: CoreShares, cores: int) -> float:
+    """The largest share of the speed that the work may have lost. Results of older versions only have sums."""
+    waited = cores * shares.waited if shares.most_waited is None and shares.waited is not None else shares.most_waited
+    others = cores * shares.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
     by_others = others if waited is None else min(others, waited - BACKGROUND)
-    taken = cores * (seen.stolen + seen.beside) if seen.most_taken is None else seen.most_taken
-    by_package = (seen.package_busy or 0.0) * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / (seen.package_cores or 1))
+    taken = cores * (shares.stolen + shares.beside) if shares.most_taken is None else shares.most_taken
+    by_package = (shares.package_busy or 0.0) * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / (shares.package_cores or 1))
     return min(1.0, max(0.0, by_others) + taken + by_package)
 
 
-def runs_disturbed(seen: Sequence[CoreShares | None], cores: int, rel_half_width: float | None) -> ResultWarning | None:
-    """As `noisy_neighbour`, for the mean of the runs, as the figure is. `evidence.runs` lists the affected ones."""
-    known = [(run, shares) for run, shares in enumerate(seen) if shares is not None]
+def runs_disturbed(
+    by_run: Sequence[CoreShares | None], cores: int, rel_half_width: float | None
+) -> ResultWarning | None:
+    """Like `noisy_neighbour`, for the mean of the runs, like the figure. `evidence.runs` lists the affected runs."""
+    read = [(run, shares) for run, shares in enumerate(by_run) if shares is not None]
     if (
-        not known
-        or (raised := noisy_neighbour(_pooled([(1.0, shares) for _, shares in known]), cores, rel_half_width)) is None
+        not read
+        or (warning_raised := noisy_neighbour(_pooled([(1.0, shares) for _, shares in read]), cores, rel_half_width))
+        is None
     ):
         return None
-    runs: list[JsonValue] = [run for run, shares in known if _moved(shares, cores) > EFFECT]
-    return raised.model_copy(update={"evidence": {**raised.evidence, "runs": runs}})
+    runs: list[JsonValue] = [run for run, shares in read if _moved(shares, cores) > EFFECT]
+    return warning_raised.model_copy(update={"evidence": {**warning_raised.evidence, "runs": runs}})
 
 
 def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | None:
-    """As `noisy_neighbour`, for the first epoch, or for the further ones together. `evidence.phase` names them.
+    """Like `noisy_neighbour`, for the first epoch, or for all further epochs together. `evidence.phase` names them.
 
-    Shorter ones aren't judged, because /proc/stat counts in ticks. A training is timed once, so its figures have no
-    interval, and the limit is that for a wide one.
+    A phase below 2 s isn't judged, because /proc/stat counts in ticks. A training is timed once, so its figures have no
+    interval. The limit is that of a figure with a wide interval.
     """
-    for phase, part in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
-        seen = [(epoch.time_s, epoch.core_shares) for epoch in part if epoch.core_shares is not None]
-        if math.fsum(time_s for time_s, _ in seen) >= _LEAST_S and (
-            raised := noisy_neighbour(_pooled(seen), cores, EXCUSED)
+    for phase, phase_epochs in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
+        windows = [(epoch.time_s, epoch.core_shares) for epoch in phase_epochs if epoch.core_shares is not None]
+        if math.fsum(time_s for time_s, _ in windows) >= _LEAST_S and (
+            warning_raised := noisy_neighbour(_pooled(windows), cores, EXCUSED)
         ):
-            return raised.model_copy(update={"evidence": {**raised.evidence, "phase": phase}})
+            return warning_raised.model_copy(update={"evidence": {**warning_raised.evidence, "phase": phase}})
     return None
 
 
-def _pooled(seen: Sequence[tuple[float, CoreShares]]) -> CoreShares:
-    """The shares of all windows together, each (seconds, shares)."""
-    whole_s = math.fsum(time_s for time_s, _ in seen)
+def _pooled(windows: Sequence[tuple[float, CoreShares]]) -> CoreShares:
+    """The shares over all windows together; a window is (seconds, shares)."""
+    whole_s = math.fsum(time_s for time_s, _ in windows)
 
     def share(name: str) -> float | None:
-        parts = [(time_s, getattr(shares, name)) for time_s, shares in seen]
-        known = all(value is not None for _, value in parts)
-        return math.fsum(time_s * value for time_s, value in parts) / whole_s if known else None
+        values = [(time_s, getattr(shares, name)) for time_s, shares in windows]
+        is_known = all(value is not None for _, value in values)
+        return math.fsum(time_s * value for time_s, value in values) / whole_s if is_known else None
 
     averaged = {name: share(name) for name in CoreShares.model_fields if name != "package_cores"}
-    return CoreShares.model_validate({**averaged, "package_cores": seen[0][1].package_cores})
+    return CoreShares.model_validate({**averaged, "package_cores": windows[0][1].package_cores})
 
 
 # Columns of /proc/stat (man 5 proc_stat): user, nice and system; irq and softirq; steal.
@@ -242,7 +245,7 @@ def _seconds(rows: Iterable[Sequence[int]], columns: Sequence[int]) -> float:
 
 
 def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> list[float] | None:
-    """By thread that still lives; a new one waited from zero on."""
+    """The seconds that each living thread waited between two readings. A new thread started from zero."""
     if before is None or after is None:
         return None
     return [waited_s - before.get(thread, 0.0) for thread, waited_s in after.items()]
@@ -261,11 +264,11 @@ def _waited_s(proc: Path) -> dict[str, float] | None:
 
 
 def live_children_s(proc: Path, process: str = "self") -> float:
-    """Processor seconds of the children that still live and of all below them. `Clock.cpu_s` has the ended ones."""
+    """Processor seconds of all living descendants. `Clock.cpu_s` counts the ended children."""
     seconds = 0.0
     for file in proc.glob(f"{process}/task/*/children"):
         for child in read_kernel_file(file).split():
             fields = read_kernel_file(proc / child / "stat").rpartition(")")[2].split()
-            # From the state on, which is field 3: utime, stime, and those of ended children are 14 to 17 (man 5 proc).
+            # The list begins with the state, field 3. utime, stime, cutime and cstime are fields 14 to 17 (man 5 proc).
             seconds += sum(int(field) for field in fields[11:15]) * _TICK_S + live_children_s(proc, child)
     return seconds

@@ -1,4 +1,4 @@
-"""The fraction of peak: for the used part of the device, in the precision that ran."""
+"""Compute the fraction of peak, for the used part of the device and in the precision that ran."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
 # The default precision of "float32" work, by device kind, if the device has it: TensorFlow and XLA allow TF32.
 FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
-# Ceilings above any device, for unknown peaks; for CPUs per core (64 float32 FLOP, 4,096 int8 OP per cycle).
+# For unknown peaks: ceilings above any device. A CPU's are per core (64 float32 FLOP, 4,096 int8 OP per cycle).
 _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
 _UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
@@ -54,7 +54,7 @@ def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]
 
 
 def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[RunRecord]) -> Peak:
-    """Like `peak`, for `dtype`; for integers in OP/s. Work in several dtypes, "int8+float32", has no peak.
+    """Like `peak`, for `dtype`; integers are in OP/s. Work in several dtypes, such as "int8+float32", has no peak.
 
     Work in float32 is compared with the peak of the observed precision (TF32, or bfloat16 on a TPU).
     """
@@ -65,11 +65,13 @@ def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[R
     figure = device.peak.get(ran_in, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
     if flops == 0:
         return Peak(value=None, unit=figure.unit, reason="this workload does no significant arithmetic")
-    found = Peak(value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source)
+    dtype_peak = Peak(
+        value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source
+    )
     if figure.value is None:
-        return found.model_copy(update={"reason": figure.reason})
+        return dtype_peak.model_copy(update={"reason": figure.reason})
     reached = statistics.mean_interval([flops / statistics.median(record.samples) for record in records]).value
-    return found.model_copy(update={"fraction": reached / figure.value})
+    return dtype_peak.model_copy(update={"fraction": reached / figure.value})
 
 
 def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
@@ -82,7 +84,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
     """For each case: its dtype, FLOP, work, fraction of peak, and the median of each run."""
     first, peaks = {case.name: case for case in records[0].cases}, case_peaks(device, records)
     table: dict[str, JsonValue] = {}
-    for name, of_case in result_metrics.by_case(records).items():
+    for name, case_records in result_metrics.by_case(records).items():
         reached = peaks[name]
         table[name] = {
             "dtype": first[name].dtype,
@@ -90,7 +92,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
             "work": first[name].work,
             "peak_fraction": reached.fraction,
             "peak_reason": reached.reason,
-            "medians_s": [statistics.median(record.samples) for record in of_case],
+            "medians_s": [statistics.median(record.samples) for record in case_records],
         }
     return table
 
@@ -101,28 +103,28 @@ def ceiling_per_s(device: Device, dtype: str) -> float:
     Data sheets have no float32 peak for TPUs. Their bfloat16 peak bounds it, as TPUs build float32 from bfloat16.
     """
     names = (dtype, FLOAT32_DEFAULTS.get(device.kind, dtype)) if dtype == "float32" else (dtype,)
-    known = [value for name in names if name in device.peak and (value := device.peak[name].value) is not None]
-    if known:
-        return max(known)
+    peaks = [value for name in names if name in device.peak and (value := device.peak[name].value) is not None]
+    if peaks:
+        return max(peaks)
     if device.driven_as == "cpu":
         return len(device.cores or (0,)) * _ASSUMED_CEILING.get(dtype, _ASSUMED_NARROW_CEILING)
     return _ASSUMED_ELSEWHERE
 
 
 def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:
-    """The precision whose peak bounds the work: the fastest of the observed ones."""
+    """The precision whose peak bounds the work: the fastest observed precision."""
     if dtype != "float32":
         return dtype
     precisions = [record.precision for record in records if record.precision is not None]
-    seen = {each.observed for each in precisions if each.requested == dtype and each.observed}
-    if not seen:
+    observed = {run.observed for run in precisions if run.requested == dtype and run.observed}
+    if not observed:
         return _assumed(dtype, device, records[0].environment.get("flags", {}))
-    known = [name for each in seen if (name := _UNIT.get(each, each)) in device.peak]
-    return max(known, key=lambda name: device.peak[name].value or 0.0, default=dtype)
+    units = [name for precision in observed if (name := _UNIT.get(precision, precision)) in device.peak]
+    return max(units, key=lambda name: device.peak[name].value or 0.0, default=dtype)
 
 
 def _assumed(dtype: str, device: Device, flags: Mapping[str, str]) -> str:
-    """Without an observed precision, the fastest default, so that no correct figure is above the peak."""
+    """The fastest default, for work without an observed precision, so that no correct figure is above the peak."""
     faster = FLOAT32_DEFAULTS.get(device.kind, dtype)
     has_it = faster in device.peak and device.peak[faster].value is not None
     return faster if has_it and flags.get(_NO_TF32[0]) != _NO_TF32[1] else dtype

@@ -1,22 +1,22 @@
 """METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
 
-Where clocks are known, earlier figures are adjusted to the clock of the new one
-(`dyno.bench.measure.clock_adjustment`), unless that clock itself is outside the band of theirs: a device that is slow
-because its clock is low remains slow.
+If clocks are known, earlier figures are adjusted to the clock of the new figure
+(`dyno.bench.measure.clock_adjustment`). But if that clock is outside the band of the earlier clocks, nothing is
+adjusted: a device that is slow because its clock is low remains slow.
 
 The band is a prediction interval around the median of the other results on devices of this model. It uses logarithms,
 so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
 a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
 Student's t, times a factor for the median's own error. The degrees of freedom are 37 % of the number of results, the
 deviation's efficiency (`statistics.robust_half_width`). A fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993),
-would raise one normal result in eight against five others.
+would raise the warning for one normal result in eight against five others.
 
 The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
 All GPUs Are Created Equal", five clusters).
 
 Untrusted and disturbed results, and results of too few samples, don't count as peers (`shows_level`).
 
-With fewer than five other results there is no band. All work begins that way, so the check doesn't count as missed.
+With fewer than five other results there is no band. All work begins so, and the check doesn't count as missed.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _NOT_READ = "the worker couldn't read earlier results of this work from the stor
 MIN_PEERS = 5
 CONFIDENCE = 0.99
 FLOOR = 0.1
-_WIDEST = math.log(1e6)  # so wide that it raises nothing, but finite
+_WIDEST = math.log(1e6)  # a finite half-width at which no figure raises the warning
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class RegressionBand:
 def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     """The first sampled metric, and its series: the same work on devices of the same model.
 
-    CPUs also need the same number of cores, as a worker may have only some of them; other devices, the same number of
-    units. None for emulated devices, which aren't comparable, and if nothing was sampled.
+    A series also has one number of cores for CPUs, since a worker may have only some cores, and one number of units for
+    other devices. None for emulated devices, which aren't comparable, and if nothing was sampled.
     """
     metric = headline_metric(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
@@ -73,7 +73,7 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
 
 
 def peer(result: Result, metric: Metric, value: float) -> Peer:
-    """The figure of a result as one of its series; `value` is that of its headline metric."""
+    """The figure of a result as a member of its series; `value` is the headline metric's."""
     return Peer(
         job=result.job,
         value=value,
@@ -88,43 +88,43 @@ def peer(result: Result, metric: Metric, value: float) -> Peer:
 def work_of(
     spec: Spec, result: Result | ResultSummary, requested: Mapping[str, object], untimed: Collection[str]
 ) -> list[object]:
-    """What is the same for the same work: that of the result, except for `untimed` params."""
+    """The parts of a spec and a result that identify the same work, without `untimed` params."""
     timed = {name: value for name, value in {**requested, **result.params}.items() if name not in untimed}
     precision = [result.precision.requested, result.precision.observed] if result.precision else [None, None]
     return [spec.workload, timed, spec.framework, spec.replicas, precision, result.method_version]
 
 
-# Of a condition that later results don't have, or of too little work to tell.
+# Codes of a condition that later results don't have, or of too few samples for a level.
 DISTURBED = frozenset({"NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES"})
 
 
 def shows_level(result: Result) -> bool:
-    """Whether the figure counts among the peers of later results: not if it is wrong, disturbed or of few samples."""
-    codes = {raised.code for raised in result.warnings}
+    """Whether the figure is a peer of later results: it isn't wrong or disturbed, and has enough samples."""
+    codes = {warning_raised.code for warning_raised in result.warnings}
     return result.verdict is not Verdict.UNTRUSTED and not codes & DISTURBED
 
 
 def with_history(result: Result, of: ResolvedSpec, peers: Sequence[Peer] | None) -> tuple[Result, Headline | None]:
-    """The result with the check against its peers and a prediction from them, and its figure for later results, or None
-    if it must not be used. `peers`: None if the store wasn't readable.
+    """The result with its band check and its prediction from `peers`, and its figure for later results; the figure is
+    None if they must not use it. `peers`: None if the store wasn't readable.
     """
-    own = headline(result, of.spec, of.params)
-    if own is None:
+    current = headline(result, of.spec, of.params)
+    if current is None:
         return result, None
     sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-    predicted = with_earlier_results(result, own.own, peers or [], sampled)
-    found = with_band_check(predicted, own.own, peers)
-    return found, own if shows_level(found) else None
+    predicted = with_earlier_results(result, current.own, peers or [], sampled)
+    checked = with_band_check(predicted, current.own, peers)
+    return checked, current if shows_level(checked) else None
 
 
 def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:
-    """The result, checked against `peers`. If `peers` is None (the store wasn't readable), the check stays unmade."""
+    """The result, checked against `peers`. If the store wasn't readable (`peers` is None), the code is unchecked."""
     if peers is None:
         return _unchecked(result)
-    raised = _out_of_band(result, own, peers)
-    if raised is None:
+    out_of_band = _out_of_band(result, own, peers)
+    if out_of_band is None:
         return result
-    warnings = sorted_warnings([*result.warnings, raised])
+    warnings = sorted_warnings([*result.warnings, out_of_band])
     return result.model_copy(update={"warnings": warnings, "verdict": _at_best_indicative(result)})
 
 
@@ -145,22 +145,22 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     if len(others) < MIN_PEERS:
         return None
     metric = headline_metric(result)
-    known = clock_elasticity(result, own, [peer for peer in others if same_conditions(own, peer)])
-    elasticity = None if known is None or _clock_out_of_band(own, others) else known.value
-    found = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
-    if found.low <= own.value <= found.high:
+    of_clock = clock_elasticity(result, own, [peer for peer in others if same_conditions(own, peer)])
+    elasticity = None if of_clock is None or _clock_out_of_band(own, others) else of_clock.value
+    band = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
+    if band.low <= own.value <= band.high:
         return None
     model = result.device.get("model")
-    share, name = own.value / found.median - 1, model_name(str(model))
+    share, name = own.value / band.median - 1, model_name(str(model))
     away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
     return warning(
         "METRIC_OUT_OF_BAND",
-        f"The figure is {away} the median of {found.count} results of the same work on devices of model {name}.",
+        f"The figure is {away} the median of {band.count} results of the same work on devices of model {name}.",
         metric=metric.name if metric else None,
         value=own.value,
-        median=found.median,
-        count=found.count,
-        band=[found.low, found.high],
+        median=band.median,
+        count=band.count,
+        band=[band.low, band.high],
         clock_hz=own.clock_hz,
         elasticity=elasticity,
         device_model=model,
@@ -173,8 +173,8 @@ def _clock_out_of_band(own: Peer, others: Sequence[Peer]) -> bool:
     clocks = [peer.clock_hz for peer in others if peer.clock_hz]
     if not own.clock_hz or len(clocks) < MIN_PEERS:
         return False
-    found = regression_band(clocks)
-    return not found.low <= own.clock_hz <= found.high
+    band = regression_band(clocks)
+    return not band.low <= own.clock_hz <= band.high
 
 
 def _unchecked(result: Result) -> Result:

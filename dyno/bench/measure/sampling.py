@@ -1,22 +1,21 @@
 """Sample one run: clocks, executions per sample, warm-up detection and the run's summary.
 
-Warm-up is detected in two steps. Gradual: after each sample, the last two windows of five samples are compared. They
-agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by no more than the target
+The sampler detects warm-up in two steps. Gradual: after each sample, it compares the last two windows of five samples.
+They agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by at most the target
 (a caller's looser target counts as 2 %: `steady_rel_ci`). Plateaus: from these windows on, Pettitt's test searches the
 first samples (20, or as many as the rule requires) for a change point. Samples before agreeing windows and before a
 change point are warm-up and are kept separately.
 
 Once the target is met, a sharper test searches all samples again, because twenty samples show changes that windows of
 five can't separate from noise. Up to three times, samples before such a change also become warm-up and sampling
-continues. If a change of more than the target remains, no more samples move, and the run reports no steady state.
+continues. If a change of more than the target then remains, the samples stay, and the run reports no steady state.
 
-With a share of a budget, the windows alone decide, and the last ten samples before the share is over count if they
-don't agree. Where only fewer fit in, nothing is decided here: `dyno.bench.measure.stability` looks at all runs
-together.
+With a share of a budget, the windows alone decide. If they don't agree before the share is over, its last ten samples
+count. If fewer samples fit in, `dyno.bench.measure.stability` decides over all runs together.
 
 Both tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
-(Georges et al. 2007, 3.2.2) can't separate the two. Change points replace the manual inspection of plots in Kalibera &
-Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
+(Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of plots in
+Kalibera & Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
 
 `Clock` is a protocol, so that tests can supply the time.
 """
@@ -59,8 +58,8 @@ class HostClock:
         return time.time()
 
     def cpu_s(self) -> tuple[float, float]:
-        own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        return own.ru_utime + children.ru_utime, own.ru_stime + children.ru_stime
+        process, children = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return process.ru_utime + children.ru_utime, process.ru_stime + children.ru_stime
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class TimedSample:
 
     @property
     def per_execution_s(self) -> float:
-        """To 12 digits: more is rounding of the clock's readings, and half of a stored record."""
+        """Rounded to 12 digits: further ones are rounding errors of the readings, and double a stored record."""
         return float(f"{self.duration_s / self.executions:.12g}")
 
 
@@ -104,13 +103,13 @@ WINDOW = 5
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
-# Removes a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
+# These remove a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
-MOST_RESETS = 2  # beyond a run's share, for longer samples
+MOST_RESETS = 2  # restarts with longer samples after a run's share is over
 # One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
 DRIFT_P = 0.001
-MAX_GROWTH = 10  # factor on executions per sample in one step: a first reading may be a thousand times too slow
-PREDICTING_SHARE = 0.05  # of the minimum length: readings as long as this predict the length of a sample
+MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
+PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts that of a sample
 MAX_EXECUTIONS = 10**9  # empty work never fills a sample
 MARGIN = 1.1  # aims above the minimum length, so that the fastest samples reach it too
 
@@ -184,20 +183,20 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions for `min_sample_s`: at least one more than now, at most ten times as many unless the
-        reading is long enough to predict it.
+        """The number of executions for `min_sample_s`: at least one more than now. At most ten times as many, unless
+        the reading is long enough to predict the number.
         """
-        most = wanted = reading.executions * MAX_GROWTH
+        limit = predicted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
-            wanted = math.ceil(self._rule.min_sample_s * MARGIN / reading.per_execution_s)
+            predicted = math.ceil(self._rule.min_sample_s * MARGIN / reading.per_execution_s)
         if reading.duration_s >= PREDICTING_SHARE * self._rule.min_sample_s:
-            most = wanted
-        return max(reading.executions + 1, min(wanted, most))
+            limit = predicted
+        return max(reading.executions + 1, min(predicted, limit))
 
     def _warm_up(self) -> bool:
-        """Separate warm-up until a block of samples is steady. False if half of `max_s` is not enough.
+        """Separate warm-up until a block of samples is steady. False if half of `max_s` is too short.
 
-        Also False if the rule allows fewer samples than two windows, which is too few to decide.
+        Also False if the rule allows fewer samples than two windows: too few for a decision.
         """
         if self._rule.is_divided:
             return self._warm_up_within_share()
@@ -216,7 +215,7 @@ class _Sampler:
         return False
 
     def _warm_up_within_share(self) -> bool:
-        """As `_warm_up`, at the latest until the share is over. True where too few samples fit in to tell."""
+        """Like `_warm_up`, until the share is over at the latest. True if too few samples fit in for a decision."""
         resets = 0
         while not (agree := self._windows_agree()):
             if self._share_is_over():
@@ -284,37 +283,37 @@ class _Sampler:
 
     def _share_is_over(self) -> bool:
         """Whether the time is over, and there are as many samples as a run must have."""
-        least = budget.least_samples(median([reading.duration_s for reading in self._taken]))
-        return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= least
+        required = budget.least_samples(median([reading.duration_s for reading in self._taken]))
+        return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= required
 
     def _on_target(self) -> bool:
         width = median_interval(self._times()).rel_half_width
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
     def _change(self, significance: float, share: float = 1.0) -> int | None:
-        """The index at which the samples change by more than this share of `steady_rel_ci`, if any."""
+        """The number of the first sample after a change of more than this share of `steady_rel_ci`, if there is one."""
         times = self._times()
-        place = change_point(times, significance)
-        return place if place is not None and self._shifted(times[:place], times[place:], share) else None
+        change = change_point(times, significance)
+        return change if change is not None and self._shifted(times[:change], times[change:], share) else None
 
     def _shifted(self, before: list[float], after: list[float], share: float = 1.0) -> bool:
         return abs(median(after) - median(before)) > share * self._rule.steady_rel_ci * median(before)
 
     def _expected(self) -> int:
-        """The expected number of samples at this scatter: an interval narrows with the root of their number.
+        """The expected number of samples at this scatter, at most as many as fit into `max_s`.
 
-        No more are expected than fit into `max_s`.
+        The interval narrows with the root of their number.
         """
         count, rule = len(self._taken), self._rule
         if rule.is_divided:
             return rule.max_samples
-        each_s = max(self._window_s() / count, 1e-9)
+        sample_s = max(self._window_s() / count, 1e-9)
         width = median_interval(self._times()).rel_half_width or 0.0
         wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets
         for_target = math.ceil(count * wider**2)
-        for_time = math.ceil(rule.min_s / each_s)
-        most = min(rule.max_samples, count + math.ceil(max(0.0, rule.max_s - self._elapsed_s()) / each_s))
-        return max(count, min(most, max(rule.min_samples, for_target, for_time)))
+        for_time = math.ceil(rule.min_s / sample_s)
+        limit = min(rule.max_samples, count + math.ceil(max(0.0, rule.max_s - self._elapsed_s()) / sample_s))
+        return max(count, min(limit, max(rule.min_samples, for_target, for_time)))
 
     def _take(self) -> None:
         executions = self._taken[-1].executions

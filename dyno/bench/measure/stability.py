@@ -1,26 +1,26 @@
 """Class B checks of samples, runs and sensors: will the number repeat?
 
-MULTIMODAL: do the runs fall into two groups far apart? The check cuts the medians in two where the scatter between the
+MULTIMODAL: do the runs fall into two groups far apart? The check splits the medians where the scatter between the
 groups is the largest multiple of the scatter within them. This is the likelihood ratio of two normal groups of one
-width against a single one (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their percentage
-points are for the normal distribution. MULTIMODAL_LIMITS are for Student's t with 3 degrees of freedom, because runs
-have such tails; they were simulated (400,000 trials, 100,000 from 30 runs on). The false alarm rate is one set in a
-hundred for that t, less for a normal distribution (0.1 % for ten runs), and two for an exponential one.
+width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their percentage
+points assume a normal distribution. Runs have heavier tails, so MULTIMODAL_LIMITS assume Student's t with 3 degrees of
+freedom. They were simulated (400,000 trials, 100,000 from 30 runs on). Of a hundred sets, one raises a false alarm if
+runs follow that t, fewer if they are normal (0.1 % for ten runs), and two if they are exponential.
 
 Power: with a fifth of all processes in a second mode, five runs visit it in 67 % of cases (1 - 0.8^5), and 14 runs in
 96 %. A mode that no run visits can't be detected: the runs look like a job with one mode. A visited mode is detected if
 the modes are far apart compared with the scatter within them. Ten runs find half of the modes that are 10 standard
 deviations apart (one training loop alternated between 180 and 310 us a sample).
-Visited modes that lie nearer are within the interval, which is as wide as their distance. `benchmarks/coverage.py`
-counts all of this.
+If visited modes lie nearer, the interval holds both: it is as wide as their distance. `benchmarks/coverage.py` counts
+all of this.
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
-counter, as in most virtual machines, a CPU's clock is measured in every run, on one core right after the samples. This
-doesn't show reductions that only the load causes. But it shows a clock that was lower in one run than in another, and
-throttling within a run shows in its samples (warm-up, NO_STEADY_STATE). A clock that was lowered equally in every
-sample remains undetected; its figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
-(`dyno.bench.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three, or they stay
-unchecked.
+counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
+misses reductions that only the load causes. But it shows a clock that was lower in one run than in another. Throttling
+within a run shows in its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample remains
+undetected; its figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
+(`dyno.bench.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three conditions, or they
+stay unchecked.
 """
 
 import math
@@ -36,7 +36,7 @@ from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import FEW_SAMPLES, DeviceKind, Measure
 
-# Executions may get slightly faster after calibration, which makes samples slightly shorter.
+# Executions may get slightly faster after calibration, so samples get slightly shorter.
 _SHORT = 0.9
 HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the framework's thread that waits for it
 
@@ -64,7 +64,7 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) 
 
 
 def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
-    """Such as " To reach it, set max_s to 1400." Warm-up takes at most half of `max_s`; the samples need the rest."""
+    """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`, samples the rest."""
     if measure.is_divided:
         return ""
     few = budget.least_samples(sample_s)
@@ -77,14 +77,14 @@ def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
     return f" To reach it, set {' and '.join(settings)}." if settings else ""
 
 
-COMMON_CONFIDENCE = 0.99  # of a drift that all runs have
+COMMON_CONFIDENCE = 0.99  # of the interval of a drift that all runs share
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if runs without a steady state could have moved the figure, whose interval is `rel_half_width`.
 
-    Runs that drift each in their own way scatter, so the interval covers them however wide it is. If all drift alike,
-    it doesn't. Also raised if the runs' medians step or slide, by more than the interval would be without this.
+    If each run drifts in its own way, the runs scatter, so the interval covers the drift. If all runs drift alike, it
+    doesn't. Also raised if the runs' medians step or slide by more than the interval would be without this change.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
@@ -117,9 +117,9 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
 def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if the second halves of the runs' samples differ from the first ones, in all runs alike.
 
-    Few samples of one run don't show it. The figure lies between the halves, half of their distance from the second.
+    A few samples of one run don't show this drift. The figure lies midway between the halves.
     """
-    halves = [(each[: len(each) // 2], each[len(each) // 2 :]) for each in (record.samples for record in records)]
+    halves = [(times[: len(times) // 2], times[len(times) // 2 :]) for times in (record.samples for record in records)]
     if min(len(first) for first, _ in halves) < 1:
         return None
     over_runs = statistics.mean_interval(
@@ -176,7 +176,7 @@ def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tupl
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
-    """Raised if the container's quota is below what the work may need, which would stop the work inside a sample.
+    """Raised if the container's quota is below what the work may need: the kernel would pause the work within a sample.
 
     A CPU job may need all cores of the device. For an accelerator, the host only starts work and waits for it.
     """
@@ -194,7 +194,7 @@ def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | 
 
 
 MULTIMODAL_MIN_RUNS = 10
-# Number of runs -> scatter ratio that one set in a hundred exceeds; numbers in between use the next lower entry.
+# Number of runs -> scatter ratio that one set in a hundred exceeds. A number in between uses the next lower entry.
 MULTIMODAL_LIMITS = {
     10: 18.0,
     12: 14.3,
@@ -204,7 +204,7 @@ MULTIMODAL_LIMITS = {
     50: 4.8,
     100: 3.5,
 }
-# Groups closer than the margin of a comparison don't matter: such results count as the same.
+# Groups closer than the margin of a comparison don't matter: a comparison calls their results the same.
 MULTIMODAL_MIN_SHIFT = 0.02
 
 
@@ -214,7 +214,7 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
         return None
     ordered = sorted(medians)
     scatters = {cut: _scatter_ratio(ordered[:cut], ordered[cut:]) for cut in range(1, len(ordered))}
-    cut = max(scatters, key=lambda place: scatters[place])
+    cut = max(scatters, key=lambda number: scatters[number])
     shift = (ordered[cut] - ordered[cut - 1]) / statistics.median(ordered)
     limit = MULTIMODAL_LIMITS[max(count for count in MULTIMODAL_LIMITS if count <= len(medians))]
     if shift <= MULTIMODAL_MIN_SHIFT or scatters[cut] <= limit:
@@ -231,31 +231,31 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
 
 
 def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
-    """Sum of squares between two groups over that within them; infinite if neither group scatters."""
+    """The sum of squares between two groups over the sum within them; infinite if neither group scatters."""
     low_mean, high_mean = math.fsum(low) / len(low), math.fsum(high) / len(high)
     within = math.fsum((value - low_mean) ** 2 for value in low) + math.fsum((value - high_mean) ** 2 for value in high)
     between = (high_mean - low_mean) ** 2 * len(low) * len(high) / (len(low) + len(high))
     return between / within if within > 0 else math.inf
 
 
-# A clock that is lowered for this share of the window changes the figure by less than that.
+# A clock that is low for this share of the window changes the figure by less than the share.
 THROTTLED_SHARE = 0.01
 
 
 def throttled(sensors: Sensors | None) -> ResultWarning | None:
     """Raised if the device reported that it lowered its clock for heat or power while samples were taken.
 
-    If it counts the time, only for more than 1 % of the window.
+    If the device counts the throttled time, that time must exceed 1 % of the window.
     """
     if sensors is None or not (sensors.throttle_reasons or sensors.throttle_events):
         return None
     if sensors.throttled_s is not None and (sensors.throttled_share or 0.0) <= THROTTLED_SHARE:
         return None
     reasons: list[JsonValue] = list(sensors.throttle_reasons or [])
-    named = f" ({', '.join(sensors.throttle_reasons)})" if sensors.throttle_reasons else ""
+    reasons_in_words = f" ({', '.join(sensors.throttle_reasons)})" if sensors.throttle_reasons else ""
     return warning(
         "THROTTLED",
-        f"The device lowered its clock for heat or power while samples were taken{named}.",
+        f"The device lowered its clock for heat or power while samples were taken{reasons_in_words}.",
         reasons=reasons,
         share_of_looks=sensors.throttled_share,
         throttled_s=None if sensors.throttled_s is None else {**sensors.throttled_s},
@@ -273,34 +273,34 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
 
 # Beside busy processes, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
-# A change from one run to the next is a step above this, whatever the other runs' clocks do. It is five standard
+# A larger change from one run to the next is a step, whatever the other runs' clocks do. The limit is five standard
 # deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.level_shift`).
 STEP_LIMIT = 0.08
 # The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
 EXPLAINED_SHARE = 0.5
-MIN_EXPLAINED_RUNS = 3  # a slope fits any two
+MIN_EXPLAINED_RUNS = 3  # a slope fits any two runs
 
 
 def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
     """Raised if the known clocks of the runs step or slide and could have moved the figure.
 
-    `times_s`: the runs' medians. A step or slide counts if it stands out of the clocks' scatter and of a quiet clock's:
-    a throttled device, or a host that gave others more. It counts by how far the runs' times follow it, if they do. A
-    clock that only wanders is no warning: where it explains how the runs differ, their figures can be adjusted. Of
-    fewer than three runs, any difference above 3 % is one, because they can't show its effect.
+    `times_s`: the runs' medians. A step or slide counts if it exceeds the scatter of these clocks and of a quiet clock.
+    Its cause is a throttled device, or a host that gave other guests more. It counts as far as the runs' times follow
+    it, if they do. A clock that only wanders raises nothing: where it explains how the runs differ, their figures can
+    be adjusted. Fewer than three runs can't show an effect, so any difference above 3 % raises the warning.
     """
-    known = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
-    if len(known) < 2:
+    clocked_runs = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
+    if len(clocked_runs) < 2:
         return None
-    clocks = [clock for clock, _ in known]
+    clocks = [clock for clock, _ in clocked_runs]
     spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
     shift = level_shift.largest_shift(clocks, level_shift.ONE_IN_40_CLOCKS, level_shift.QUIET_CLOCK)
     stepped = _stepped(clocks) or shift is not None
-    has_enough_runs = len(known) >= MIN_EXPLAINED_RUNS
+    has_enough_runs = len(clocked_runs) >= MIN_EXPLAINED_RUNS
     if not stepped and (has_enough_runs or spread <= DRIFT_LIMIT):
         return None
-    fit = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in known])
-    runs, moved = len(known), fit.clock_moved
+    fit = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in clocked_runs])
+    runs, moved = len(clocked_runs), fit.clock_moved
     half_width = _half_width(fit.as_is, runs, degrees=runs - 1)
     if has_enough_runs:
         at_one_clock = _half_width(fit.left, runs, degrees=runs - 2)
@@ -334,7 +334,7 @@ def _stepped(clocks: Sequence[float]) -> bool:
     return max(abs(after / before - 1) for before, after in pairwise(clocks)) > STEP_LIMIT
 
 
-# Checks that no device of a kind allows: nothing reports a TPU's clock.
+# Checks that no device of this kind allows: no sensor reports a TPU's clock.
 IMPOSSIBLE: dict[DeviceKind, frozenset[str]] = {
     "cpu": frozenset(),
     "gpu": frozenset(),
@@ -344,13 +344,13 @@ IMPOSSIBLE: dict[DeviceKind, frozenset[str]] = {
 
 def unchecked_by_sensors(device: Device, records: Sequence[RunRecord]) -> set[str]:
     """The codes of this module, and NOISY_NEIGHBOUR, that no sensor could check in these runs."""
-    seen = [record.summary.sensors or Sensors() for record in records]
+    readings = [record.summary.sensors or Sensors() for record in records]
     clocked = len(records) > 1 and all(record.summary.clock_hz is not None for record in records)
-    reported = all(each.throttle_reasons is not None or each.throttle_events is not None for each in seen)
+    reported = all(sensors.throttle_reasons is not None or sensors.throttle_events is not None for sensors in readings)
     missing = set() if clocked else {"CLOCK_DRIFT"}
     if not reported and not (clocked and device.driven_as == "cpu"):
         missing.add("THROTTLED")
-    if device.driven_as == "gpu" and any(each.other_processes is None for each in seen):
+    if device.driven_as == "gpu" and any(sensors.other_processes is None for sensors in readings):
         missing.add("DEVICE_SHARED")
     if device.cores and any(record.summary.core_shares is None for record in records):
         missing.add("NOISY_NEIGHBOUR")

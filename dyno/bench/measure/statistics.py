@@ -1,6 +1,6 @@
-"""Figures from samples, with their intervals. All functions take plain sequences of floats in one unit.
+"""Compute figures from samples, with their intervals. All functions take sequences of floats in one unit.
 
-Outliers are never dropped. Figures that need more values are None, never zero.
+No function drops outliers. A figure that needs more values is None, never zero.
 """
 
 import math
@@ -39,10 +39,10 @@ def quantile(values: Sequence[float], share: float) -> float:
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -57,7 +57,7 @@ def mad(values: Sequence[float]) -> float:
 
 
 _TO_DEVIATION = 1.4826  # standard deviation of a normal distribution / its median absolute deviation
-_EFFICIENCY = 0.37  # of that deviation: Rousseeuw & Croux (1993), "Alternatives to the Median Absolute Deviation"
+_EFFICIENCY = 0.37  # of `mad`: Rousseeuw & Croux (1993), "Alternatives to the Median Absolute Deviation"
 _SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
 
 
@@ -65,14 +65,14 @@ def robust_half_width(values: Sequence[float], confidence: float) -> float:
     """Half of the interval around the median that holds one more value; a few wild values don't widen it."""
     count = len(values)
     scatter = _TO_DEVIATION * mad(values) * count / (count - _SMALL_SAMPLE)
-    of_next = math.sqrt(1 + math.pi / 2 / count)  # the new value's scatter and the median's error
+    of_next = math.sqrt(1 + math.pi / 2 / count)  # adds the new value's scatter and the median's error
     return student_t(_EFFICIENCY * count, confidence) * scatter * of_next
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The median with its order-statistic interval, which assumes no distribution.
+    """Return the median with its order-statistic interval, which assumes no distribution.
 
-    [X(k), X(n+1-k)] covers the median with probability 1 - 2 P(Bin(n, 1/2) < k); k is the largest that keeps
+    [X(k), X(n+1-k)] covers the median with probability 1 - 2 P(Bin(n, 1/2) < k). k is the largest rank that keeps
     `confidence`. David & Nagaraja, Order Statistics (3rd ed. 2003), 7.1; Hoefler & Belli (2015), 3.1.3. Below six
     values no pair of order statistics reaches 95 %.
     """
@@ -104,11 +104,11 @@ def quantile_interval(values: Sequence[float], share: float, confidence: float =
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
-    Georges, Buytaert & Eeckhout (2007), 3.2.3. Pooling samples over runs instead covers the truth 35-58 % of the time.
+    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples covers the truth 35-58 % of the time.
 
-    `first_set`: the number of first values whose scatter fixed n. The interval then is at least Stein's (1945), with
-    the deviation and the degrees of freedom of those. With all values alone, it would cover the truth 92 % of the time.
-    A first set of one value has no scatter, so it fixed nothing.
+    `first_set`: how many first values had fixed n by their scatter. The interval is then at least Stein's (1945), with
+    the deviation and the degrees of freedom of these values. From all values alone, it would cover the truth 92 % of
+    the time. A first set of one value has no scatter, so it fixes nothing.
     """
     count = len(values)
     centre = math.fsum(values) / count
@@ -163,24 +163,24 @@ def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -
 def change_point(values: Sequence[float], significance: float) -> int | None:
     """The index at which the level of `values` changes, or None: Pettitt's test (1979), Applied Statistics 28(2).
 
-    The largest |U(t)| of Mann & Whitney's over all splits; p = 2 exp(-6 K^2 / (n^3 + n^2)), which is
-    conservative (at 10 values it never reaches 5 %, at 12 a clean split gives 3 %).
+    K is the largest |U(t)| of Mann & Whitney over all splits, and p = 2 exp(-6 K^2 / (n^3 + n^2)). This p is
+    conservative: 10 values never reach 5 %, and a clean split of 12 values gives 3 %.
     """
-    count, statistic, place, largest = len(values), 0.0, None, 0.0
+    count, statistic, change, largest = len(values), 0.0, None, 0.0
     for split, rank in enumerate(_ranks(values), start=1):
         statistic += 2 * rank - (count + 1)
         if abs(statistic) > largest:
-            place, largest = split, abs(statistic)
+            change, largest = split, abs(statistic)
     chance = 2 * math.exp(-6 * largest**2 / (count**3 + count**2)) if count else 1.0
-    return place if chance < significance else None
+    return change if chance < significance else None
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1; ties share the mean of their ranks."""
-    places: dict[float, list[int]] = {}
+    ranks: dict[float, list[int]] = {}
     for rank, value in enumerate(sorted(values), start=1):
-        places.setdefault(value, []).append(rank)
-    return [math.fsum(places[value]) / len(places[value]) for value in values]
+        ranks.setdefault(value, []).append(rank)
+    return [math.fsum(ranks[value]) / len(ranks[value]) for value in values]
 
 
 @cache

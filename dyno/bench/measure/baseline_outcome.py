@@ -1,34 +1,34 @@
-"""Hold a result against a baseline: pass, fail or inconclusive.
+"""Judge a result by a baseline: pass, fail or inconclusive.
 
-Which interval of the ratio is honest. The two results are of different times, perhaps weeks apart, so the ratio
-scatters by more than the runs of the two jobs show. Fieller's interval over the runs (`dyno.bench.measure.ratios`) is
-that of two stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would
-fail unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
-(`dyno.bench.measure.repeatability`): between its runs, and between the jobs of its series as soon as there are any.
-Before, an allowance stands for the jobs. The logarithm of the ratio has the sum of both variances, and Welch's and
+The interval of the ratio. The two results are of different times, perhaps weeks apart, so the ratio scatters by more
+than the runs of the two jobs show. Fieller's interval over the runs (`dyno.bench.measure.ratios`) describes two
+stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would fail
+unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
+(`dyno.bench.measure.repeatability`): between its runs, and between the jobs of its series. Until the series has other
+jobs, an allowance stands for their variance. The logarithm of the ratio has the sum of both variances, and Welch's and
 Satterthwaite's degrees of freedom. A limit has no variance.
 
-The new result isn't one of the jobs that show how much jobs differ: if it is slower, that is no scatter, and its own
-slowness would widen the interval. For the same reason, results that failed their baselines aren't (`Peer.failed`). If
-they counted, code that is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: a failure
-by chance cuts one side of the scatter. Of unchanged jobs, at the default margin of 5 %, 0.4 % fail if their levels
-deviate by 3 %, and 1.8 % by 5 % (tests). If a job that was proven to differ was accepted as the baseline, only results
-after it count (`BaselineFigure.level_since`).
+The new result doesn't show how much jobs differ: a slower result isn't scatter, and its slowness would widen the
+interval. For the same reason, results that failed their baselines don't show it (`Peer.failed`). If they did, code that
+is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: a failure by chance cuts one side
+of the scatter. At the default margin of 5 %, 0.4 % of unchanged jobs fail if their levels deviate by 3 %, and 1.8 % if
+they deviate by 5 % (tests). If an accepted baseline is a job that was proven to differ, only results after it count
+(`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
 (`dyno.bench.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval.
-If the clock has changed by more than what is adjusted, the ratio is as measured, and the result has CLOCK_CHANGED. Then
+If the clock has changed too much for an adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. Then
 a higher clock may hide a slowdown, so the result doesn't pass.
 
-The job must be of the same work on equal hardware as the baseline's, or its spec names what may differ
-(`baseline_allow`): another size, precision or device is no change of speed.
+The job must do the same work on equal hardware as the baseline's job, or its spec names what may differ
+(`baseline_allow`): another size, precision or device isn't a change of speed.
 
 A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
 result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
-again. Two looks at most keep either wrong answer below one in 20, even at the margin (tests; with no earlier job and
-jobs that differ as much as runs, one in 12). The number of runs is what would settle the outcome at the first look's
-ratio and scatter. More runs narrow only the part of the interval that is due to this job's runs. If no number up to the
-bound would do, there are no more runs.
+again. Two looks at most keep either wrong answer below one in 20, even at the margin. With no earlier job, and jobs
+that differ as much as runs, it is one in 12 (tests). The job makes as many runs as would settle the outcome at the
+first look's ratio and scatter. More runs narrow only the part of the interval that comes from this job's runs. If no
+number up to the bound would settle the outcome, the job makes no more runs.
 """
 
 import math
@@ -58,7 +58,7 @@ _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
 def most_runs(spec: Spec, made: int = 0) -> int:
-    """The bound on the number of runs of a job that names a baseline, and that has `made` so many by its own plan."""
+    """The bound on the number of runs of a job with a baseline, which made `made` runs by its own plan."""
     runs = spec.measure.runs
     if runs.max > runs.min:
         return runs.max
@@ -66,12 +66,12 @@ def most_runs(spec: Spec, made: int = 0) -> int:
 
 
 def figure_metric(result: Result, name: str | None) -> Metric:
-    """The metric `name` of a result that a baseline is made of; by default the headline.
+    """The metric `name` of a result that becomes a baseline; by default the headline.
 
     Raises InvalidBaseline.
     """
     metric = repeatability.headline_metric(result) if name is None else result.metric(name)
-    able = [each.name for each in result.metrics if each.by_run and each.value]
+    able = [other.name for other in result.metrics if other.by_run and other.value]
     if metric is None:
         detail = f'the result has no metric "{name}"; choose {_listed(able)}' if name else "the result has no figure"
         raise InvalidBaseline([FieldError("/metric", "unknown-metric", detail)])
@@ -88,13 +88,13 @@ def figure_metric(result: Result, name: str | None) -> Metric:
 
 def check_metric(baseline: Baseline, metrics: Sequence[MetricSpec]) -> None:
     """Check the baseline of a job whose result will have `metrics`. Raises InvalidSpec."""
-    known = next((each for each in metrics if each.name == baseline.metric), None)
+    metric = next((metric for metric in metrics if metric.name == baseline.metric), None)
     of = f"{baseline.name} is a baseline of {baseline.metric}"
-    if known is None:
-        names = _listed([each.name for each in metrics])
+    if metric is None:
+        names = _listed([other.name for other in metrics])
         wrong = FieldError("/baseline", "unknown-metric", f"{of}, which no run of this job has; use one of {names}")
-    elif baseline.figure is not None and (known.unit, known.better) != (baseline.unit, baseline.better):
-        forms = [f"{each.unit} ({each.better} is better)" for each in (baseline, known)]
+    elif baseline.figure is not None and (metric.unit, metric.better) != (baseline.unit, baseline.better):
+        forms = [f"{side.unit} ({side.better} is better)" for side in (baseline, metric)]
         wrong = FieldError("/baseline", "other-unit", f"{of} in {forms[0]}, but this job has it in {forms[1]}")
     else:
         return
@@ -130,7 +130,7 @@ def figure_of(
 class JudgedResult:
     """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's.
 
-    `free`: params that don't change the work, as the baseline's metric shows it.
+    `free`: params that don't change the work as the baseline's metric measures it.
     """
 
     baseline: Baseline
@@ -158,28 +158,28 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
         return unjudged.model_copy(update={"reason": reason})
     assert metric is not None, "_no_ratio has a reason"
     sides = _sides(judged, metric)
-    known = {"ratio": sides.ratio, "ratio_as_measured": sides.as_measured}
+    ratios = {"ratio": sides.ratio, "ratio_as_measured": sides.as_measured}
     if unjudged.other_work:
-        return unjudged.model_copy(update=known | {"reason": _why_other_work(unjudged.other_work)})
+        return unjudged.model_copy(update=ratios | {"reason": _why_other_work(unjudged.other_work)})
     if reason := _no_interval(metric, sides.scatters):
-        return unjudged.model_copy(update=known | {"reason": reason})
+        return unjudged.model_copy(update=ratios | {"reason": reason})
     low, high = _bounds(sides)
-    found = {"outcome": _outcome(judged, low, high), "low": low, "high": high}
-    return unjudged.model_copy(update=known | found | {"reason": "; ".join(_reasons(judged, low, high)) or None})
+    interval = {"outcome": _outcome(judged, low, high), "low": low, "high": high}
+    return unjudged.model_copy(update=ratios | interval | {"reason": "; ".join(_reasons(judged, low, high)) or None})
 
 
 def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
     """Why the outcome is inconclusive, and that the clock has changed."""
-    limit, found = _least(judged.baseline.margin), []
+    limit, reasons = _least(judged.baseline.margin), []
     if low < limit <= high:
-        found.append(f"the interval holds {limit:.4g}, the limit")
+        reasons.append(f"the interval holds {limit:.4g}, the limit")
         if all(peer.job == judged.baseline.job for peers in judged.peers.values() for peer in peers):
-            found.append("no earlier result shows how much jobs differ (disturbed ones don't count)")
+            reasons.append("no earlier result shows how much jobs differ (disturbed ones don't count)")
     if changed := clock_change(judged):
-        found.append(changed.message)
+        reasons.append(changed.message)
         if low >= limit and _has_higher_clock(judged):
-            found.append("the higher clock may hide a slowdown")
-    return found
+            reasons.append("the higher clock may hide a slowdown")
+    return reasons
 
 
 def with_outcome(judged: JudgedResult) -> Result:
@@ -190,20 +190,20 @@ def with_outcome(judged: JudgedResult) -> Result:
 
 
 def clock_change(judged: JudgedResult) -> ResultWarning | None:
-    """CLOCK_CHANGED, if the clock is far from that of the baseline's job in the same series on equal hardware."""
+    """CLOCK_CHANGED, if the clock is far from the baseline job's in the same series on equal hardware."""
     clocks = _far_clocks(judged)
     return clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
 
 
 def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
-    """The clocks of the job and of the baseline's, if they are far from each other."""
+    """The clocks of the job and of the baseline's job, if they are far from each other."""
     figure, headline = judged.baseline.figure, judged.headline
     if figure is None or headline is None or headline.series != figure.series:
         return None
-    own, then = headline.own, figure.peer
-    if not _have_one_clock(own, then) or not clock_adjustment.has_changed(own.clock_hz, then.clock_hz):
+    current, before = headline.own, figure.peer
+    if not _have_one_clock(current, before) or not clock_adjustment.has_changed(current.clock_hz, before.clock_hz):
         return None
-    return own.clock_hz or 0.0, then.clock_hz or 0.0
+    return current.clock_hz or 0.0, before.clock_hz or 0.0
 
 
 def _has_higher_clock(judged: JudgedResult) -> bool:
@@ -214,7 +214,8 @@ def _has_higher_clock(judged: JudgedResult) -> bool:
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
-    The number that it has if it is settled, or if no number would do. A single run shows no scatter: then `most`.
+    It is the present number if the result is settled, or if no number would settle it. It is `most` for a single run,
+    which shows no scatter.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):
@@ -257,21 +258,21 @@ def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
 def _bounds(sides: "_Sides") -> tuple[float, float]:
     """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms.
 
-    At most the degrees of one side: both sides rest on the same earlier jobs, which count once.
+    The degrees are at most those of one side: both sides rest on the same earlier jobs, which count once.
     """
-    known = [each for each in sides.scatters if each is not None]
-    variance = math.fsum(each.variance for each in known) + sides.log_variance
-    spread = math.fsum(each.variance**2 / each.degrees for each in known)
-    degrees = min(variance**2 / spread, max(each.degrees for each in known)) if spread > 0 else 1.0
+    scatters = [scatter for scatter in sides.scatters if scatter is not None]
+    variance = math.fsum(scatter.variance for scatter in scatters) + sides.log_variance
+    spread = math.fsum(scatter.variance**2 / scatter.degrees for scatter in scatters)
+    degrees = min(variance**2 / spread, max(scatter.degrees for scatter in scatters)) if spread > 0 else 1.0
     half = student_t(degrees) * math.sqrt(variance)
     factor = math.exp(min(half, _WIDEST))
     return sides.ratio / factor, sides.ratio * factor
 
 
 class _Sides(NamedTuple):
-    """The ratio, and the scatter of each result behind it; None if nothing shows a scatter.
+    """The ratio, and the scatter of each result behind it; a scatter is None if nothing shows it.
 
-    `log_variance`: what the adjustment to one clock adds.
+    `log_variance`: the variance that the adjustment to one clock adds.
     """
 
     ratio: float
@@ -281,7 +282,7 @@ class _Sides(NamedTuple):
 
 
 def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
-    """The sides of the ratio; with `runs`, as if the job had made that many."""
+    """The sides of the ratio; with `runs`, as if the job had made this number of runs."""
     figure, value = judged.baseline.figure, metric.value or 0.0
     own, series = _in_series(judged, metric)
     if runs is not None:
@@ -291,14 +292,14 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
         ratio = _to_limit(judged.baseline, value)
         return _Sides(ratio, ratio, [repeatability.result_scatter(own, earlier, earlier)])
     before = _alike(figure.peer, _of_level(judged, figure.series))
-    known = [figure.peer, *before]
+    baseline_jobs = [figure.peer, *before]
     if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
-        earlier = known
+        earlier = baseline_jobs
     as_measured = value / figure.value if metric.better == "higher" else figure.value / value
     of_clock, factor, log_variance = None, 1.0, 0.0
     if series is not None and series == figure.series and _is_adjustable(judged.result, own, figure.peer):
         clocks = own.clock_hz or 0.0, figure.peer.clock_hz or 0.0
-        of_clock = repeatability.series_elasticity(judged.result, known)
+        of_clock = repeatability.series_elasticity(judged.result, baseline_jobs)
         factor = clock_adjustment.factor(*clocks, abs(of_clock.value))  # of the ratio, which is that of a rate
         log_variance = clock_adjustment.log_variance(clocks, (own.runs or 1, figure.peer.runs or 1), of_clock)
     return _Sides(
@@ -306,7 +307,7 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
         as_measured,
         [
             repeatability.result_scatter(own, earlier, earlier, of_clock),
-            repeatability.result_scatter(figure.peer, before, known, of_clock),
+            repeatability.result_scatter(figure.peer, before, baseline_jobs, of_clock),
         ],
         log_variance,
     )
@@ -320,16 +321,16 @@ def _to_limit(baseline: Baseline, value: float) -> float:
 
 
 def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
-    """The result as one of its series; without a series, if the metric doesn't scatter as the headline does."""
+    """The result as a member of its series; without a series if the metric doesn't scatter like the headline."""
     if judged.headline is not None and metric.name in judged.sampled:
         return judged.headline.own, judged.headline.series
     return regression_band.peer(judged.result, metric, metric.value or 0.0), None
 
 
 def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
-    """The earlier results of a series; of those that are kept, all are of this level if its first job is gone."""
+    """The earlier results of the baseline's level in a series: all stored results if the level's first job is gone."""
     peers, figure = judged.peers.get(series or "", ()), judged.baseline.figure  # newest first
-    begins = (place for place, peer in enumerate(peers) if figure is not None and peer.job == figure.level_since)
+    begins = (position for position, peer in enumerate(peers) if figure is not None and peer.job == figure.level_since)
     return peers[: next(begins, None)]
 
 
@@ -340,7 +341,7 @@ def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:
-    """Whether both are of one device, so that its clock explains a part of their difference."""
+    """Whether both results are of one device with known clocks, which explain a part of their difference."""
     return (
         own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
     )
@@ -352,11 +353,11 @@ def _is_adjustable(result: Result, own: Peer, other: Peer) -> bool:
 
 
 def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
-    """Why the result can't be held against the baseline; None if it can."""
+    """Why the result can't be judged by the baseline; None if it can."""
     baseline, result = judged.baseline, judged.result
     if metric is None:
-        there = _listed([each.name for each in result.metrics])
-        return f"the result has no metric {baseline.metric}, which the baseline is of; it has {there}"
+        names = _listed([other.name for other in result.metrics])
+        return f"the result has no metric {baseline.metric}, which the baseline is of; it has {names}"
     if baseline.figure is not None and (metric.unit, metric.better) != (baseline.unit, baseline.better):
         return f"{metric.name} is in {metric.unit} here, and in {baseline.unit} in the baseline"
     if not metric.value or metric.value < 0:
@@ -376,31 +377,31 @@ def _no_interval(metric: Metric, scatters: Sequence[object]) -> str | None:
 
 def _differences(judged: JudgedResult) -> list[BaselineDifference]:
     return [
-        BaselineDifference(field=each.field, baseline=each.values[0], job=each.values[1])
-        for each in differing(_both(judged))
+        BaselineDifference(field=difference.field, baseline=difference.values[0], job=difference.values[1])
+        for difference in differing(_both(judged))
     ]
 
 
 def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
-    """What the figures of the baseline and of the result depend on; empty for a limit."""
+    """The circumstances on which the figures of the baseline and the result depend; empty for a limit."""
     figure, result = judged.baseline.figure, judged.result
     if figure is None:
         return []
-    then = {**leaves("/params", figure.params), **figure.circumstances}
-    return [then, {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}]
+    before = {**leaves("/params", figure.params), **figure.circumstances}
+    return [before, {**leaves("/params", result.params or judged.spec.params), **_circumstances(judged.spec, result)}]
 
 
 def other_work(judged: JudgedResult) -> list[str]:
-    """The fields that make the result other work than the baseline's, or of other hardware, and that the spec doesn't
-    allow. What one side lacks, such as a param of a newer version, proves nothing.
+    """The differing fields of work or hardware that the spec doesn't allow. A field that one side lacks, such as a param
+    of a newer version, proves nothing.
     """
     both = _both(judged)
     if not both:
         return []
-    known = [each for each in differing(both) if all(each.field in side for side in both)]
-    other = [each.field for each in known if changes_work(each, judged.free) or each.field == "/replicas"]
+    shared = [change for change in differing(both) if all(change.field in side for side in both)]
+    fields = [change.field for change in shared if changes_work(change, judged.free) or change.field == "/replicas"]
     hardware = ["/hardware_id"] if _is_other_hardware(*both) else []
-    return [field for field in other + hardware if _allowing(field) not in judged.spec.baseline_allow]
+    return [field for field in fields + hardware if _allowing(field) not in judged.spec.baseline_allow]
 
 
 _NAMES = {
@@ -421,7 +422,7 @@ def _allowing(field: str) -> str:
 
 
 def _is_other_hardware(*sides: Mapping[str, JsonValue]) -> bool:
-    """Whether the hardware isn't proven to be equal. Where an id is missing, kind, model and cores stand for it."""
+    """Whether the hardware isn't proven to be equal. If an id is missing, kind, model and cores stand for it."""
     ids = [side.get("/hardware_id") for side in sides]
     if None not in ids:
         return ids[0] != ids[1]

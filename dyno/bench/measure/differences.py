@@ -1,4 +1,4 @@
-"""What differs between results: their params and circumstances by JSON pointer."""
+"""Find what differs between results: params and circumstances, by JSON pointer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def precision_and_method(result: Result | ResultSummary) -> dict[str, Any]:
 
 
 def circumstances(spec: Spec, result: Result) -> dict[str, Any]:
-    """What a figure depends on besides the workload and its params."""
+    """The circumstances on which a figure depends besides the workload and its params."""
     return {
         **precision_and_method(result),
         "/framework": spec.framework,
@@ -40,20 +40,20 @@ def circumstances(spec: Spec, result: Result) -> dict[str, Any]:
 
 
 def leaves(root: str, values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
-    """JSON pointers to values; objects are flattened to `depth` levels and kept whole below."""
-    found: dict[str, Any] = {}
+    """JSON pointers to values. Objects are flattened to `depth` levels; deeper objects stay whole."""
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
         at = pointer(root, name)
-        found |= leaves(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
-    return found
+        flattened |= leaves(at, value, depth - 1) if depth > 1 and isinstance(value, dict) else {at: value}
+    return flattened
 
 
-def differing(each: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """The fields with more than one value. A field that one of them lacks has the value None there."""
-    names: Iterable[str] = dict.fromkeys(name for values in each for name in values)
-    found = {name: [values.get(name) for values in each] for name in names}
+def differing(results: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """The fields with more than one value. A result that lacks a field has the value None for it."""
+    names: Iterable[str] = dict.fromkeys(name for values in results for name in values)
+    by_field = {name: [values.get(name) for values in results] for name in names}
     return [
         Difference(field=name, values=values)
-        for name, values in found.items()
+        for name, values in by_field.items()
         if any(value != values[0] for value in values[1:])
     ]

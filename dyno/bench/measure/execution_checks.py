@@ -1,10 +1,10 @@
-"""Checks of the execution: complete, finished before the clock stopped, and on the fast path.
+"""Check that the timed work was complete, finished before the clock stopped, and took the fast path.
 
 Each check uses only its arguments. `dyno.bench.runner.checks` takes the readings after the samples, and
 `dyno.bench.runner.case_sampling` counts compilations between samples.
 
-SLOW_PATH: did the work run on slower kernels than the device supports? Flags, instructions and settings decide it,
-without timing. The cost of a flag depends on the work and is not measured: the warning names the flag, and the figure
+SLOW_PATH: did the work run on slower kernels than the device supports? Flags, instructions and settings decide, without
+timing. The cost of a flag depends on the work, and Dyno doesn't measure it: the warning names the flag, and the figure
 is valid for that path.
 """
 
@@ -24,11 +24,11 @@ from dyno.models.runner_protocol import RunRecord
 # After correct work, the drain has nothing to wait for and takes 0.02 to 0.2 ms. Half a sample lasts at least 25 ms.
 DRAIN_LIMIT = 0.05
 DRAIN_FLOOR_S = 1e-3
-# The share of its expected time that added work must take; the rest allows for noise.
+# Added work must take this share of its expected time; the rest allows for noise.
 GROWTH_SHARE = 0.5
-TELLING_SHARE = 0.25  # of a single execution; less is within the noise
+TELLING_SHARE = 0.25  # of a single execution's time; less is within the noise
 # A training counts three times its forward pass. The first layer needs no gradient for its inputs, so a training that
-# consists mostly of that layer does two thirds of the count. Wrong units are off by a factor of two.
+# consists mostly of that layer does two thirds of the counted work. Wrong units are off by a factor of two.
 UNIT_LIMIT = 5 / 3
 _NAMED = 5
 
@@ -37,7 +37,7 @@ _NAMED = 5
 class DrainReading:
     """One reading: the clock stopped after `execution_s`, and the device had finished `drain_s` later.
 
-    `idle_s`: how long a drain takes with nothing to wait for; on a busy host, many milliseconds.
+    `idle_s`: how long a drain of an idle device takes; on a busy host, many milliseconds.
     """
 
     execution_s: float
@@ -51,7 +51,7 @@ class DrainReading:
 
 @dataclass(frozen=True)
 class WorkGrowth:
-    """The work took `single_s`, and `times` as much work took `grown_s`.
+    """The times of the work (`single_s`) and of `times` as much work (`grown_s`).
 
     `least_s`: the time of the single work at the device's highest possible rate.
     """
@@ -91,13 +91,13 @@ def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
     """Raised if the device was still busy after every reading, for more than 1 ms and 5 % of the execution time."""
     if not readings or not all(reading.late for reading in readings):
         return None
-    least = min(readings, key=lambda reading: reading.drain_s)
+    shortest = min(readings, key=lambda reading: reading.drain_s)
     return warning(
         "ASYNC_TIMING",
-        f"The clock stopped {1e3 * least.drain_s:.1f} ms before the device had finished.",
-        execution_s=least.execution_s,
-        drain_s=least.drain_s,
-        idle_s=least.idle_s,
+        f"The clock stopped {1e3 * shortest.drain_s:.1f} ms before the device had finished.",
+        execution_s=shortest.execution_s,
+        drain_s=shortest.drain_s,
+        idle_s=shortest.idle_s,
         readings=len(readings),
         limit=DRAIN_LIMIT,
     )
@@ -118,7 +118,7 @@ def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
 
 
 def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
-    """Raised if one of the declared and the counted FLOP per execution is more than 5/3 of the other."""
+    """Raised if the larger of the declared and the counted FLOP per execution is more than 5/3 of the other."""
     if max(declared, counted) <= UNIT_LIMIT * min(declared, counted):
         return None
     message = f"The figure counts {declared:.3g} FLOP per execution; the framework counts {counted:.3g}."
@@ -134,16 +134,16 @@ def steps_mismatch(counted: int, made: int, skipped: int = 0) -> ResultWarning |
 
 
 def compile_in_timing(names: Sequence[str]) -> ResultWarning | None:
-    """`names`: functions traced or compiled between the first sample's start and the last one's end."""
+    """`names`: functions traced or compiled between the first sample's start and the last sample's end."""
     if not names:
         return None
     return warning("COMPILE_IN_TIMING", times=len(names), functions=_first_names(names))
 
 
 def retraced(before: Sequence[str], since: Sequence[str]) -> ResultWarning | None:
-    """Raised if functions traced `before` sampling were traced again `since`."""
-    known = set(before)
-    again = [name for name in since if name in known]
+    """Raised if the framework traced functions both `before` sampling and `since`."""
+    traced = set(before)
+    again = [name for name in since if name in traced]
     if not again:
         return None
     return warning("RETRACED", times=len(again), functions=_first_names(again))
@@ -170,7 +170,7 @@ class _Switch:
     kinds: frozenset[str] = _ANY
 
 
-# NVIDIA_TF32_OVERRIDE is left out: users set it to get float32, and PRECISION_MISMATCH covers requests for TF32.
+# The table omits NVIDIA_TF32_OVERRIDE: users set it to get float32, and PRECISION_MISMATCH covers requests for TF32.
 _SWITCHES = (
     _Switch("TF_ENABLE_ONEDNN_OPTS", r"^(0|false)$", frozenset({"tensorflow"}), _CPU),
     _Switch("TF_DETERMINISTIC_OPS", r"^(1|true)$", frozenset({"tensorflow"}), _GPU),
@@ -234,7 +234,7 @@ class _Executed:
 
 
 def slow_path(device: Device, params: Any, records: Sequence[RunRecord]) -> ResultWarning | None:
-    """One warning with every reason why a faster path exists than the one that ran."""
+    """One warning with every reason why a path faster than the executed one exists."""
     ran = _executed(device, params, records[0])
     reasons = [*_switched_off(ran), *_limited(ran), *_wider(ran), *_unfused(ran), *_without_xla(ran)]
     if not reasons:
@@ -260,7 +260,7 @@ def _executed(device: Device, params: Any, record: RunRecord) -> _Executed:
         kind=device.driven_as,
         readers=frozenset({framework}) | (_XLA if by_xla else frozenset()),
         flags=environment.get("flags", {}),
-        dtypes=frozenset(name for each in dtypes for name in each.split("+")),
+        dtypes=frozenset(name for dtype in dtypes for name in dtype.split("+")),
         details=details,
         asked_for_xla=getattr(params, "jit_compile", None) is True,
     )
@@ -269,16 +269,16 @@ def _executed(device: Device, params: Any, record: RunRecord) -> _Executed:
 def _switched_off(ran: _Executed) -> Iterator[str]:
     for switch in _SWITCHES:
         if ran.kind in switch.kinds and switch.readers & ran.readers:
-            found = re.search(switch.pattern, ran.flags.get(switch.flag, ""), re.IGNORECASE)
-            if found is not None:
-                yield f"{switch.flag} has {found.group().strip()}"
+            match = re.search(switch.pattern, ran.flags.get(switch.flag, ""), re.IGNORECASE)
+            if match is not None:
+                yield f"{switch.flag} has {match.group().strip()}"
 
 
 def _limited(ran: _Executed) -> Iterator[str]:
     """Limits below an instruction level that the core has and the work could use."""
     for flag, before, readers in _ISA_LIMITS:
-        found = re.search(f"{before}([A-Z0-9_]+)", ran.flags.get(flag, ""), re.IGNORECASE)
-        level = _level(found.group(1).upper()) if found else None
+        match = re.search(f"{before}([A-Z0-9_]+)", ran.flags.get(flag, ""), re.IGNORECASE)
+        level = _level(match.group(1).upper()) if match else None
         if level is None or not readers & ran.readers or ran.kind != "cpu":
             continue
         kept = [
@@ -293,7 +293,7 @@ def _limited(ran: _Executed) -> Iterator[str]:
 
 
 def _level(name: str) -> int | None:
-    """oneDNN writes AVX512_CORE_VNNI for XLA's AVX512_VNNI; both have further levels, which give None."""
+    """The level's number; None for a further level. oneDNN writes AVX512_CORE_VNNI for XLA's AVX512_VNNI."""
     short = name.replace("AVX512_CORE", "AVX512").replace("AVX512_AMX", "AMX")
     short = "SSE" if short.startswith("SSE") else short
     return _ISA_LEVELS.index(short) if short in _ISA_LEVELS else None

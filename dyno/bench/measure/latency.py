@@ -1,13 +1,13 @@
-"""Latency of single calls: percentiles over calls that are synchronised one by one, in a closed and in an open loop.
+"""Measure the latency of single calls: percentiles over calls synchronised one by one, in a closed and in an open loop.
 
-Closed: one caller, whose next call begins when it has read the answer to the last one. Open: calls arrive at random
-(Poisson) at a given rate, whether or not earlier ones have been answered, and wait for their turn. Latency counts from
-the time of arrival, not from the time at which the call could begin: else a slow call would hide the wait of those
-behind it ("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
+Closed: one caller begins its next call when it has read the answer to the last call. Open: calls arrive at random
+(Poisson) at a given rate, whether or not earlier calls have been answered, and wait for their turn. Latency counts from
+the time of arrival, not from the begin of the call. Otherwise a slow call would hide the wait of the calls behind it
+("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
 
 A percentile's interval is that of its order statistics, which assumes no distribution. It describes one run. The
-99th percentile needs 100 calls, so that one call lies beyond it on average: of fewer it would be the longest call,
-which is longer the more calls there are.
+99th percentile needs 100 calls, so that one call lies beyond it on average. Of fewer calls it would be the longest,
+which grows with the number of calls.
 """
 
 import math
@@ -27,11 +27,11 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 
 MOST_CALLS = 2000  # of each loop; an interval of p99 needs 368
 MOST_S, LEAST_S = 2.0, 0.2  # of each loop
-OF_SHARE = 0.5  # all loops of a run, as a part of what the run gets of a budget
+OF_SHARE = 0.5  # the part of a run's share of a budget that all its loops may take
 _FIRST_CALLS = 10  # before the first loop, not measured
 _UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
 _SPIN_S = 0.002  # a sleep ends later than this only on a busy host
-RATES = "call_rates_per_s"  # in what run 0 tunes
+RATES = "call_rates_per_s"  # the key among the settings that run 0 tunes
 
 
 class CallClock(Protocol):
@@ -74,7 +74,7 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Calls that arrive in `most_s`, perhaps none. No call but the first begins after twice that time: the device can't
+    """Calls that arrive in `most_s`, perhaps none. After twice that time, only a first call begins: the device can't
     keep up.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
@@ -94,7 +94,7 @@ def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, 
 
 
 def _wait_until(time_s: float, clock: CallClock) -> None:
-    """Sleep, then spin: a sleep alone ends 0.05 ms late, which is as long as a short call."""
+    """Sleep, then spin: a sleep alone ends 0.05 ms late, the length of a short call."""
     while (left_s := time_s - clock.now_s()) > 0:
         if left_s > _SPIN_S:
             clock.sleep(left_s - _SPIN_S)
@@ -102,7 +102,7 @@ def _wait_until(time_s: float, clock: CallClock) -> None:
 
 @dataclass
 class CallReadings:
-    """What one run's calls showed. `quantiles`: by metric. `rates_per_s`, `details`: by case."""
+    """The readings of one run's calls. `quantiles`: by metric. `rates_per_s`, `details`: by case."""
 
     quantiles: dict[str, CallQuantile] = field(default_factory=dict)
     rates_per_s: dict[str, JsonValue] = field(default_factory=dict)
@@ -120,10 +120,10 @@ def measure_calls(
 ) -> CallReadings:
     """Both loops of each case. The first case is also the run's own; "" names a run without cases.
 
-    `rate_per_s`: of the open loop. None takes that of an earlier run, else half of what the closed loop reaches.
+    `rate_per_s`: of the open loop. None means the rate of an earlier run, else half of the closed loop's rate.
     """
-    found = CallReadings()
-    for place, (case, execute) in enumerate(cases.items()):
+    readings = CallReadings()
+    for number, (case, execute) in enumerate(cases.items()):
         report()
         for _ in range(_FIRST_CALLS):
             execute(1)
@@ -133,29 +133,29 @@ def measure_calls(
         assert isinstance(rate, float | int)
         report()
         opened = open_loop(execute, rate, seed, clock, most_s)
-        found.rates_per_s[case] = rate
-        found.details[case or "all"] = _details(closed, opened, rate)
-        for name in {case, ""} if place == 0 else {case}:
-            found.quantiles |= _quantiles("closed", name, closed, None)
-            found.quantiles |= _quantiles("open", name, opened, _unsteady(opened, rate, most_s))
-    return found
+        readings.rates_per_s[case] = rate
+        readings.details[case or "all"] = _details(closed, opened, rate)
+        for name in {case, ""} if number == 0 else {case}:
+            readings.quantiles |= _quantiles("closed", name, closed, None)
+            readings.quantiles |= _quantiles("open", name, opened, _unsteady(opened, rate, most_s))
+    return readings
 
 
 def _quantiles(loop: Loop, case: str, calls: Calls, unknown: str | None) -> dict[str, CallQuantile]:
-    count, found = len(calls.latencies_s), {}
+    count, quantiles = len(calls.latencies_s), {}
     for name, share in PERCENTILES.items():
-        least = round(1 / (1 - share))
-        few = None if count >= least else f"{name} needs {least} calls in the loop, and there were {count}"
-        found[metric_name(loop, name, case)] = _quantile(calls, share, unknown or few)
-    return found
+        required = round(1 / (1 - share))
+        few = None if count >= required else f"{name} needs {required} calls in the loop, and there were {count}"
+        quantiles[metric_name(loop, name, case)] = _quantile(calls, share, unknown or few)
+    return quantiles
 
 
 def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
     count = len(calls.latencies_s)
     if unknown:
         return CallQuantile(value=None, calls=count, reason=unknown)
-    found = quantile_interval(calls.latencies_s, share)
-    return CallQuantile(value=found.value, low=found.low, high=found.high, calls=count, reason=found.reason)
+    interval = quantile_interval(calls.latencies_s, share)
+    return CallQuantile(value=interval.value, low=interval.low, high=interval.high, calls=count, reason=interval.reason)
 
 
 def _unsteady(calls: Calls, rate_per_s: float, most_s: float) -> str | None:

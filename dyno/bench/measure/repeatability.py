@@ -1,32 +1,32 @@
-"""`repeat` of a metric: where the next result of the same spec on this device will fall, with a probability of 95 %.
+"""Predict where the next result of the same spec on this device falls with a probability of 95 %: a metric's `repeat`.
 
-A figure's own interval describes one stretch of time. The next result lies in another one, so `repeat` is a prediction
-interval. It has two sources of variance, as in ISO 5725-2: repeatability, between the runs of one job, and the variance
-between jobs. Figures are compared as logarithms, so that a rate and its time agree, and no bound is below zero.
+A figure's own interval describes one stretch of time. The next result falls in another stretch, so `repeat` is a
+prediction interval. It has two sources of variance, as in ISO 5725-2: repeatability (between the runs of one job), and
+the variance between jobs. Figures are compared as logarithms, so a rate and its time agree, and no bound is below zero.
 
-*From the runs alone*, it is Student's t times the deviation between runs times sqrt(1 + 1/n), which holds one further
-run (Hahn & Meeker 1991, Statistical Intervals, 4.7). A further mean of n runs would need only sqrt(2/n) if jobs didn't
-differ. The rest is the allowance for changes between jobs. On recorded series, this interval held the next mean of five
-runs in 92 % of cases, and the figure's own interval in 65 %.
+*From the runs alone*, the half-width is Student's t times the deviation between runs times sqrt(1 + 1/n), which holds
+one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, sqrt(2/n) would hold the mean
+of n further runs. The rest is the allowance for changes between jobs. On recorded series, this interval held the next
+mean of five runs in 92 % of cases, and the figure's own interval in 65 %.
 
 *With earlier results*, a one-way random-effects model gives the variance between jobs: the variance of the jobs' values
-less the part that repeatability explains (ISO 5725-2, 7.4). The variance of one result is a weighted mean of this one
-and of the allowance above, which counts as `ALLOWANCE_JOBS` jobs. The degrees of freedom are Satterthwaite's. The
-interval is that of the difference between two results, 2 variances, around the own value (the reproducibility limit of
+less the part that repeatability explains (ISO 5725-2, 7.4). The variance of one result is a weighted mean of this
+variance and of the allowance, which counts as `ALLOWANCE_JOBS` jobs. The degrees of freedom are Satterthwaite's. The
+interval describes the difference between two results, 2 variances, around the own value (the reproducibility limit of
 ISO 5725-6, 4.1). Around the mean of all jobs it would be narrower, but jobs of one hour resemble each other.
 
 *Strays.* One wild job must not hide what all others show: with a single result 20 times away, the variance made an
 interval from 1 / 1e6 to 1e6 times the value. A job further than STRAY from the median of all doesn't count, unless
-more than one in ten are that far (`counting`). The runs of a wild job count with a bounded deviation.
+more than one job in ten is as far away (`counting`). The runs of a wild job count with a bounded deviation.
 
-Where clocks are known, all values are adjusted to the clock of this result (`dyno.bench.measure.clock_adjustment`). The
-next result has another clock. So the variance of the jobs' clocks, times the square of the elasticity, is added: an
-interval for this result's clock alone held 79 % of 38 recorded next values as they were measured. Before jobs show that
-variance, CLOCK_DEVIATION stands for it, which counts as CLOCK_JOBS jobs.
+If clocks are known, all values are adjusted to the clock of this result (`dyno.bench.measure.clock_adjustment`). The
+next result has another clock. So the interval adds the variance of the jobs' clocks, times the square of the
+elasticity: without it, the interval held 79 % of 38 recorded next values as measured. Until jobs show that variance,
+CLOCK_DEVIATION stands for it and counts as CLOCK_JOBS jobs.
 
-*Not known yet.* An interval of more than USEFUL to a side answers no question, and a result that is itself a stray
-doesn't show where the next one falls. Neither has a prediction. No bound is beyond a data sheet's peak. A measured peak
-bounds nothing: it is that of one moment's clock.
+*Not known yet.* An interval wider than USEFUL to a side answers no question, and a result that is itself a stray
+doesn't show where the next result falls. Neither gets a prediction. No bound is beyond a data sheet's peak. A measured
+peak bounds nothing, because it belongs to the clock of one moment.
 """
 
 import math
@@ -41,17 +41,17 @@ from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result
 
 # With two, the interval holds 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
-USEFUL = 0.25  # changes that people look for are 5 to 20 %
-CLOCK_DEVIATION = 0.02  # of clocks from job to job, before jobs show it: recorded were 1.2 to 2.7 %
+USEFUL = 0.25  # people look for changes of 5 to 20 %
+CLOCK_DEVIATION = 0.02  # of clocks from job to job, until jobs show it; recorded jobs deviated by 1.2 to 2.7 %
 CLOCK_JOBS = 2
 STRAY = 0.5  # twice USEFUL: workloads whose jobs deviate by 10 % need their deviations
-MODE = 0.1  # more than this share of the jobs, and more than one, are a second mode
+MODE = 0.1  # more than this share of the jobs, and more than one job, form a second mode
 WILD = 3.0
 _WIDEST = math.log(1e6)  # keeps every bound finite
 
 
 def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
-    """The prediction from one job alone: around its `value`, from the `figures` of its runs. None for a single run."""
+    """The prediction around a job's `value`, from the `figures` of its runs alone. None for a single run."""
     count = len(figures)
     if count < 2:
         return None
@@ -65,7 +65,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
 
 
 def log_deviation(figures: Sequence[float]) -> float | None:
-    """The standard deviation of the logarithms; None for a single figure, or one that isn't above zero."""
+    """The standard deviation of the logarithms; None for a single figure, or if a figure isn't above zero."""
     if len(figures) < 2 or min(figures) <= 0:
         return None
     return _deviation([math.log(figure) for figure in figures])
@@ -77,9 +77,9 @@ def headline_metric(result: Result) -> Metric | None:
 
 
 def with_earlier_results(result: Result, own: Peer, peers: Sequence[Peer], sampled: Collection[str]) -> Result:
-    """The result with `repeat` from earlier results too, those of `peers` on the same hardware and software.
+    """The result with a `repeat` that also uses earlier results: the `peers` on the same hardware and software.
 
-    `own` is the headline figure. It applies to the `sampled` metrics, which are the same times in other units.
+    `own` is the headline figure. `repeat` applies to the `sampled` metrics, which are the same times in other units.
     """
     earlier = [peer for peer in peers if same_conditions(own, peer)]
     of_clock = clock_elasticity(result, own, earlier)
@@ -101,7 +101,7 @@ def clock_elasticity(result: Result, own: Peer, earlier: Sequence[Peer]) -> cloc
 
 
 def series_elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.Elasticity:
-    """The elasticity of the headline figure by these jobs. All of them have clocks."""
+    """The elasticity of the headline figure from these jobs, which all have clocks."""
     assumed, headline = clock_adjustment.assumed_elasticity(result), headline_metric(result)
     is_rate = headline is not None and headline.better == "higher"
     return clock_adjustment.elasticity(counting(jobs), assumed if is_rate else -assumed)
@@ -109,15 +109,15 @@ def series_elasticity(result: Result, jobs: Sequence[Peer]) -> clock_adjustment.
 
 def _stray(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None) -> str | None:
     """Why the next result isn't near this one; None if it may be."""
-    known = counting([own, *earlier], own.clock_hz, of_clock.value if of_clock else 0.0)
-    if any(job is own for job in known):
+    counted = counting([own, *earlier], own.clock_hz, of_clock.value if of_clock else 0.0)
+    if any(job is own for job in counted):
         return None
     share = own.value / median([job.value for job in earlier]) - 1
     return f"not known yet: this result is {abs(share):.0%} {'above' if share > 0 else 'below'} the earlier ones"
 
 
 def usable(repeat: Repeat | None) -> dict[str, Any]:
-    """The fields of a metric with this prediction: null with a reason if it is too wide to be of use."""
+    """The prediction as fields of a metric: null with a reason if it is too wide to be of use."""
     if repeat is None or repeat.high <= (1 + USEFUL) ** 2 * repeat.low:
         return {"repeat": repeat, "repeat_reason": None}
     jobs = f" and {repeat.based_on.jobs} earlier results" if repeat.based_on.jobs else ""
@@ -127,7 +127,7 @@ def usable(repeat: Repeat | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """`half` of the interval in logarithms. `fraction`: that of a peak which no result exceeds; 0 if unknown.
+    """`half`: half of the interval in logarithms. `fraction`: of a peak that no result exceeds; 0 if unknown.
 
     `stray`: why there is no prediction.
     """
@@ -144,10 +144,10 @@ class _Prediction:
             return metric
         if self.stray:
             return metric.model_copy(update={"repeat": None, "repeat_reason": self.stray})
-        found = usable(_around(metric.value, self.half, self.based_on))
-        repeat: Repeat | None = found["repeat"]
+        fields = usable(_around(metric.value, self.half, self.based_on))
+        repeat: Repeat | None = fields["repeat"]
         if repeat is None:
-            return metric.model_copy(update=found)
+            return metric.model_copy(update=fields)
         if 0 < self.fraction <= 1:
             best = metric.value / self.fraction if metric.better == "higher" else metric.value * self.fraction
             bound = {"high": min(repeat.high, best)} if metric.better == "higher" else {"low": max(repeat.low, best)}
@@ -160,7 +160,7 @@ class _Prediction:
 
 
 def same_conditions(own: Peer, peer: Peer) -> bool:
-    """Whether `peer` is of the same hardware and software, and has a clock if `own` has one."""
+    """Whether `peer` has the same hardware and software, and has a clock if `own` has a clock."""
     alike = (peer.hardware_id, peer.context_id) == (own.hardware_id, own.context_id)
     return alike and peer.value > 0 and (bool(peer.clock_hz) or not own.clock_hz)
 
@@ -176,19 +176,19 @@ class ResultScatter:
 def half_width(own: Peer, earlier: Sequence[Peer], of_clock: clock_adjustment.Elasticity | None = None) -> float | None:
     """Half of the interval of the next result, in logarithms; None if nothing shows how much results scatter.
 
-    With `of_clock`, all jobs have clocks, and the interval also holds how far the next result's clock may be away.
+    With `of_clock`, all jobs have clocks, and the interval also allows for the next result's other clock.
     """
-    found = result_scatter(own, earlier, [own, *earlier], of_clock)
-    if found is None:
+    scatter = result_scatter(own, earlier, [own, *earlier], of_clock)
+    if scatter is None:
         return None
     if of_clock is None:
-        return student_t(found.degrees) * math.sqrt(2 * found.variance)
+        return student_t(scatter.degrees) * math.sqrt(2 * scatter.variance)
     clocks = [math.log(job.clock_hz) for job in (own, *earlier) if job.clock_hz]
     squares = math.fsum((clock - fmean(clocks)) ** 2 for clock in clocks)
     clock_degrees = CLOCK_JOBS + len(clocks) - 1
     of_clocks = of_clock.value**2 * (CLOCK_JOBS * CLOCK_DEVIATION**2 + squares) / clock_degrees
-    shares = [found.variance, of_clocks]
-    return student_t(_satterthwaite(shares, [found.degrees, clock_degrees])) * math.sqrt(2 * math.fsum(shares))
+    shares = [scatter.variance, of_clocks]
+    return student_t(_satterthwaite(shares, [scatter.degrees, clock_degrees])) * math.sqrt(2 * math.fsum(shares))
 
 
 def result_scatter(
@@ -196,7 +196,7 @@ def result_scatter(
 ) -> ResultScatter | None:
     """The scatter of the result `own`; None if nothing shows it. `shown_by`: the jobs that show how much jobs differ.
 
-    Leave `own` out of them if its work may differ from theirs: the difference is no scatter.
+    Leave `own` out of `shown_by` if its work may differ from theirs: that difference isn't scatter.
     """
     jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
     shown_by = counting(shown_by, own.clock_hz, slope.value)
@@ -211,7 +211,7 @@ def result_scatter(
     allowance = within * (1 + 1 / own_runs) / 2
     explained = between_degrees * within * fmean(1 / count for count in runs) if runs else 0.0
     between = max(0.0, squares - explained) + between_degrees * within / own_runs
-    shares = [each / (ALLOWANCE_JOBS + between_degrees) for each in (ALLOWANCE_JOBS * allowance, between)]
+    shares = [weighted / (ALLOWANCE_JOBS + between_degrees) for weighted in (ALLOWANCE_JOBS * allowance, between)]
     return ResultScatter(math.fsum(shares), _satterthwaite(shares, [within_degrees, max(1.0, between_degrees)]))
 
 
@@ -219,7 +219,7 @@ def counting(jobs: Sequence[Peer], clock_hz: float | None = None, slope: float =
     """The jobs that show how much jobs differ, by their values at the clock `clock_hz`.
 
     A job further than STRAY from the median of all shows another condition. Of two jobs that are further apart, neither
-    shows a scatter. But if several jobs are that far, more than MODE of all, the work has a second mode: all count.
+    shows a scatter. But if several jobs, more than MODE of all, are that far, the work has a second mode: all count.
     """
     logs = _logs_at_clock(jobs, clock_hz, slope)
     near = [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= math.log1p(STRAY)]
@@ -234,14 +234,14 @@ def _logs_at_clock(jobs: Sequence[Peer], clock_hz: float | None, slope: float) -
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:
     """The variance between the runs of one job, and its degrees of freedom; zero degrees if unknown.
 
-    Pooled over the jobs, but at least that of the first one: if its runs scatter more, its value is less certain. One
-    wild job counts with WILD times the deviation of a job in the middle.
+    The variance is pooled over the jobs, but at least the first job's: if its runs scatter more, its value is less
+    certain. A wild job counts with WILD times the median job's deviation.
     """
-    known = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs and job.runs > 1]
-    degrees = sum(count for count, _ in known)
-    middle = median_low([variance for _, variance in known]) if known else 0.0
-    most = WILD**2 * middle or math.inf  # equal figures of the runs tell nothing
-    pooled = math.fsum(count * min(variance, most) for count, variance in known) / degrees if degrees else 0.0
+    pairs = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs and job.runs > 1]
+    degrees = sum(count for count, _ in pairs)
+    middle = median_low([variance for _, variance in pairs]) if pairs else 0.0
+    limit = WILD**2 * middle or math.inf  # equal figures of the runs tell nothing
+    pooled = math.fsum(count * min(variance, limit) for count, variance in pairs) / degrees if degrees else 0.0
     return max(pooled, (jobs[0].scatter or 0.0) ** 2), degrees
 
 
@@ -252,7 +252,7 @@ def _satterthwaite(shares: Sequence[float], degrees: Sequence[float]) -> float:
 
 
 def _around(value: float, half: float | None, based_on: BasedOn) -> Repeat:
-    """The interval of `half` in logarithms around `value`."""
+    """The interval around `value` whose half-width in logarithms is `half`."""
     factor = math.exp(min(half or 0.0, _WIDEST))
     return Repeat(low=value / factor, high=value * factor, based_on=based_on)
 

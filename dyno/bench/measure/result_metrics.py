@@ -1,7 +1,7 @@
-"""Metrics, energy and raw samples of a result, computed from the records of its runs.
+"""Compute the metrics, energy and raw samples of a result from the records of its runs.
 
-A metric is the mean of the runs' medians, with Student's t over the runs. Each case of a job has its own figures and
-checks, as if it were a job.
+A metric is the mean of the runs' medians, with Student's t interval over the runs. Each case of a job has its own
+figures and checks, as if it were a job.
 """
 
 import math
@@ -17,15 +17,15 @@ from dyno.models.runner_protocol import CaseRecord, RunRecord
 
 def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each case by name, in the order of the runs; empty if the job has no cases."""
-    found: dict[str, list[RunRecord]] = {}
+    cases: dict[str, list[RunRecord]] = {}
     for record in records:
-        for case, alone in zip(record.cases, records_by_case(record), strict=False):
-            found.setdefault(case.name, []).append(alone)
-    return found
+        for case, case_record in zip(record.cases, records_by_case(record), strict=False):
+            cases.setdefault(case.name, []).append(case_record)
+    return cases
 
 
 def records_by_case(record: RunRecord) -> list[RunRecord]:
-    """The run as one record per case, with the case's own samples; the run itself if it has no cases."""
+    """One record per case of the run, with the case's own samples; the run itself if it has no cases."""
     return [
         record.model_copy(
             update={
@@ -52,27 +52,27 @@ def all_metrics(
 
     `first_set`: see `dyno.bench.measure.statistics.mean_interval`.
     """
-    found = [_of_job(spec, records) for spec in specs]
+    metrics = [_of_job(spec, records) for spec in specs]
     sampled = [spec for spec in specs if spec.sampled]
     if not any(record.training for record in records):
-        found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
-    for case, of_case in by_case(records).items():
-        found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
-        found += [_of_calls(replace(spec, name=f"{spec.name}_{case}"), records) for spec in specs if spec.loop]
-    return [_of_two_stages(metric, first_set) for metric in found] if first_set else found
+        metrics += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
+    for case, case_records in by_case(records).items():
+        metrics += [_sampled(replace(spec, name=f"{spec.name}_{case}"), case_records) for spec in sampled]
+        metrics += [_of_calls(replace(spec, name=f"{spec.name}_{case}"), records) for spec in specs if spec.loop]
+    return [_of_two_stages(metric, first_set) for metric in metrics] if first_set else metrics
 
 
 def judged_metrics(workload: Workload, params: Params) -> list[MetricSpec]:
-    """The metrics of `all_metrics` that have a figure of each run, and so can be held against a baseline."""
-    own = [spec for spec in workload.metrics_for(params) if not spec.once]
-    cold = [replace(spec, name=f"{COLD}{spec.name}") for spec in own if spec.sampled and spec.better == "higher"]
+    """The metrics of `all_metrics` that have a figure of each run, and so can be judged by a baseline."""
+    by_run = [spec for spec in workload.metrics_for(params) if not spec.once]
+    cold = [replace(spec, name=f"{COLD}{spec.name}") for spec in by_run if spec.sampled and spec.better == "higher"]
     of_cases = [
         replace(spec, name=f"{spec.name}_{case}")
         for case in workload.cases_of(params)
-        for spec in own
+        for spec in by_run
         if spec.sampled or spec.loop
     ]
-    return [*own, *cold, *of_cases]
+    return [*by_run, *cold, *of_cases]
 
 
 def _of_two_stages(metric: Metric, first_set: int) -> Metric:
@@ -95,8 +95,8 @@ def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
-    found = _metric(spec, medians, samples=sum(len(record.samples) for record in records))
-    return found.model_copy(update={"per_cycle": _per_cycle(spec, medians, records)})
+    metric = _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+    return metric.model_copy(update={"per_cycle": _per_cycle(spec, medians, records)})
 
 
 def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRecord]) -> PerCycle | None:
@@ -105,16 +105,16 @@ def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRe
     clocks_hz = [record.summary.clock_hz for record in records if record.summary.clock_hz]
     if not per_second or len(clocks_hz) < len(records):
         return None
-    each = mean_interval([rate / clock_hz for rate, clock_hz in zip(rates, clocks_hz, strict=True)])
-    low = None if each.low is None else max(0.0, each.low)
-    return PerCycle(value=each.value, unit=f"{work}/cycle", low=low, high=each.high)
+    interval = mean_interval([rate / clock_hz for rate, clock_hz in zip(rates, clocks_hz, strict=True)])
+    low = None if interval.low is None else max(0.0, interval.low)
+    return PerCycle(value=interval.value, unit=f"{work}/cycle", low=low, high=interval.high)
 
 
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     """The rate of `spec` over the first execution of each process.
 
-    It excludes tracing, and includes what the framework does when a graph first runs (compiling with XLA, choosing and
-    setting up kernels).
+    The first execution excludes tracing. It includes the framework's work when a graph first runs: compiling with XLA,
+    choosing and setting up kernels.
     """
     cold = replace(spec, name=f"{COLD}{spec.name}")
     times = [record.summary.phases.first_execution_s for record in records]
@@ -125,7 +125,7 @@ def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
-    """The metric for one execution of `time_s` seconds. An `amount` counts in units of `work`."""
+    """The metric for one execution of `time_s` seconds. An `amount` has the unit of `work`."""
     amount = record.amounts[spec.amount] if spec.amount else 1.0
     return record.work / time_s / amount if spec.better == "higher" else time_s / record.work * amount
 
@@ -167,15 +167,17 @@ def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _of_calls(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
-    """The mean of the runs' percentiles. The interval of a single run is that of its order statistics."""
-    found = [record.calls[spec.name] for record in records if spec.name in record.calls]
-    figures = [each.value for each in found if each.value is not None]
+    """The mean of the runs' percentiles. A single run has the interval of its order statistics."""
+    readings = [record.calls[spec.name] for record in records if spec.name in record.calls]
+    figures = [reading.value for reading in readings if reading.value is not None]
     if len(figures) < len(records):
-        return _absent(spec, next((each.reason for each in found if each.reason), "a run didn't measure it"))
-    metric = _metric(spec, figures, samples=sum(each.calls for each in found))
-    if len(found) > 1:
+        return _absent(
+            spec, next((reading.reason for reading in readings if reading.reason), "a run didn't measure it")
+        )
+    metric = _metric(spec, figures, samples=sum(reading.calls for reading in readings))
+    if len(readings) > 1:
         return metric
-    [only] = found
+    [only] = readings
     reason = only.reason or "over one run's calls: it says nothing about further runs"
     return metric.model_copy(update={"low": only.low, "high": only.high, "reason": reason})
 
@@ -185,7 +187,7 @@ def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metri
     others = by_case(records).get(case, [])
     if len(others) < len(records):
         return _absent(spec, f"a run has no case {case}")
-    figures = [_per_work_s(own) / _per_work_s(other) for own, other in zip(records, others, strict=True)]
+    figures = [_per_work_s(run) / _per_work_s(against) for run, against in zip(records, others, strict=True)]
     return _metric(spec, figures, samples=sum(len(record.samples) for record in (*records, *others)))
 
 
@@ -203,40 +205,42 @@ _OPERATIONS = ("FLOP/s", "OP/s")
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
     """The energy of a job; null with a reason unless every run reports its energy.
 
-    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"); a record's `work` is in the same unit. `flops` is
-    per execution.
+    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"), which counts a record's `work`. `flops` is per
+    execution.
     """
     windows = [record.summary.sensors for record in records]
-    each_j = joules_per_execution([record.summary for record in records])
-    if each_j is None:
+    execution_j = joules_per_execution([record.summary for record in records])
+    if execution_j is None:
         return Energy(reason=_no_energy_reason(windows))
-    known = [each for each in windows if each is not None]
-    counted = rate_unit is not None and rate_unit not in _OPERATIONS and each_j > 0
+    read = [window for window in windows if window is not None]
+    counted = rate_unit is not None and rate_unit not in _OPERATIONS and execution_j > 0
     return Energy(
-        joules=math.fsum(each.energy_j or 0.0 for each in known),
-        window_s=math.fsum(each.energy_s or 0.0 for each in known),
-        joules_per_sample=each_j / records[0].work if counted else None,
-        flop_per_joule=flops / each_j if flops and each_j > 0 else None,
-        covers=known[0].energy_of,
+        joules=math.fsum(window.energy_j or 0.0 for window in read),
+        window_s=math.fsum(window.energy_s or 0.0 for window in read),
+        joules_per_sample=execution_j / records[0].work if counted else None,
+        flop_per_joule=flops / execution_j if flops and execution_j > 0 else None,
+        covers=read[0].energy_of,
     )
 
 
 def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
-    """The mean over whole windows, with the time between samples, because the energy counter includes it too.
+    """The mean over whole windows, which include the time between samples, as the energy counter does.
 
     None unless each run reports its energy.
     """
-    known = [each for run in runs if (each := run.sensors) and each.energy_j is not None and each.energy_s]
-    if not known or len(known) < len(runs):
+    windows = [
+        sensors for run in runs if (sensors := run.sensors) and sensors.energy_j is not None and sensors.energy_s
+    ]
+    if not windows or len(windows) < len(runs):
         return None
-    joules = math.fsum(each.energy_j or 0.0 for each in known)
-    seconds = math.fsum(each.energy_s or 0.0 for each in known)
+    joules = math.fsum(sensors.energy_j or 0.0 for sensors in windows)
+    seconds = math.fsum(sensors.energy_s or 0.0 for sensors in windows)
     executions = sum(run.samples * run.executions_per_sample for run in runs)
     return joules / seconds * math.fsum(run.phases.steady_s or 0.0 for run in runs) / executions
 
 
 def _no_energy_reason(windows: Sequence[Sensors | None]) -> str:
-    reasons = [each.reasons.get("energy_j") for each in windows if each is not None and each.energy_j is None]
+    reasons = [window.reasons.get("energy_j") for window in windows if window is not None and window.energy_j is None]
     return next((reason for reason in reasons if reason), "no energy counter was read")
 
 

@@ -1,8 +1,8 @@
-"""The rule that stops sampling, and the required number of runs.
+"""Decide when a run stops sampling, and how many runs a job needs.
 
-A target for the interval over the runs is two-stage: Stein 1945, "A Two-Sample Test for a Linear Hypothesis Whose Power
-is Independent of the Variance", Annals of Mathematical Statistics 16(3). A first set of runs shows their scatter, which
-fixes the number of runs. Stopping once the interval is narrow instead would select runs that happen to lie close
+A target for the interval over the runs takes two stages: Stein 1945, "A Two-Sample Test for a Linear Hypothesis Whose
+Power is Independent of the Variance", Annals of Mathematical Statistics 16(3). A first set of runs shows their scatter,
+which fixes the number of runs. Stopping at a narrow interval instead would select runs that happen to lie close
 together: of five recorded results that grew until ±1 %, none held the long-run mean.
 """
 
@@ -17,14 +17,14 @@ from dyno.models.spec import FEW_SAMPLES, MAX_S, MIN_S, MIN_SAMPLES, TARGET_REL_
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 # Callers may set a looser target, but figures that scatter or drift more than this aren't steady. A comparison with the
-# default margin of ±2 % can find two results the same only if each is known to about that.
+# default margin of ±2 % can call two results the same only if each is known to about ±2 %.
 LOOSEST_REL_CI = 0.02
-# Shorter samples raise INSUFFICIENT_SAMPLES, as fewer than `budget.least_samples` do.
+# Shorter samples raise INSUFFICIENT_SAMPLES, and so do fewer samples than `budget.least_samples`.
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
 def effective_rel_ci(target_rel_ci: float | None) -> float:
-    """The limit for steadiness: the caller's target, at most 2 %; without one 1 %."""
+    """The limit for steadiness: the caller's target, at most 2 %, or 1 % without a target."""
     return min(target_rel_ci or TARGET_REL_CI, LOOSEST_REL_CI)
 
 
@@ -32,8 +32,8 @@ def effective_rel_ci(target_rel_ci: float | None) -> float:
 class StoppingRule:
     """The rule that stops sampling. Times are in seconds; `target_rel_ci` is the median's relative half-width.
 
-    Samples that change by more than `steady_rel_ci` aren't in a steady state. `is_divided`: take `max_samples` if there
-    is time, whatever the interval is.
+    Samples that change by more than `steady_rel_ci` aren't in a steady state. `is_divided`: take `max_samples` if time
+    allows, whatever the interval is.
     """
 
     min_samples: int = MIN_SAMPLES
@@ -52,8 +52,8 @@ class StoppingRule:
     def of(cls, measure: Measure, kind: DeviceKind, share: RunShare | None = None) -> "StoppingRule":
         """The method's rule for a device of `kind`: for a `share` of the budget, or with the caller's settings.
 
-        If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and samples are
-        shortened to fit `max_s`. Samples are lengthened if the maximum number of them wouldn't last `min_s`.
+        If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and shortens
+        samples to fit `max_s`. It lengthens samples if the maximum number wouldn't last `min_s`.
         """
         target, least_sample_s = measure.target_rel_ci or TARGET_REL_CI, FLOOR_SAMPLE_S[kind]
         if share is not None:
@@ -71,18 +71,18 @@ class StoppingRule:
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether the runs suffice: the first set, and as many in all as its scatter requires."""
+    """Whether there are enough runs: the first set, and as many in all as its scatter requires."""
     first = first_set(measure)
     return len(records) >= first and len(records) >= required_runs(measure, records[:first])
 
 
 def first_set(measure: Measure) -> int:
-    """The number of runs that fix how many there are."""
+    """The number of first runs, whose scatter fixes the number of all runs."""
     return min(max(measure.runs.min, 2), measure.runs.max)  # a single run shows no scatter
 
 
 def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
-    """The number of runs whose scatter decided whether there are more: Stein's interval rests on them.
+    """The number of runs whose scatter decided about further runs: Stein's interval rests on them.
 
     A budget decides by costs. Only a target, and a baseline after these runs, decide by scatter.
     """
@@ -93,10 +93,10 @@ def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
 
 
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
-    """The number of runs for which the `first` ones' Student's t, times their deviation, is within the target.
+    """The number of runs for which the `first` runs' Student's t, times their deviation, is within the target.
 
-    It applies to every case, and is at least the number of first runs and at most `processes.max`. Without a target it
-    is what the budget pays, or the number of first runs if the spec fixes that.
+    Every case must meet the target. The number is at least that of the first runs and at most `processes.max`. Without
+    a target, it is the number that the budget pays, or that of the first runs if the spec fixes it.
     """
     target = measure.target_of_runs
     if target is None:
@@ -104,20 +104,18 @@ def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     widest = max(width or 0.0 for width in _widths(first))
     if widest >= 1:
         return measure.runs.max
-    within = (
-        widest / (1 - widest) / target
-    )  # the final mean may be lower than the first one, by as much as that is known
+    within = widest / (1 - widest) / target  # the final mean may be lower by the first one's half-width
     return min(max(len(first), math.ceil(len(first) * within**2)), measure.runs.max)
 
 
 def _widths(records: Sequence[RunRecord]) -> list[float | None]:
     """The relative half-widths over the runs: of the job, and of every case."""
-    return [time_interval(each).rel_half_width for each in (records, *result_metrics.by_case(records).values())]
+    return [time_interval(runs).rel_half_width for runs in (records, *result_metrics.by_case(records).values())]
 
 
 def time_interval(records: Sequence[RunRecord], first: int | None = None) -> statistics.Interval:
     """Seconds per execution: the mean of the runs' medians with Student's t interval.
 
-    `first`: the number of runs that fixed how many there are (`first_set`).
+    `first`: the number of first runs, which fixed the number of all runs (`first_set`).
     """
     return statistics.mean_interval([statistics.median(record.samples) for record in records], first_set=first)

@@ -1,4 +1,4 @@
-"""Raised warnings, the checks that were not made, and the verdict that follows."""
+"""Raise and merge warnings, list the checks that were not made, and derive the verdict."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -10,8 +10,8 @@ from dyno.models.result import Peak, Precision, ResultWarning, Verdict
 # Codes that only workloads can raise, in checks of their own output.
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
-EFFECT = 0.01  # a disturbance that can't have moved the figure further is no warning of class B
-EXCUSED = 0.05  # the most that a wide interval excuses: a disturbance of all runs shifts them together
+EFFECT = 0.01  # a disturbance that moved the figure by less raises no warning of class B
+EXCUSED = 0.05  # the largest movement that a wide interval excuses: a disturbance of all runs shifts them together
 
 
 def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
@@ -24,7 +24,7 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
 
 
 def least_effect(rel_half_width: float | None) -> float:
-    """The share of the figure above which a possible movement is a warning: EFFECT, or the interval, which covers
+    """The share of the figure above which a possible movement raises a warning: EFFECT or the interval, which covers
     smaller movements. None: there is no interval.
     """
     return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
@@ -42,7 +42,7 @@ def unchecked_codes(
     sensor readings (see `dyno.bench.measure.stability`), and codes that a run couldn't check.
     """
     missing = {*further, *OUTPUT_CODES.difference(verified)}
-    if any(each is None or each.observed is None for each in precisions):
+    if any(precision is None or precision.observed is None for precision in precisions):
         missing.add("PRECISION_MISMATCH")
     if peak.value is None:
         missing.add("ABOVE_PEAK")
@@ -52,10 +52,10 @@ def unchecked_codes(
 def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int) -> Verdict:
     """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
 
-    `missing`: the checks that this kind of device allows and that weren't made. The interval's width doesn't count.
+    `missing`: the omitted checks that this kind of device allows. The interval's width doesn't count.
     Forked and spawned runs count the same, because they scatter alike (docs/decisions/0007).
     """
-    severities = {raised.severity for raised in warnings}
+    severities = {warning_raised.severity for warning_raised in warnings}
     if "A" in severities:
         return Verdict.UNTRUSTED
     if "B" in severities or missing or runs < MIN_PROCESSES:
@@ -70,17 +70,18 @@ def merged_warnings(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWar
     """
     first: dict[str, ResultWarning] = {}
     runs: dict[str, list[JsonValue]] = {}
-    for run, raised in enumerate(by_run):
-        for each in raised:
-            first.setdefault(each.code, each)
-            if run not in runs.setdefault(each.code, []):
-                runs[each.code].append(run)
+    for run, warnings in enumerate(by_run):
+        for raised in warnings:
+            first.setdefault(raised.code, raised)
+            if run not in runs.setdefault(raised.code, []):
+                runs[raised.code].append(run)
     return sorted_warnings(
-        each.model_copy(update={"evidence": {**each.evidence, "runs": runs[code]}}) for code, each in first.items()
+        raised.model_copy(update={"evidence": {**raised.evidence, "runs": runs[code]}})
+        for code, raised in first.items()
     )
 
 
 def sorted_warnings(warnings: Iterable[ResultWarning]) -> list[ResultWarning]:
-    """The warnings in the table's order, gravest first; codes unknown to this version come last."""
-    places = {code: place for place, code in enumerate(CODES)}
-    return sorted(warnings, key=lambda raised: places.get(raised.code, len(places)))
+    """The warnings in the table's order, gravest first. Codes unknown to this version come last."""
+    ranks = {code: rank for rank, code in enumerate(CODES)}
+    return sorted(warnings, key=lambda raised: ranks.get(raised.code, len(ranks)))

@@ -1,7 +1,7 @@
-"""Take the samples of a run's cases, with sensors, host noise and compilations observed.
+"""Take the samples of a run's cases, and observe sensors, host noise and compilations meanwhile.
 
-Cases run one after the other. Each is executed once, warmed up and sampled as if it were the only case. No code of
-the runner executes inside a sample.
+Cases run one after the other. The runner executes, warms up and samples each case as if it were the only case. None of
+the runner's code executes inside a sample.
 """
 
 import gc
@@ -44,7 +44,7 @@ class TraceCounter:
             return []
         timed = names[self._looks[warmup] :]
         raised = (compile_in_timing(timed), retraced(names[: self._begun], names[self._begun :]))
-        return [each for each in raised if each is not None]
+        return [warning for warning in raised if warning is not None]
 
     def _count(self) -> int:
         return len(self._traced() or ())
@@ -54,7 +54,7 @@ class TraceCounter:
 class CaseSamples:
     """The samples of one case, the sensor readings over their window, and the disturbances.
 
-    `drain_s` is how long the device was busy after the last sample, from the start of the drain.
+    `drain_s`: how long the device was still busy after the last sample, from the start of the drain.
     """
 
     samples: SamplingResult
@@ -110,8 +110,8 @@ def take_samples(
         drain()
         drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
         sensors, shares = watch.over(warmup), neighbours.shares(warmup)
-        found = (clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
-    return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
+        disturbances = (clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+    return CaseSamples(samples, sensors, drain_s, shares, [raised for raised in disturbances if raised is not None])
 
 
 Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the samples and the seconds of the first execution
@@ -141,34 +141,34 @@ def sample_cases(
 ) -> tuple[CaseSamples, list[SampledCase]]:
     """The run's own samples, with the disturbances of all cases, and every case with its samples.
 
-    `rule_for`: the rule of the next case, if so many are left.
+    `rule_for`: returns the rule of the next case for the number of cases that are left.
     """
     cases = built.cases if isinstance(built, HasCases) else ()
     count = max(1, len(cases))
-    own = take_samples(built.execute, rule_for(count), device, source, frames, (0, count), framework)
-    found = [SampledCase(case, own) for case in cases[:1]]
-    for place, case in enumerate(cases[1:], start=1):
+    run_samples = take_samples(built.execute, rule_for(count), device, source, frames, (0, count), framework)
+    sampled = [SampledCase(case, run_samples) for case in cases[:1]]
+    for number, case in enumerate(cases[1:], start=1):
         began_s = time.perf_counter()
         case.execute(1)
         first_execution_s = time.perf_counter() - began_s
-        taken = take_samples(case.execute, rule_for(count - place), device, source, frames, (place, count), framework)
-        found.append(SampledCase(case, taken, first_execution_s))
-        own.disturbances.extend(taken.disturbances)
-    return own, found
+        taken = take_samples(case.execute, rule_for(count - number), device, source, frames, (number, count), framework)
+        sampled.append(SampledCase(case, taken, first_execution_s))
+        run_samples.disturbances.extend(taken.disturbances)
+    return run_samples, sampled
 
 
-def case_records(found: Sequence[SampledCase], summarise: Summarise) -> list[CaseRecord]:
+def case_records(sampled: Sequence[SampledCase], summarise: Summarise) -> list[CaseRecord]:
     return [
         CaseRecord(
-            name=each.case.name,
-            work=each.case.work,
-            flops=each.case.flops,
-            dtype=each.case.dtype,
-            amounts=dict(each.case.amounts),
-            summary=summarise(each.taken, each.first_execution_s),
-            warmup=each.taken.samples.warmup,
-            samples=each.taken.samples.samples,
-            sample_cpu_s=each.taken.samples.sample_cpu_s,
+            name=timed.case.name,
+            work=timed.case.work,
+            flops=timed.case.flops,
+            dtype=timed.case.dtype,
+            amounts=dict(timed.case.amounts),
+            summary=summarise(timed.taken, timed.first_execution_s),
+            warmup=timed.taken.samples.warmup,
+            samples=timed.taken.samples.samples,
+            sample_cpu_s=timed.taken.samples.sample_cpu_s,
         )
-        for each in found
+        for timed in sampled
     ]

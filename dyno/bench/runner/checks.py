@@ -1,10 +1,10 @@
-"""Checks that need more executions, made after the samples of the first run.
+"""Make the checks that need more executions, after the samples of the first run.
 
-Together they take less than one sample of many executions, or up to four of one. A check confirms a suspicion before
-it raises a warning: it repeats the reading, and the best of several counts, because other processes only make work
-slower. A check that can't run leaves its code in `unchecked`, with a reason.
+Together the checks take less than one sample of many executions, or up to four samples of a single execution. A check
+confirms a suspicion before it raises a warning: it repeats the reading, and the best reading counts, because other
+processes only make work slower. A check that can't run leaves its code in `unchecked`, with a reason.
 
-If a figure is above a CPU's measured peak, the peak is measured again.
+If a figure is above a CPU's measured peak, Dyno measures the peak again.
 """
 
 import math
@@ -48,7 +48,7 @@ def checked_cases(
 ) -> list[CheckedCase]:
     """The cases to check. A run without cases is checked as a whole, with `flops` per execution in `dtype`."""
     if cases:
-        return [_of_case(each) for each in cases]
+        return [_of_case(case) for case in cases]
     grown = built.grown if isinstance(built, Growable) else None
     counted_flops = built.counted_flops if isinstance(built, Countable) else None
     return [CheckedCase(built.execute, own, flops, dtype, grown, counted_flops)]
@@ -62,10 +62,10 @@ def _of_case(sampled: SampledCase) -> CheckedCase:
 def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
     """Peaks measured again right after the samples; empty unless a figure is above a measured peak.
 
-    The earlier measurement may have run at a lower clock than the samples, or beside processes on the same physical
-    cores. Peaks from data sheets don't change.
+    The earlier measurement may have had a lower clock than the samples, or other processes on the same physical cores.
+    Peaks from data sheets don't change.
     """
-    if device.kind != "cpu" or not device.cores or not any(_above(device, each) for each in subjects):
+    if device.kind != "cpu" or not device.cores or not any(_above(device, subject) for subject in subjects):
         return {}
     return measure_cpu_peaks(device.cores)
 
@@ -79,12 +79,12 @@ def _above(device: Device, subject: CheckedCase) -> bool:
 
 _READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms: the shortest reading whose drain is judged by its share of the time
 _READINGS = 3
-_LEAST_READ = 64  # executions in a reading of the growth, whose own cost of 0.7 ms would look like work
+_LEAST_READ = 64  # executions in a reading of the growth; the cost of a shorter one, 0.7 ms, would look like work
 _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms: twice the work of an execution as short as that doesn't take visibly longer. One that is faster
+# A call costs 0.1 ms: twice the work of so short an execution doesn't take visibly longer. An execution that is faster
 # than the device can be did no work. A compiler may drop only so little of it, so twice the work comes first then.
 _CALL_S = 2e-4
 _SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
@@ -98,25 +98,25 @@ _TOO_SMALL = "the work is too small, compared with its call, to distinguish it f
 
 @dataclass
 class CheckFindings:
-    """Raised warnings, and the codes that couldn't be checked, each with its reason."""
+    """Raised warnings, and the unchecked codes with their reasons."""
 
     raised: list[ResultWarning] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
 
-    def add(self, found: ResultWarning | None) -> None:
-        if found is not None:
-            self.raised.append(found)
+    def add(self, raised: ResultWarning | None) -> None:
+        if raised is not None:
+            self.raised.append(raised)
 
 
 def run_checks(
     framework: Framework, device: Device, subjects: Sequence[CheckedCase], alive: Callable[[], None] = lambda: None
 ) -> CheckFindings:
     """Check each subject; `alive` is called between readings."""
-    found = CheckFindings()
+    findings = CheckFindings()
     with without_gc():
         for subject in subjects:
-            _CaseChecks(framework, device, subject, alive, found).examine()
-    return found
+            _CaseChecks(framework, device, subject, alive, findings).examine()
+    return findings
 
 
 class _CaseChecks:
@@ -135,7 +135,7 @@ class _CaseChecks:
 
     def examine(self) -> None:
         if self._count == 1 and self._single_s >= _LONG_S:
-            # The samples show already whether more executions take longer.
+            # The samples already show whether more executions take longer.
             self._drained(1, DrainReading(self._single_s, self._subject.taken.drain_s))
         else:
             count = self._read_count()
@@ -151,7 +151,7 @@ class _CaseChecks:
                 self._found.unchecked[code] = reason
 
     def _read_count(self) -> int:
-        """Executions in a reading with another number than a sample: 20 ms, at most half a sample; two for one."""
+        """The executions of a reading, other than a sample's: 20 ms, at most half a sample; two if a sample has one."""
         return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
 
     def _drained(self, count: int, reading: DrainReading) -> None:
@@ -166,7 +166,7 @@ class _CaseChecks:
     def _more_executions(self, count: int, execution_s: float) -> None:
         """Compare the executions of a sample with `count`, which took `execution_s`.
 
-        A suspicion is confirmed over a wider span. On a busy host, two readings of similar length scatter alike. A few
+        A wider span confirms a suspicion. On a busy host, two readings of similar length scatter alike. A few
         executions may find an undisturbed moment but many don't, so honest work shows its growth more clearly.
         """
         sample_s = self._count * self._single_s
@@ -185,7 +185,7 @@ class _CaseChecks:
         in_time = max(self._count, int(_LONG_S / self._single_s))
         more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
-        # Samples of a single execution are further readings of it.
+        # Samples of a single execution are further readings of that execution.
         sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
         return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
 
@@ -220,26 +220,26 @@ class _CaseChecks:
                     return None
                 if self._decides(growth, single, several):
                     return None
-            else:  # repeated only if no larger work decides: it can't show that work was eliminated
-                largest = times > 2 or unsure is None  # that was tried
+            else:  # repeated only if no larger work decides: this reading can't show that work was eliminated
+                largest = times > 2 or unsure is None  # of the work tried so far
                 unsure = partial(self._decides, growth, single, several) if largest else unsure
                 single_s = min(single_s, single())
         return None if unsure is not None and unsure() else _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:
-        """For an execution that fills a sample: 0.1, 0.2, 0.5 or twice the work. Returns why it is undecided."""
+        """Time 0.1, 0.2, 0.5 or twice the work of an execution that fills a sample. Returns why it is undecided."""
         single = partial(self._each_s, self._subject.execute, 1)
-        for part in _PARTS:
-            if (execute := grown(part)) is not None:
+        for share in _PARTS:
+            if (execute := grown(share)) is not None:
                 less = partial(self._each_s, execute, 1)
-                growth = WorkGrowth(1 / part, less(), self._single_s, part * least_s)
+                growth = WorkGrowth(1 / share, less(), self._single_s, share * least_s)
                 if not growth.grew:  # other processes may have started since
                     growth = replace(growth, grown_s=single())
                 return None if self._decides(growth, less, single) else _TOO_SMALL
         if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
             return _TOO_LONG
-        more = partial(self._each_s, execute, 1)
-        return None if self._decides(WorkGrowth(2, self._single_s, more(), least_s), single, more) else _TOO_SMALL
+        twice = partial(self._each_s, execute, 1)
+        return None if self._decides(WorkGrowth(2, self._single_s, twice(), least_s), single, twice) else _TOO_SMALL
 
     def _decides(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
         """Add a warning if work was eliminated. Returns whether the readings decide the check."""
@@ -248,14 +248,14 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution, each with `times` the work. Times a twentieth of a sample (5 ms), and 64 executions at
-        least unless those would take more than a fifth of a sample.
+        """Seconds per execution with `times` the work. It times a twentieth of a sample (5 ms) or 64 executions, if
+        more, but at most a fifth of a sample.
         """
         count = max(1, min(self._count // (5 * times), max(_LEAST_READ, self._count // (20 * times))))
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
-        """Unless it grew at once: alternate both readings, keep the best of each, until it grows or the rounds end."""
+        """Unless the time grew at once, alternate both readings and keep the best, until it grows or rounds end."""
         if growth.grew:
             return growth
         began_s, confirmed, done = time.perf_counter(), growth, 0
@@ -290,7 +290,7 @@ class _CaseChecks:
 
 
 def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
-    """`growth` with further readings of the grown work, of which the best counts."""
+    """`growth` with the best of further readings of the grown work."""
     return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
 
 

@@ -1,4 +1,4 @@
-"""The failure of a run without a record."""
+"""Classify the failure of a run without a record."""
 
 import signal
 
@@ -10,7 +10,7 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | None:
-    """The failure of a run without a record; None if it has one.
+    """The failure of a run without a record; None if the run has a record.
 
     Cancel, shutdown and a lost lease aren't failures; the caller handles them before.
     """
@@ -20,7 +20,7 @@ def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | Non
         return _failure(ended, FailureClass.TIMEOUT, "timeout", f"the job exceeded its timeout of {timeout_s:g} s")
     if ended.stopped_for is StopReason.STALL:
         return _failure(ended, FailureClass.BENCHMARK, "stalled", f"the runner sent nothing for {stall_s:g} s")
-    if ended.excess is not None:  # before the runner's own error, which is only a consequence
+    if ended.excess is not None:  # checked before the runner's own error, which is only a consequence
         return _failure(ended, FailureClass.RESOURCE, ended.excess.reason, ended.excess.message)
     if ended.failed is not None:
         return _failure(ended, ended.failed.failure_class, ended.failed.reason, ended.failed.message)

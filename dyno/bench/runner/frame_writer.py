@@ -13,7 +13,7 @@ from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, Inv
 from dyno.models.job import NO_SUCH_DEVICE, FailureClass
 from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, StartedFrame
 
-# Only people read progress, and a frame costs the runner about 0.1 ms and wakes the supervisor on its core.
+# Only people read progress. A frame costs the runner about 0.1 ms, and wakes the supervisor on the runner's core.
 PROGRESS_EVERY_S = 0.5
 
 
@@ -57,7 +57,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def failure_frame(error: BaseException, framework: Framework | None) -> FailedFrame:
-    """The last frame of a run that `error` ended. `framework`, if loaded, recognises its own out-of-memory errors."""
+    """The last frame of a run that `error` ended. A loaded `framework` recognises its own out-of-memory errors."""
     message = f"{error}" or type(error).__name__
     if isinstance(error, RunFailed):
         return FailedFrame(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)

@@ -1,8 +1,8 @@
-"""Device checks in a separate process: peak figures at a worker's start, presence of the device after a failed run.
+"""Check a device in a separate process: its peak figures at a worker's start, its presence after a failed run.
 
-This keeps numerical libraries, their threads and pinning out of the worker. It also isolates calls to a driver that may
-hang forever. In the worker, such a call would block all other calls to the driver, and a call that hangs in the kernel
-would keep even a killed worker from exiting.
+The process keeps numerical libraries, their threads and pinning out of the worker. It also isolates calls to a driver
+that may hang forever. In the worker, such a call would block all other calls to the driver, and a call that hangs in
+the kernel would keep even a killed worker from exiting.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _FIGURES = TypeAdapter(dict[str, PeakFigure])
 
 
 def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict[str, PeakFigure]:
-    """Peak figures by dtype; empty, with a warning, if the measurement fails. Those of accelerators are known."""
+    """Peak figures by dtype; empty, with a warning, if the measurement fails. Accelerators keep their known peaks."""
     if device.kind != "cpu":
         return device.peak
     try:
@@ -58,7 +58,7 @@ ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each
 def device_loss(launcher: Launcher, device: Device) -> str | None:
     """Why the device is gone, or None. A device that doesn't respond counts as gone.
 
-    If the check fails, returns None.
+    If the check itself fails, the answer is None.
     """
     try:
         return (
@@ -75,15 +75,15 @@ def device_loss(launcher: Launcher, device: Device) -> str | None:
 def write_loss(device_id: str, uuids: list[str]) -> None:
     """In the command's process: write to stdout why the device is gone, or nothing if it is present.
 
-    When a GPU is lost, NVML may give its number to another one, whose UUID differs.
+    After the loss of a GPU, NVML may give its number to another GPU, whose UUID differs.
     """
     try:
-        found = discover(device_id, Settings())
+        present = discover(device_id, Settings())
     except errors.DeviceUnavailable as error:
         sys.stdout.write(error.detail)
     else:
-        if found.uuids != uuids:
-            sys.stdout.write(f"{device_id} is another GPU now: {', '.join(found.uuids)}")
+        if present.uuids != uuids:
+            sys.stdout.write(f"{device_id} is another GPU now: {', '.join(present.uuids)}")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""The runs of one job, one after the other, each in a fresh process. What happens around them is given from outside.
+"""Make the runs of one job, one after the other, each in a fresh process. The caller passes observer and folders.
 
-A worker gives a heartbeat that extends its lease, and a folder whose files it uploads. `dyno.bench.run` gives neither.
+A worker's heartbeat extends its lease, and it uploads the folders' files. `dyno.bench.run` does neither.
 """
 
 import logging
@@ -33,7 +33,7 @@ ESTIMATE_FACTOR = 3  # the accuracy of an estimate
 
 
 class Observer(HeartbeatSource, Protocol):
-    """Learns how the runs proceed, and may stop them by what `beat` returns. `progress`: that of the whole job."""
+    """Follows the runs, and may stop them by the result of `beat`. `progress`: the progress of the whole job."""
 
     progress: JobProgress
 
@@ -44,7 +44,7 @@ class Observer(HeartbeatSource, Protocol):
         """Output of the current run."""
 
     def run_ended(self, phases: Phases, *, is_first: bool) -> None:
-        """After a run with a record. `is_first`: of its spec."""
+        """After a run with a record. `is_first`: whether it is the first run of its spec."""
 
     def send_metrics(self, metrics: PartialMetrics) -> None:
         """The figures so far, if more runs follow."""
@@ -52,7 +52,7 @@ class Observer(HeartbeatSource, Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where the runs of all jobs are made. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it."""
+    """The place of the runs of all jobs. `clock`: monotonic seconds, to which the deadlines of `stop` refer."""
 
     device: Device
     launcher: Launcher
@@ -63,7 +63,7 @@ class RunContext:
 
 
 class RunWithoutRecord(NamedTuple):
-    """The run that ended a job early. `number`: of all runs of the job, from 0."""
+    """The run that ended a job early. `number` counts all runs of the job from 0."""
 
     ended: RunEnd
     variant: Variant
@@ -72,7 +72,7 @@ class RunWithoutRecord(NamedTuple):
 
 
 class JobRuns:
-    """Makes the runs of one job. `has_enough`: called after each run of a variant that has enough; it may want more."""
+    """Makes the runs of one job. `has_enough`: called after each run of a variant with enough runs; may add more."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class JobRuns:
                 self._has_enough(variant)
             self._observer.run_ended(ended.record.summary.phases, is_first=len(variant.records) == 1)
             self._observer.progress.replan(planned_times(variants, self._context.device))
-            if not all(each.enough for each in variants):  # else the result follows at once
+            if not all(other.enough for other in variants):  # else the result follows at once
                 self._observer.send_metrics(variant.metrics_so_far())
         return None
 
     def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         """Run one runner to its end.
 
-        If its zygote dies first, try a new zygote; if that can't fork, spawn the runner.
+        If its zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
         """
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
@@ -154,15 +154,15 @@ class JobRuns:
         )
 
     def _limits(self, variant: Variant) -> RunLimits:
-        """The limits of a run. A runner sends no frames during an execution, so a run may be silent for three times the
-        estimate of one."""
-        settings, one = self._context.settings, variant.estimate(self._context.device)
-        silent_s = ESTIMATE_FACTOR * (one.start_s + math.fsum(one.executions_s))
+        """The limits of a run. A runner sends no frames during an execution, so it may be silent for three times the
+        estimate of its start and executions."""
+        settings, estimate = self._context.settings, variant.estimate(self._context.device)
+        silent_s = ESTIMATE_FACTOR * (estimate.start_s + math.fsum(estimate.executions_s))
         return RunLimits(max(settings.stall_s, silent_s), settings.term_grace_s, self._deadline_s)
 
 
 def time_limit_s(variants: Sequence[Variant], timeout_s: float | None, device: Device) -> float:
-    """How long a job may take: the spec's timeout, or three times the estimate, at least 600 s."""
+    """The time limit of a job: the spec's timeout, or three times the estimate, at least 600 s."""
     estimate_s = math.fsum(variant.time_s(device) for variant in variants)
     return timeout_s or max(_LEAST_TIMEOUT_S, ESTIMATE_FACTOR * estimate_s)
 

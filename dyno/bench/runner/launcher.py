@@ -4,7 +4,7 @@ The kernel sends the parent-death signal when the *thread* that started a proces
 thread would die with that thread, and its runners with it. So the launcher starts every zygote on one thread of its
 own, which lives as long as the worker.
 
-Stdout and stderr of a runner go to a pipe, and only the end of the output is kept, so that it can't fill a disk.
+Stdout and stderr of a runner go to a pipe. The launcher keeps only the end of the output, so it can't fill a disk.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _MOST_READS = 32  # 2 MiB; a pipe holds 1 MiB at most
 class LogTail:
     """Keeps the last `TAIL_BYTES` of a runner's output. The launcher passes `write_fd` to the runner, then closes it.
 
-    `pass_on` is called with all data read.
+    It calls `pass_on` with all data that it reads.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class LogTail:
         return len(data)
 
     def drain(self) -> None:
-        """Read what a dead writer left in the pipe. Bounded, because an escaped process may still be writing."""
+        """Read the data that a dead writer left in the pipe. Bounded, because an escaped process may still write."""
         for _ in range(_MOST_READS):
             if not self.read():
                 return
@@ -87,9 +87,9 @@ class ZygoteProcess:
         doors: Sequence[str],
         environment: Mapping[str, str],
     ) -> None:
-        """`doors`: the `cgroup.procs` files through which it joins its runners' cgroups.
+        """`doors`: the `cgroup.procs` files through which the zygote joins its runners' cgroups.
 
-        `environment`: its variables, and those of its runners.
+        `environment`: the variables of the zygote and its runners.
         """
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -111,15 +111,15 @@ class ZygoteProcess:
         return self._process.pid
 
     def ask(self, argv: list[str] | None, fds: list[int]) -> None:
-        """Request a child with `fds` = frames, log, request, status. `argv`: the arguments that a spawned child
-        executes.
+        """Request a child with `fds` = frames, log, request, status. `argv`: the arguments of a spawned child's
+        interpreter.
 
         Raises BrokenPipeError or ConnectionResetError if the zygote is gone.
         """
         socket.send_fds(self._control, [json.dumps({"argv": argv}).encode()], fds)
 
     def end(self) -> None:
-        """End and reap the zygote, with its children and their orphans. It is killed if it doesn't end by itself."""
+        """End and reap the zygote, with its children and their orphans. Kill it if it doesn't end by itself."""
         self._control.close()
         self._process.terminate()
         try:
@@ -203,7 +203,7 @@ class RunnerProcess:
     _status: bytes = b""
 
     def read_frames(self) -> list[AnyFrame] | None:
-        """The frames that have arrived; None if there is no data now. Lines that aren't frames are skipped."""
+        """The frames that have arrived; None if there is no data now. Skips lines that aren't frames."""
         try:
             data = os.read(self.frames_fd, _READ_BYTES)
         except BlockingIOError:
@@ -267,22 +267,22 @@ def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
         return None
 
 
-# The framework whose zygote starts before the first job. Zygotes of the others start with their first job.
+# The framework whose zygote starts before the first job. Zygotes of other frameworks start with their first job.
 DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 
 # -P keeps the working directory out of sys.path; faulthandler writes the Python stack of a crash to the log.
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.bench.runner"]
 _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 
-_KILLED_WITHIN_S = 2.0  # a process that survives KILL for longer hangs in the kernel, and isn't waited for
+_KILLED_WITHIN_S = 2.0  # no waiting beyond: a process that survives KILL for longer hangs in the kernel
 
 
 class Launcher:
     """Starts the runners of a worker, one at a time. Call it from one thread at a time.
 
     `worker_start`: "spawn" never forks, "fork" always forks, "auto" forks until `fall_back` is called for a framework.
-    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: in the environment of its runners, in place of
-    the worker's. `passed`: further variables of the worker that runners get, as in DYNO_RUNNER_ENV.
+    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: replace the worker's in the environment of its
+    runners. `passed`: further variables of the worker that runners get, as in DYNO_RUNNER_ENV.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class Launcher:
     def prove_with(self, prove: Callable[[str], None], proven: str) -> None:
         """Call `prove(framework)` once for each framework except `proven`, before its first runner is forked.
 
-        `prove` starts a runner of that framework, and calls `fall_back` if that fails.
+        `prove` starts a runner of the framework, and calls `fall_back` if the runner fails.
         """
         self._prove = prove
         self._proven.add(proven)
@@ -329,7 +329,7 @@ class Launcher:
         return True
 
     def describe(self, device: Device) -> Device:
-        """`device` with the way its runners start, which is that of the default framework."""
+        """`device` with the way in which runners of the default framework start."""
         forks, reason = self.forks(DEFAULT_FRAMEWORK)
         return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
 
@@ -404,17 +404,17 @@ class Launcher:
         os.set_blocking(frames_read, False)
         log = LogTail()
         request_fd = _file_of(request)
-        given = [frames_write, log.write_fd, request_fd, status_write]
+        child_fds = [frames_write, log.write_fd, request_fd, status_write]
         zygote_pid = None
         for _ in range(2):  # the zygote may have died since the last check: retry once with a new one
             try:
                 zygote = self._zygote(framework)
-                zygote.ask(argv, given)
+                zygote.ask(argv, child_fds)
                 zygote_pid = zygote.pid
                 break
             except (BrokenPipeError, ConnectionResetError):
                 self._drop(framework)
-        for fd in given:  # if no zygote took the request, the status pipe now has no writer, which reports the failure
+        for fd in child_fds:  # without a zygote, the status pipe loses its last writer, which reports the failure
             os.close(fd)
         start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
         return RunnerProcess(start, frames_read, status_read, log, lambda: self._drop(framework), zygote_pid)

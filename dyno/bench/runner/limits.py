@@ -1,13 +1,13 @@
-"""Limits on a runner's memory, processes and files: a cgroup if the kernel allows one, else checks of /proc.
+"""Limit a runner's memory, processes and files: by a cgroup if the kernel allows it, else by checks of /proc.
 
 The checks run with the heartbeats, every 2 s at most. A zygote joins the cgroup once, after its imports, and forks
-inherit it. So the cgroup costs the runs nothing, and the memory of the imports isn't counted.
+inherit it. So the cgroup costs the runs nothing, and it doesn't count the memory of the imports.
 
 cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a child cgroup if the worker may write to its
 own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
-in the host's root. In any other cgroup, such as a container's, the worker itself prevents it.
+in the host's root. In any other cgroup, such as a container's, the worker's own process prevents a child.
 
-Only the kernel's count of out-of-memory kills distinguishes their SIGKILL from any other.
+Only the kernel's count of out-of-memory kills distinguishes such a SIGKILL from any other.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ VMSTAT = Path("/proc/vmstat")
 def oom_kills(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP, vmstat: Path = VMSTAT) -> int:
     """Out-of-memory kills so far in this process's memory cgroup, or on the host if no cgroup counts them.
 
-    memory.events (cgroup v2), memory.oom_control (v1), /proc/vmstat: each has a line `oom_kill <count>`.
+    memory.events (cgroup v2), memory.oom_control (v1) and /proc/vmstat have a line `oom_kill <count>`.
     """
     for path in [*_counting(mount, membership), vmstat]:
         count = read_counter(path, "oom_kill")
@@ -57,7 +57,7 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_ZYGOTES = 8  # at most, per worker; they count as tasks, too
+_ZYGOTES = 8  # the maximum per worker; they count as tasks, too
 _LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}
 _SWAP = {"memory.max": ("memory.swap.max", 0), "memory.limit_in_bytes": ("memory.memsw.limit_in_bytes", 1)}
 _SHARED = "cgroup.subtree_control"  # cgroup v2: the controllers that child cgroups may use
@@ -79,7 +79,7 @@ class Cgroup:
         return self._pids is not None
 
     def holds_memory_of(self, pid: int) -> bool:
-        """Whether the cgroup limits the memory of that process, and thus of its forks."""
+        """Whether the cgroup limits the memory of process `pid`, and thus of its forks."""
         return _is_in(pid, self._memory)
 
     def holds_tasks_of(self, pid: int) -> bool:
@@ -87,13 +87,13 @@ class Cgroup:
 
     @property
     def doors(self) -> list[str]:
-        """The files that a process writes "0" to, to join."""
+        """The files to which a process writes "0" to join."""
         return [str(folder / "cgroup.procs") for folder in self._folders()]
 
     def oom_kills(self) -> int:
         """Out-of-memory kills in this cgroup so far."""
         files = [] if self._memory is None else [self._memory / "memory.events", self._memory / "memory.oom_control"]
-        return next((found for file in files if (found := read_counter(file, "oom_kill")) is not None), 0)
+        return next((kills for file in files if (kills := read_counter(file, "oom_kill")) is not None), 0)
 
     def refused_tasks(self) -> int:
         """Starts of processes and threads that the limit has prevented so far."""
@@ -112,13 +112,15 @@ class Cgroup:
 def runner_cgroup(
     memory_bytes: int, max_tasks: int, mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP
 ) -> Cgroup:
-    """Create a child cgroup with these limits; without those that the system doesn't allow."""
+    """Create a child cgroup with these limits, as far as the system allows them."""
     name = f"dyno-{os.getpid()}-{next(_numbers)}"
-    most = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
-    return Cgroup(**{controller: _made(controller, most[controller], name, mount, membership) for controller in most})
+    limits = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
+    return Cgroup(
+        **{controller: _made(controller, limits[controller], name, mount, membership) for controller in limits}
+    )
 
 
-def _made(controller: str, most: int, name: str, mount: Path, membership: Path) -> Path | None:
+def _made(controller: str, limit: int, name: str, mount: Path, membership: Path) -> Path | None:
     for base in _bases(controller, mount, membership):
         _delete_left_overs(base)
         folder = base / name
@@ -128,7 +130,7 @@ def _made(controller: str, most: int, name: str, mount: Path, membership: Path) 
             enabled = _enable(base, controller)
             folder.mkdir(exist_ok=True)
             _require_domain(folder)
-            _limit(folder, controller, most)
+            _limit(folder, controller, limit)
         except OSError:
             _undo(folder if new else None, base if enabled else None, controller)
             continue
@@ -176,20 +178,20 @@ def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
             (base / _SHARED).write_text(f"-{controller}")
 
 
-def _limit(folder: Path, controller: str, most: int) -> None:
+def _limit(folder: Path, controller: str, limit: int) -> None:
     """Set the limit. Raises OSError if the folder doesn't have the controller."""
-    limit = next((name for name in _LIMITS[controller] if (folder / name).exists()), None)
-    if limit is None:
+    file = next((name for name in _LIMITS[controller] if (folder / name).exists()), None)
+    if file is None:
         raise FileNotFoundError(folder / controller)
-    (folder / limit).write_text(str(most))
-    if limit in _SWAP:  # else a runner over its limit would continue in swap
-        swap, factor = _SWAP[limit]
+    (folder / file).write_text(str(limit))
+    if file in _SWAP:  # else a runner over its limit would continue in swap
+        swap, factor = _SWAP[file]
         with contextlib.suppress(OSError):  # a kernel without swap accounting
-            (folder / swap).write_text(str(factor * most))
+            (folder / swap).write_text(str(factor * limit))
 
 
 def _delete_left_overs(base: Path) -> None:
-    """Remove cgroups of killed workers. The kernel refuses to remove those with processes."""
+    """Remove cgroups of killed workers. The kernel refuses to remove a cgroup with processes."""
     for folder in base.glob("dyno-*-*"):
         if not Path(f"/proc/{folder.name.split('-')[1]}").exists():
             with contextlib.suppress(OSError):
@@ -222,7 +224,7 @@ def host_share_bytes(settings: Settings) -> int:
 
 
 class RunnerLimits:
-    """The limits of one runner. Create it before the runner starts: it counts from then on.
+    """The limits of one runner. Create it before the runner starts: its counts begin then.
 
     `folder`: the runner's files.
     """
@@ -264,13 +266,13 @@ class RunnerLimits:
         memory_held = self._cgroup.holds_memory_of(zygote_pid)
         if memory_held and self._cgroup.holds_tasks_of(zygote_pid):
             return None
-        found = descendants(zygote_pid)
-        if (tasks := sum(found.values())) > self._tasks:
+        threads = descendants(zygote_pid)
+        if (tasks := sum(threads.values())) > self._tasks:
             message = f"the runner had {tasks} processes and threads at once; the limit is {self._tasks}"
             return Excess("too_many_processes", message)
-        if memory_held or resident_bytes(found) <= self._memory_bytes:
+        if memory_held or resident_bytes(threads) <= self._memory_bytes:
             return None
-        held_bytes = proportional_bytes(found)  # a forked runner shares most of its memory with its zygote
+        held_bytes = proportional_bytes(threads)  # a forked runner shares most of its memory with its zygote
         if held_bytes <= self._memory_bytes:
             return None
         message = f"the runner used {held_bytes} bytes of memory; the limit is {self._memory_bytes}"
@@ -299,5 +301,5 @@ def _files_in(folder: Path) -> tuple[int, int]:
 def _held_bytes(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_blocks * _SECTOR_BYTES
-    except OSError:  # only this file has vanished; the others still count
+    except OSError:  # only this file has vanished; the other files still count
         return 0

@@ -1,7 +1,7 @@
-"""Monitors a runner from its start to its last byte of output, and stops it; sleeps between frames and heartbeats.
+"""Monitor a runner from its start to its last byte of output, and stop it; sleep between frames and heartbeats.
 
-A cancel or a timeout sends TERM, then KILL; other reasons send KILL at once. If KILL has no effect, the zygote is
-ended.
+A cancel or a timeout sends TERM, then KILL. Other reasons send KILL at once. If KILL has no effect, the monitor ends
+the zygote.
 """
 
 import math
@@ -36,7 +36,7 @@ class StopReason(StrEnum):
 class StopSwitch:
     """Lets a signal handler stop the supervisor. It uses a number and a descriptor, because a lock could deadlock.
 
-    `fileno` becomes readable with the first `stop`. `deadline_s`: when a job that still runs is handed back.
+    `fileno` becomes readable with the first `stop`. `deadline_s`: when the supervisor hands back a job that still runs.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class StopSwitch:
         """Request the end by `deadline_s` on the supervisor's clock. A later deadline than the current one has no
         effect.
 
-        The append is atomic: to compare and then write could undo a stop from a signal in between.
+        The append is atomic. A comparison before a write could undo the stop of a signal in between.
         """
         self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
@@ -71,7 +71,7 @@ class StopSwitch:
 def shutdown_handler(
     patience_s: float, stop: Callable[[float], None], hear_no_more: Callable[[], None]
 ) -> Callable[[Signals], None]:
-    """The signal handler: the first signal gives the current job `patience_s` to finish, the next hands it back at
+    """The signal handler: the first signal gives the current job `patience_s` to finish, the second hands it back at
     once.
 
     `next` picks the first signal atomically, because a signal may interrupt the handler of another at any instruction.
@@ -108,7 +108,7 @@ class LimitCheck(Protocol):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Time limits of a run. `deadline_s` is a time on the monitor's clock, the others are durations."""
+    """Time limits of a run. `deadline_s` is a time on the monitor's clock; the other limits are durations."""
 
     stall_s: float
     term_grace_s: float
@@ -133,7 +133,7 @@ class RunEnd:
 class RunnerMonitor:
     """Monitors one run. `run`: its number in the job, for heartbeats.
 
-    `bounds`: limits that are checked with each one.
+    `bounds`: limits to check with each heartbeat.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class RunnerMonitor:
             self._first_op_at_s = frame.at_s
         elif isinstance(frame, DoneFrame | FailedFrame):
             self._last = frame
-            # This is the last frame. A process that then hangs must not block the device.
+            # This is the last frame. A process that hangs after it must not block the device.
             self._kill_at_s = min(self._kill_at_s, self._last_frame_s + self._limits.term_grace_s)
 
     def _look_around(self) -> None:

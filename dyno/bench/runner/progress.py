@@ -1,4 +1,4 @@
-"""Progress and remaining time of a job, from the frames of its runs."""
+"""Compute the progress and remaining time of a job from the frames of its runs."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from dyno.models.job import Progress
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import ProgressFrame
 
-_LEAST_FRACTION = 0.05  # below, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
+_LEAST_FRACTION = 0.05  # before, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
 _MOST_FRACTION = 0.99  # of a job that isn't done
 _LEAST_ETA_S = 0.1
-_OVERDUE = 0.05  # the rest of a run that takes longer than expected, as a share of the expected time
+_OVERDUE = 0.05  # share of a run's expected time that still remains when the run takes longer than expected
 _TRAINED = ("evaluation", "generation", "warmup", "sampling")  # phases after the training
 _SAMPLED = ("latency", "verify", "artifacts", "second_look")  # phases after the samples
 
@@ -30,9 +30,9 @@ class RunTimes(NamedTuple):
 class JobProgress:
     """Progress over all runs. `plan`: expected times of each run, in order; only their ratios matter.
 
-    The fraction is that of the planned time. It falls only if the plan grows: if a baseline requires more runs.
-    `likely_s`: the duration of the whole job, by earlier jobs; None if unknown. The remaining time moves from there to
-    what the job's own steps and runs tell.
+    The fraction is a share of the planned time. It falls only if the plan grows, because a baseline requires more runs.
+    `likely_s`: the duration of the whole job by earlier jobs; None if unknown. The remaining time moves from this value
+    to the forecast of the job's own steps and runs.
     """
 
     def __init__(self, plan: Sequence[RunTimes], likely_s: float | None = None) -> None:
@@ -40,11 +40,11 @@ class JobProgress:
         self._took: list[RunTimes] = []
         self._is_first: list[bool] = []  # of each run that has ended
         self._began_s = 0.0  # of the current run
-        self._trained_from: tuple[float, float] | None = None  # first time in the current run's training, and its share
+        self._trained_from: tuple[float, float] | None = None  # first time in this run's training, and its share
         self._training_s = self._training_ends_s = 0.0  # of the current run, by its steps so far; 0 if unknown
 
     def replan(self, plan: Sequence[RunTimes]) -> None:
-        """Replace the plan by one that begins alike."""
+        """Replace the plan by a plan with the same begin."""
         self._plan = plan
 
     def note_end(self, phases: Phases, elapsed_s: float, *, is_first: bool) -> None:
@@ -88,7 +88,7 @@ class JobProgress:
         )
 
     def _note_training(self, frame: ProgressFrame, elapsed_s: float) -> None:
-        """All steps of a training take about as long, so the time of a share of them tells that of all."""
+        """Forecast the training's time: all steps take about as long, so a share of them shows the time of all."""
         share = _share(frame)
         from_s, from_share = self._trained_from = self._trained_from or (elapsed_s, share)
         if share - from_share >= _LEAST_FRACTION:
@@ -96,9 +96,9 @@ class JobProgress:
             self._training_ends_s = elapsed_s + (1 - share) * self._training_s
 
     def _eta_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
-        """A mean of two forecasts of the whole time: that of earlier jobs, and that of this job so far.
+        """A weighted mean of two forecasts of the whole time: by earlier jobs, and by this job so far.
 
-        The second one counts for the share of the time or of the runs that is over, or that the training takes.
+        The second forecast's weight is the share of the time or of the runs that is over, or that the training takes.
         """
         whole_s = self._whole_s(within, run, fraction, elapsed_s)
         weight = max(fraction, run / (run + 1), self._training_s / whole_s if whole_s else 0.0)
@@ -116,28 +116,28 @@ class JobProgress:
             return elapsed_s / fraction if fraction >= _LEAST_FRACTION else None
         planned = self._plan[: len(self._took)]
         rate = self._rate(planned)
-        planned_s, trained_s = sum(each.train_s for each in planned), sum(took.train_s for took in self._took)
+        planned_s, trained_s = sum(plan.train_s for plan in planned), sum(took.train_s for took in self._took)
         train_rate = trained_s / planned_s if planned_s else rate
-        current, *later = (RunTimes(rate * each.run_s, train_rate * each.train_s) for each in self._plan[run:])
+        current, *later = (RunTimes(rate * plan.run_s, train_rate * plan.train_s) for plan in self._plan[run:])
         left_s = max(current.all_s - (elapsed_s - self._began_s), _OVERDUE * current.all_s, 0.0)
         return elapsed_s + (left_s if within < 1 else 0.0) + _all_s(later)
 
     def _rate(self, planned: Sequence[RunTimes]) -> float:
-        """The time of runs to the planned time: of further runs, if one has ended."""
-        each = zip(self._is_first, self._took, planned, strict=True)
+        """The ratio of the runs' time to the planned time; of further runs only, if a further run has ended."""
+        ended = zip(self._is_first, self._took, planned, strict=True)
         pairs = [
-            (took.run_s, plan.run_s) for is_first, took, plan in each if not (is_first and not all(self._is_first))
+            (took.run_s, plan.run_s) for is_first, took, plan in ended if not (is_first and not all(self._is_first))
         ]
         return sum(took_s for took_s, _ in pairs) / sum(planned_s for _, planned_s in pairs)
 
     def _after_training_s(self, within: float) -> float:
-        """The time of all that follows the first run's training: as planned, or longer if earlier jobs were longer."""
+        """The time of the job after the first run's training: as planned, scaled by the duration of earlier jobs."""
         rest_s = (self._plan[0].run_s if within < 1 else 0.0) + _all_s(self._plan[1:])
         return rest_s if self._likely_s is None else rest_s * self._likely_s / _all_s(self._plan)
 
 
 def _all_s(times: Sequence[RunTimes]) -> float:
-    return math.fsum(each.all_s for each in times)
+    return math.fsum(run.all_s for run in times)
 
 
 def _share(frame: ProgressFrame) -> float:

@@ -1,6 +1,6 @@
-"""One run of one spec in this process, phase by phase.
+"""Make one run of one spec in this process, phase by phase.
 
-It also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
+The module also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
 """
 
 import math
@@ -51,18 +51,18 @@ def empty_caches(folder: Path) -> None:
     Call it before a framework is loaded. Cache options among an administrator's flags stay; see `warm_caches`.
     """
     for name in _CACHE_FOLDERS:
-        place = folder / name.lower()
-        place.mkdir(parents=True)
-        os.environ[name] = str(place)
+        cache = folder / name.lower()
+        cache.mkdir(parents=True)
+        os.environ[name] = str(cache)
 
 
 def warm_caches(environ: Mapping[str, str]) -> ResultWarning | None:
     """WARM_CACHE if a cache that `environ` names isn't empty. The warning omits paths."""
-    named = [(name, environ[name]) for name in _CACHE_FOLDERS if environ.get(name)]
+    caches = [(name, environ[name]) for name in _CACHE_FOLDERS if environ.get(name)]
     for variable in _CACHE_OPTIONS:
         for option, path in _CACHE.findall(environ.get(variable, "")):
-            named.append((f"{variable}: --{option}", path))
-    warm: list[JsonValue] = [name for name, path in named if _not_empty(Path(path))]
+            caches.append((f"{variable}: --{option}", path))
+    warm: list[JsonValue] = [name for name, path in caches if _not_empty(Path(path))]
     return warning("WARM_CACHE", caches=warm) if warm else None
 
 
@@ -73,11 +73,11 @@ def _not_empty(path: Path) -> bool:
         return False
 
 
-_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from what is resident now
+_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from the memory resident now
 
 
 def reset_host_peak() -> None:
-    """Reset the peak, because a forked runner inherits its zygote's. If the kernel refuses, that peak still counts."""
+    """Reset the peak, since a forked runner inherits its zygote's, which still counts if the kernel refuses."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     except OSError:
@@ -90,8 +90,8 @@ def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
         lines = status.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith("VmHWM:")]
-    return int(found[0][1]) * 1024 if found else None
+    peaks = [line.split() for line in lines if line.startswith("VmHWM:")]
+    return int(peaks[0][1]) * 1024 if peaks else None
 
 
 def peak_memory(framework: Framework, kind: str) -> Memory:
@@ -105,8 +105,8 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. Repeated phases add up; a phase that never ran is null. A block inside another one counts
-    only as its own phase.
+    """Times named blocks. Repeated phases add up; a phase that never ran is null. An inner block counts only as its own
+    phase.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -188,32 +188,32 @@ class Run:
         self._times_calls = any(spec.loop for spec in resolved.workload.metrics_for(resolved.params))
         with sensors.sensing(self._device) as source:
             training = self._execute_first(built, source)
-            own, cases = sample_cases(built, self._rule, self._device, source, self._frames, self._framework)
-        clock_hz = self._clock_hz(own)
+            samples, cases = sample_cases(built, self._rule, self._device, source, self._frames, self._framework)
+        clock_hz = self._clock_hz(samples)
         memory_peak = peak_memory(self._framework, self._device.driven_as)  # before the checks allocate memory
         calls = self._calls(resolved, built)
         self._frames.report("verify")
-        found = built.verify()
-        examined = self._cases_to_check(resolved, built, own, cases, found.flops)
+        checked = built.verify()
+        examined = self._cases_to_check(resolved, built, samples, cases, checked.flops)
         peak, findings = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
             built.work,
-            _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings, calls),
+            _Measured(first_op_at_s, training, samples, cases, clock_hz, checked, memory_peak, peak, findings, calls),
         )
 
     def _rule(self, cases: int) -> StoppingRule:
-        """The rule of the next case, if `cases` are left: they share what is left of the run's share of the budget."""
+        """The rule of the next case, if `cases` are left: they divide the remaining share of the run in the budget."""
         share, measure = self._request.share, self._request.spec.measure
         if share is not None:
             spent_s = time.perf_counter() - self._began_s - self._timer.seconds("training")
             loops_s = latency.OF_SHARE * share.time_s if self._times_calls else 0.0
-            # What the first run chooses by measuring isn't paid from its share.
+            # The first run's share doesn't pay for the choices that it makes by measuring.
             least_s = share.time_s / 2 if self._request.run == 0 else 0.0
             share = share.model_copy(update={"time_s": max(least_s, share.time_s - loops_s - spent_s) / cases})
         return StoppingRule.of(measure, self._device.kind, share)
 
     def _start_device(self) -> float:
-        """Load the framework and finish a first operation; returns when that was (`time.time()`)."""
+        """Load the framework and finish a first operation; returns the time of its end (`time.time()`)."""
         if self._request.process_start == "spawned":
             with self._timer.phase("import"):
                 self._framework.load()
@@ -264,16 +264,16 @@ class Run:
         return training and training.model_copy(update={"sensors": watched.over(0)})
 
     def _calls(self, resolved: ResolvedSpec, built: Built) -> latency.CallReadings:
-        """The latency of single calls, if the workload has metrics of it."""
+        """The latency of single calls, if the workload has latency metrics."""
         if not self._times_calls:
             return latency.CallReadings()
         cases = {case.name: case.execute for case in built.cases} if isinstance(built, HasCases) else {}
-        known = self._request.tuned.get(latency.RATES)
+        earlier_rates = self._request.tuned.get(latency.RATES)
         with without_gc():
             return latency.measure_calls(
                 cases or {"": built.execute},
                 getattr(resolved.params, "rate_per_s", None),
-                known if isinstance(known, dict) else {},
+                earlier_rates if isinstance(earlier_rates, dict) else {},
                 self._request.spec.seed + self._request.run,
                 self._loop_s(2 * max(1, len(cases))),
                 latency.HostCallClock(),
@@ -281,7 +281,7 @@ class Run:
             )
 
     def _loop_s(self, loops: int) -> float:
-        """How long each of the loops of calls lasts: they get a part of the run's share of the budget."""
+        """The duration of each of the loops of calls, which get a part of the run's share of the budget."""
         share = self._request.share
         if share is None:
             return min(latency.MOST_S, self._request.spec.measure.longest_s)
@@ -296,13 +296,13 @@ class Run:
 
     def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
         """Check only the first run: all runs execute the same work."""
-        framework, found = self._framework, CheckFindings()
+        framework, findings = self._framework, CheckFindings()
         if self._request.run == 0:
-            found = run_checks(framework, self._device, examined, lambda: self._frames.report("verify"))
+            findings = run_checks(framework, self._device, examined, lambda: self._frames.report("verify"))
         if framework.traced() is None:
             reason = f"{framework.name} doesn't report what it compiles"
-            found.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
-        return found
+            findings.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
+        return findings
 
     def _clock_hz(self, taken: CaseSamples) -> float | None:
         if self._device.driven_as != "cpu":
@@ -313,27 +313,27 @@ class Run:
         return len(self._device.cores) or len(os.sched_getaffinity(0))
 
     def _assembled(self, work: float, measured: _Measured) -> RunRecord:
-        samples, found = measured.own.samples, measured.found
+        samples, checked = measured.own.samples, measured.found
         return RunRecord(
             summary=self._summary(measured.own, measured, self._phases(measured)),
             warmup=samples.warmup,
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
             work=work,
-            warnings=[*self._found_before, *found.warnings, *measured.own.disturbances, *measured.findings.raised],
-            unchecked=found.unchecked | measured.findings.unchecked,
-            verified=sorted(found.verified),
-            precision=found.precision,
+            warnings=[*self._found_before, *checked.warnings, *measured.own.disturbances, *measured.findings.raised],
+            unchecked=checked.unchecked | measured.findings.unchecked,
+            verified=sorted(checked.verified),
+            precision=checked.precision,
             training=measured.training,
             memory=measured.memory_peak,
             environment=environment(self._device.driven_as) | {"framework": self._framework.name},
-            details=found.details | ({"latency": measured.calls.details} if measured.calls.details else {}),
-            amounts=found.amounts,
-            figures=found.figures,
-            tuned=found.tuned | ({latency.RATES: measured.calls.rates_per_s} if measured.calls.details else {}),
+            details=checked.details | ({"latency": measured.calls.details} if measured.calls.details else {}),
+            amounts=checked.amounts,
+            figures=checked.figures,
+            tuned=checked.tuned | ({latency.RATES: measured.calls.rates_per_s} if measured.calls.details else {}),
             calls=measured.calls.quantiles,
-            flops=found.flops,
-            params=found.params,
+            flops=checked.flops,
+            params=checked.params,
             peak=measured.peak,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
@@ -341,12 +341,12 @@ class Run:
     def _phases(self, measured: _Measured) -> Phases:
         absent = {"training_s"} if measured.training is None else set()
         cases_s = [case.seconds for case in measured.cases[1:]]
-        known = self._timer.phases().model_dump(exclude=absent)
-        return Phases(**{**known, "cases_s": math.fsum(cases_s) if cases_s else None})
+        timed = self._timer.phases().model_dump(exclude=absent)
+        return Phases(**{**timed, "cases_s": math.fsum(cases_s) if cases_s else None})
 
     def _of_case(self, taken: CaseSamples, measured: _Measured, first_execution_s: float | None) -> RunSummary:
-        own = self._phases(measured)
-        phases = own if first_execution_s is None else Phases(first_execution_s=first_execution_s)
+        run_phases = self._phases(measured)
+        phases = run_phases if first_execution_s is None else Phases(first_execution_s=first_execution_s)
         return self._summary(taken, measured, phases)
 
     def _summary(self, taken: CaseSamples, measured: _Measured, phases: Phases) -> RunSummary:
@@ -384,10 +384,10 @@ def own_the_device(request: RunRequest) -> None:
 
 
 def main(request: RunRequest, frames_fd: int) -> None:
-    """Run `request` and write its frames to `frames_fd`; the last one is `done` or `failed`.
+    """Run `request` and write its frames to `frames_fd`; the last frame is `done` or `failed`.
 
-    Never raises: the caller ends the process with `os._exit` (a framework's own teardown costs 0.5 s). The device's
-    locks are held until then.
+    Never raises: the caller ends the process with `os._exit` (a framework's own teardown costs 0.5 s). The process
+    holds the device's locks until then.
     """
     frames = FrameWriter(frames_fd)
     framework = None

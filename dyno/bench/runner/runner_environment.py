@@ -1,7 +1,7 @@
-"""The environment variables of runners: an allow-list of the worker's.
+"""Choose the environment variables of runners by an allow-list of the worker's variables.
 
 A workload may be anyone's code, so a runner gets the variables that Python, the frameworks and their libraries read,
-but no credentials and no addresses of services. `DYNO_RUNNER_ENV` names an operator's own variables.
+but no credentials and no addresses of services. `DYNO_RUNNER_ENV` names further variables that an operator allows.
 """
 
 import re
@@ -16,7 +16,7 @@ _NAMES = frozenset(
         *("LD_LIBRARY_PATH", "GLIBC_TUNABLES", "NPROC", "CC", "CXX"),  # PyTorch compiles with CC and CXX
         *("SSL_CERT_FILE", "SSL_CERT_DIR"),  # for downloads of data sets
         *("DYNO_DATA_DIR", "DYNO_DOWNLOAD", "DYNO_RUN_DIR", "DYNO_WORKLOADS_DIR"),
-        *FLAGS,  # what a result records must also reach its runs
+        *FLAGS,  # the flags that a result records must also reach its runs
     )
 )
 _PREFIXES = (
@@ -25,7 +25,7 @@ _PREFIXES = (
     *("TF_", "KERAS_", "XLA_", "JAX_", "PJRT_", "LIBTPU_", "TPU_", "TORCH", "PYTORCH_", "TRITON_"),
     *("CUDA_", "CUDNN_", "CUBLAS_", "CUBLASLT_", "NVIDIA_", "NCCL_"),
 )
-# Terraform's variables begin like TensorFlow's, and NVIDIA_API_KEY like those of its driver.
+# Terraform's variables begin like TensorFlow's, and NVIDIA_API_KEY begins like the driver's variables.
 _SECRET = re.compile(
     r"^TF_(VAR|CLI)_|(^|_)(PASSWORD|PASSWD|PWD|SECRETS?|TOKENS?|CREDENTIALS?|HEADERS|(API|ACCESS|PRIVATE)?KEYS?)(_|$)",
     re.IGNORECASE,
@@ -37,13 +37,13 @@ _PASSWORD_IN_URL = re.compile(r"://[^/\s]*@")
 def runner_environment(environ: Mapping[str, str], passed: Iterable[str] = ()) -> dict[str, str]:
     """The variables of `environ` that runners get.
 
-    passed: further names, or prefixes that end with "*". They can't name settings of Dyno.
+    `passed`: further names, or prefixes that end with "*". They can't name settings of Dyno.
     """
-    own = re.compile("|".join(_pattern(name) for name in passed) or r"(?!)")
+    allowed = re.compile("|".join(_pattern(name) for name in passed) or r"(?!)")
     return {
         name: value
         for name, value in environ.items()
-        if _needed(name, value) or (own.fullmatch(name) and not name.startswith("DYNO_"))
+        if _needed(name, value) or (allowed.fullmatch(name) and not name.startswith("DYNO_"))
     }
 
 

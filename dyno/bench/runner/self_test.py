@@ -1,6 +1,6 @@
-"""Self-test on a worker's own device: if forked runners of a framework fail, its runners are spawned instead.
+"""Test on a worker's own device whether a framework's runners can be forked; if not, spawn them.
 
-The default framework is tested at the worker's start, every other one just before its first runner is forked.
+The worker tests the default framework at its start, and every other framework just before it forks its first runner.
 """
 
 import logging
@@ -21,7 +21,7 @@ from dyno.settings import Settings
 
 PROOF_TIMEOUT_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
 _LEASE_SHARE = 0.75  # of the lease: no heartbeat extends a job's lease while it waits for a self-test
-# The smallest possible job: it starts the device, multiplies, reads the result back and checks it.
+# The smallest possible job: it starts the device, multiplies, reads the product back and checks it.
 _SPEC = Spec(
     workload="matmul",
     params={"n": 64, "repeats": 1},
@@ -39,7 +39,7 @@ class _NoHeartbeat:
 
 
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = PROOF_TIMEOUT_S) -> None:
-    """Test the default framework now, and let the launcher test each other one before its first runner.
+    """Test the default framework now, and let the launcher test every other framework before its first runner.
 
     Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. If another runner still holds
     the device, or the host is full, the test is inconclusive: the first job then forks.
@@ -66,7 +66,7 @@ def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: f
         ended = RunnerMonitor(runner, 0, limits, _NoHeartbeat(), StopSwitch(), time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
-        event("fork-proved", framework=framework, device=device.id)  # a regular error frame isn't caused by the fork
+        event("fork-proved", framework=framework, device=device.id)  # a fork doesn't cause a regular error frame
     elif failure.reason == DEVICE_BUSY or ended.exit.passing:
         event("fork-not-proved", logging.WARNING, framework=framework, device=device.id, why=failure.message)
     else:

@@ -1,4 +1,4 @@
-"""The specs of one attempt: a single one, or A/B variants with an optional A/A control, each with its own runs."""
+"""Hold the specs of one attempt with their runs: a single spec, or A/B variants with an optional A/A control."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 @dataclass
 class FurtherRuns:
-    """How many runs the job's baseline requires in all; 0 until it is known, and for jobs without a baseline."""
+    """The number of runs that the job's baseline requires in all; 0 if it is unknown or there is no baseline."""
 
     in_all: int = 0
 
@@ -53,7 +53,7 @@ class FurtherRuns:
 class Variant(contract.ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
-    `repeats`: the variant that an A/A control repeats; it reuses what that variant's first run tuned.
+    `repeats`: the variant that an A/A control repeats. The control reuses the params that its first run tuned.
     """
 
     name: VariantName | None
@@ -70,7 +70,7 @@ class Variant(contract.ResolvedSpec):
 
     @property
     def most_runs(self) -> int:
-        """How many runs there may be: as many as the first set requires, as soon as it has ended."""
+        """The maximum number of runs: once the first set has ended, the number that it requires."""
         measure = self.spec.measure
         first = self.records[: stopping_rule.first_set(measure)]
         is_fixed = len(first) == stopping_rule.first_set(measure)
@@ -84,24 +84,24 @@ class Variant(contract.ResolvedSpec):
         return records[0].tuned if records else {}
 
     def time_s(self, device: Device) -> float:
-        """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
-        one, measure = self.estimate(device), self.spec.measure
-        most = max(one.runs(measure), measure.runs.max)
+        """The estimated maximum time: the maximum number of runs, of which each samples as long as allowed."""
+        estimate, measure = self.estimate(device), self.spec.measure
+        runs = max(estimate.runs(measure), measure.runs.max)
         if self.spec.baseline is not None:
-            most = max(most, baseline_outcome.most_runs(self.spec))
+            runs = max(runs, baseline_outcome.most_runs(self.spec))
         if measure.is_divided:  # a run that never settles warms up until its share is over
-            longest_s = max(one.run_s(measure), measure.budget_s / measure.runs.min)
+            longest_s = max(estimate.run_s(measure), measure.budget_s / measure.runs.min)
         else:
-            longest_s = one.start_s + measure.longest_s
-        return most * longest_s + one.train_s
+            longest_s = estimate.start_s + measure.longest_s
+        return runs * longest_s + estimate.train_s
 
     def times(self, device: Device) -> RunTimes:
         """The expected times of this variant's first run."""
-        one = self.estimate(device)
-        return RunTimes(max(one.run_s(self.spec.measure), _LEAST_RUN_S), one.train_s)
+        estimate = self.estimate(device)
+        return RunTimes(max(estimate.run_s(self.spec.measure), _LEAST_RUN_S), estimate.train_s)
 
     def planned_runs(self, device: Device) -> int:
-        """The expected number of runs: by the estimate, until the first runs show what the budget pays."""
+        """The expected number of runs: by the estimate, until the first runs show how many runs the budget pays for."""
         is_open = len(self.records) < stopping_rule.first_set(self.spec.measure)
         return max(self.most_runs, self.estimate(device).runs(self.spec.measure)) if is_open else self.most_runs
 
@@ -111,11 +111,13 @@ class Variant(contract.ResolvedSpec):
     def metrics_so_far(self) -> PartialMetrics:
         """The figures of the runs that have ended."""
         specs, first = self.workload.metrics_for(self.params), stopping_rule.decided_by(self.spec.measure, self.records)
-        found = [each for each in result_metrics.all_metrics(specs, self.records, first) if each.value is not None]
-        return PartialMetrics(run=len(self.records), runs=self.most_runs, arm=self.name, metrics=found)
+        metrics = [
+            metric for metric in result_metrics.all_metrics(specs, self.records, first) if metric.value is not None
+        ]
+        return PartialMetrics(run=len(self.records), runs=self.most_runs, arm=self.name, metrics=metrics)
 
     def samples(self) -> list[RunSamples]:
-        return [each.model_copy(update={"arm": self.name}) for each in result_metrics.raw_samples(self.records)]
+        return [run.model_copy(update={"arm": self.name}) for run in result_metrics.raw_samples(self.records)]
 
 
 def variants_of(
@@ -128,22 +130,22 @@ def variants_of(
     variants: list[Variant] = []
     names: Sequence[VariantName | None] = _NAMES if len(spec.arms) > 1 else [None]
     for name, arm in zip(names, spec.arms, strict=False):
-        found = resolve(arm, workloads)
-        if errors := found.check_units(device):
+        resolved = resolve(arm, workloads)
+        if errors := resolved.check_units(device):
             raise InvalidSpec(errors)
         repeats = variants[0] if name == "control" else None
-        variants.append(Variant(found.spec, found.workload, found.params, name, new_files(), repeats=repeats))
+        variants.append(Variant(resolved.spec, resolved.workload, resolved.params, name, new_files(), repeats=repeats))
     return variants
 
 
 def planned_times(variants: Sequence[Variant], device: Device) -> list[RunTimes]:
-    """The expected times of all runs, in the order of `run_order`, if each variant makes as many as it may."""
-    found: list[RunTimes] = []
-    for number in range(max(each.planned_runs(device) for each in variants)):
-        waiting = [each.times(device) for each in variants if number < each.planned_runs(device)]
-        times = waiting if number == 0 else [each._replace(train_s=0.0) for each in waiting]
-        found += reversed(times) if number % 2 else times
-    return found
+    """The expected times of all runs, in the order of `run_order`, if each variant makes its planned runs."""
+    planned: list[RunTimes] = []
+    for number in range(max(variant.planned_runs(device) for variant in variants)):
+        waiting = [variant.times(device) for variant in variants if number < variant.planned_runs(device)]
+        times = waiting if number == 0 else [variant._replace(train_s=0.0) for variant in waiting]
+        planned += reversed(times) if number % 2 else times
+    return planned
 
 
 def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:

@@ -1,7 +1,7 @@
 """A single-threaded process that has imported one framework and forks runners: `python -P -m dyno.bench.runner.zygote`.
 
-Without `--framework` it imports nothing, and its children exec a new interpreter: this is how runners are spawned. So
-all runners start in the same way, with the same parent-death signal, process group and reaping.
+Without `--framework` it imports nothing, and its children exec a new interpreter: these are the spawned runners. So all
+runners start in the same way, with the same parent-death signal, process group and reaping.
 
 A request is one message on the control socket with four descriptors: frames, log, request, status. The zygote writes
 JSON objects to the status pipe, one per line. The first is `{"pid": …}` or `{"refused": …}`, with `"passing": true` if
@@ -9,10 +9,10 @@ a retry may succeed. The last is `{"status": …}`, as returned by `waitpid`. If
 zygote has died.
 
 Orphans: the zygote adopts processes that left their runner's process group (PR_SET_CHILD_SUBREAPER, prctl(2)), and ends
-them with the runner. This doesn't slow down a runner's start, and neither `setsid` nor a second fork escapes it.
-Descendants are found through `children` of each thread in /proc, so the cost depends on the runner's threads, not on
-the host's processes. A kernel without CONFIG_PROC_CHILDREN doesn't list children; then the parent of each process is
-read.
+them with the runner. Adoption doesn't slow down a runner's start, and neither `setsid` nor a second fork escapes it.
+The zygote finds descendants through `children` of each thread in /proc, so the cost depends on the runner's threads,
+not on the host's processes. A kernel without CONFIG_PROC_CHILDREN doesn't list children; then the zygote reads the
+parent of each process.
 
 Import nothing heavy here, and nothing that starts a thread: only a process with one thread can fork safely.
 """
@@ -46,16 +46,16 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(root: int) -> dict[int, int]:
-    """pid -> number of threads, of every descendant of `root`. Processes that end meanwhile are left out."""
+    """pid -> number of threads, of every descendant of `root`. Processes that end meanwhile don't count."""
     children = _children()
-    found: dict[int, int] = {}
+    threads_of: dict[int, int] = {}
     waiting = list(children(root))
     while waiting:
         pid = waiting.pop()
         if threads := len(_threads(pid)):
-            found[pid] = threads
+            threads_of[pid] = threads
             waiting += children(pid)
-    return found
+    return threads_of
 
 
 def children_of(pid: int) -> set[int]:
@@ -64,7 +64,7 @@ def children_of(pid: int) -> set[int]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Resident memory of the processes. Memory that several of them share is counted for each."""
+    """Resident memory of the processes. Memory that several processes share counts for each."""
     return sum(int(words[1]) * _PAGE_BYTES for pid in pids if len(words := _text(_PROC / f"{pid}/statm").split()) > 1)
 
 
@@ -110,7 +110,7 @@ def _text(path: Path) -> str:
 
 PR_SET_CHILD_SUBREAPER = 36
 
-_PATIENCE_S = 2.0  # a process in an uninterruptible call survives SIGKILL; a later reaping handles it
+_PATIENCE_S = 2.0  # a process in an uninterruptible call survives SIGKILL; the zygote reaps it later
 _ASK_AGAIN_S = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -189,7 +189,7 @@ def _reset_signals() -> None:
 def _arrange_fds(frames: int, log: int, request: int) -> None:
     import fcntl
 
-    # Move the descriptors up first, so that no dup2 below overwrites one that is still needed.
+    # Move the descriptors up first, so that no dup2 below overwrites a descriptor that is still needed.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_OWN_FDS) for fd in (log, log, frames, request)]
     for target, source in enumerate([os.open(os.devnull, os.O_RDONLY), *high]):
         os.dup2(source, target)
@@ -281,7 +281,7 @@ class Zygote:
                     os.waitpid(ended.si_pid, 0)
 
     def _bury(self, pid: int) -> None:
-        # The pid isn't reaped yet, so the kernel can't have reused its process group: killing the rest of it is safe.
+        # The pid isn't reaped yet, so the kernel can't have reused its process group: killing the group is safe.
         _kill_group(pid)
         _, code = os.waitpid(pid, 0)
         status = self._children.pop(pid)
@@ -333,9 +333,9 @@ def _kill_group(pid: int) -> None:
 
 
 def _load(name: str) -> str | None:
-    """Import all that a runner needs. Returns why that failed, or None.
+    """Import all modules that a runner needs. Returns why an import failed, or None.
 
-    Without garbage collections meanwhile, which would take 0.8 of TensorFlow's 3.2 s.
+    Garbage collection is off meanwhile: it would take 0.8 of TensorFlow's 3.2 s.
     """
     gc.disable()
     from dyno.bench.devices.environment import environment
@@ -392,7 +392,7 @@ def main() -> None:
     for door in args.join:  # after the imports, whose memory doesn't count towards the runners' limit
         with contextlib.suppress(OSError):  # the supervisor notices, and checks the limits itself
             Path(door).write_text("0")
-    # From here on, TERM lets the zygote end processes that left their runners' groups. After a KILL they would escape.
+    # From here on, TERM lets the zygote end processes that left their runners' groups. They would escape a KILL.
     die_with_parent(args.parent, signal.SIGTERM)
     Zygote(socket.socket(fileno=args.socket_fd), fault).serve()
 

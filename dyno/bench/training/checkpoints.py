@@ -1,4 +1,4 @@
-"""Model files that one job saves and another loads, on any framework."""
+"""Save model files in one job and load them in another job, on any framework."""
 
 import math
 import shutil
@@ -20,7 +20,7 @@ _LISTED = 3  # maximum differences in an error message
 
 
 def save_model(model: Any, folder: Path | None, export: Export | None = None) -> None:
-    """Write `model.weights.h5`, `model.keras` and the `export` to `folder`, if there is one.
+    """Write `model.weights.h5`, `model.keras` and the `export` to `folder`, if that isn't None.
 
     The `.keras` file also holds the layers and the optimiser's state. A zipped SavedModel supports inference only.
     """
@@ -35,21 +35,21 @@ def save_model(model: Any, folder: Path | None, export: Export | None = None) ->
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) for another model's or no weights.
+    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) if they aren't weights of this model.
 
     Keras itself would accept a file with more layers than the model has.
     """
     try:
         model.load_weights(path)
-        whole = sum(map(math.prod, _shapes(path).values())) == model.count_params()
+        is_complete = sum(map(math.prod, _shapes(path).values())) == model.count_params()
     except Exception as error:  # Keras and h5py raise ValueError, KeyError, OSError and more for invalid files
         raise _mismatch(model, path, error) from error
-    if not whole:
+    if not is_complete:
         raise _mismatch(model, path)
 
 
 def _mismatch(model: Any, path: Path, error: Exception | None = None) -> RunFailed:
-    """An error that lists the layers that differ or, for an unreadable file, Keras' own error."""
+    """An error that lists the differing layers or, for an unreadable file, has Keras' own error."""
     try:
         differing = _differing(_shapes(path), _own_shapes(model))
     except (OSError, KeyError, zipfile.BadZipFile):
@@ -59,15 +59,15 @@ def _mismatch(model: Any, path: Path, error: Exception | None = None) -> RunFail
     return RunFailed("benchmark", "weights_mismatch", f"{path.name} doesn't fit {model.name}: {why}")
 
 
-def _differing(held: Mapping[str, Shape], own: Mapping[str, Shape]) -> list[str]:
-    found = [f"it has no layer {layer}" for layer in _layers(own) if layer not in _layers(held)]
-    for array, shape in held.items():
+def _differing(file_shapes: Mapping[str, Shape], own_shapes: Mapping[str, Shape]) -> list[str]:
+    differences = [f"it has no layer {layer}" for layer in _layers(own_shapes) if layer not in _layers(file_shapes)]
+    for array, shape in file_shapes.items():
         layer = _layer(array)
-        if layer not in _layers(own):
-            found.append(f"its layer {layer}, {shape}, isn't in the model")
-        elif (expected := own.get(array)) != shape:
-            found.append(f"its layer {layer} has {shape} where the model has {expected or 'nothing'}")
-    return found
+        if layer not in _layers(own_shapes):
+            differences.append(f"its layer {layer}, {shape}, isn't in the model")
+        elif (expected := own_shapes.get(array)) != shape:
+            differences.append(f"its layer {layer} has {shape} where the model has {expected or 'nothing'}")
+    return differences
 
 
 def _layers(arrays: Mapping[str, Shape]) -> list[str]:
@@ -91,15 +91,15 @@ def _shapes(path: Path) -> dict[str, Shape]:
     """The shapes of all layer arrays by their path in the file, without reading the values."""
     import h5py  # type: ignore[import-untyped] # installed with Keras
 
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
 
     def note(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
-            found[name] = tuple(item.shape)
+            shapes[name] = tuple(item.shape)
 
     with ExitStack() as opened:
         file: Any = path
         if path.suffix == Path(MODEL).suffix:
             file = opened.enter_context(opened.enter_context(zipfile.ZipFile(path)).open(WEIGHTS))
         opened.enter_context(h5py.File(file)).visititems(note)
-    return found
+    return shapes

@@ -1,6 +1,6 @@
-"""The epochs of one training, with validation and Keras' callbacks at the end of each.
+"""Run the epochs of one training, with validation and Keras' callbacks at the end of each epoch.
 
-Dyno doesn't use `model.fit`: its epochs include validation, and measured times were bimodal.
+Dyno doesn't use `model.fit`, whose epochs include validation and whose measured times were bimodal.
 """
 
 import math
@@ -58,14 +58,14 @@ class Callbacks:
             return epoch
         began_s = time.perf_counter()
         self._trainer.sync()
-        found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
-        self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
-        self._note(epoch.index, found["loss"], rate)
+        figures = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
+        self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: figures["loss"]})
+        self._note(epoch.index, figures["loss"], rate)
         self._trainer.refresh()
         return epoch.model_copy(
             update={
-                "validation_loss": found["loss"] if math.isfinite(found["loss"]) else None,
-                "validation_accuracy": found.get("accuracy"),
+                "validation_loss": figures["loss"] if math.isfinite(figures["loss"]) else None,
+                "validation_accuracy": figures.get("accuracy"),
                 "validation_s": time.perf_counter() - began_s,
             }
         )
@@ -74,9 +74,9 @@ class Callbacks:
         if self._test is None:
             return None
         self._trainer.sync()
-        found = evaluate(self._context.framework.keras, self._model, self._trainer, self._test)
+        figures = evaluate(self._context.framework.keras, self._model, self._trainer, self._test)
         self._trainer.refresh()
-        return found.get("accuracy")
+        return figures.get("accuracy")
 
     def finish(self) -> None:
         """Update the Keras model; restore the best weights if the params request it."""
@@ -101,21 +101,20 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        return float(
-            self._model.optimizer.learning_rate.numpy()
-        )  # over replicas the variable doesn't convert to float directly
+        # Over replicas the variable doesn't convert to float directly.
+        return float(self._model.optimizer.learning_rate.numpy())
 
-    def _note(self, index: int, loss: float, rate: float) -> None:
+    def _note(self, epoch: int, loss: float, rate: float) -> None:
         if loss < self._best_loss:
             self._best_loss = loss
             if self._params.best_weights:
-                self.best_epoch = index
-                self._add(index, "checkpoint", f"saved weights: validation loss {loss:.4g} is the lowest so far")
-        if (now := self._rate()) != rate:
-            self._add(index, "reduce_lr", f"reduced the learning rate from {rate:.3g} to {now:.3g}")
+                self.best_epoch = epoch
+                self._add(epoch, "checkpoint", f"saved weights: validation loss {loss:.4g} is the lowest so far")
+        if (new_rate := self._rate()) != rate:
+            self._add(epoch, "reduce_lr", f"reduced the learning rate from {rate:.3g} to {new_rate:.3g}")
         if self.stop:
             patience = self._params.early_stopping_patience
-            self._add(index, "early_stopping", f"stopped: no lower validation loss for {patience} epochs")
+            self._add(epoch, "early_stopping", f"stopped: no lower validation loss for {patience} epochs")
 
     def _add(self, epoch: int, callback: str, message: str) -> None:
         self.events.append(CallbackEvent(epoch=epoch, callback=callback, message=message))
@@ -127,7 +126,7 @@ _REPORTS_PER_EPOCH = 10
 class Epochs:
     """`count` epochs of `steps` full batches; `tail` adds the remaining samples.
 
-    Progress is reported in steps over all `trials`; this is trial number `trial` (from 0).
+    They report progress in steps over all `trials`; this is trial number `trial` (from 0).
     """
 
     def __init__(
@@ -136,17 +135,17 @@ class Epochs:
         self._context, self._trainer = context, trainer
         self._count, self._steps, self._tail = count, steps, tail
         self._before, self._all = trial * count * steps, trials * count * steps
-        whole = trainer.steps_per_execution
-        self._chunk = math.ceil(steps / _REPORTS_PER_EPOCH / whole) * whole
+        execution_steps = trainer.steps_per_execution
+        self._chunk = math.ceil(steps / _REPORTS_PER_EPOCH / execution_steps) * execution_steps
 
     def train(
         self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0, noise: HostNoise | None = None
     ) -> list[Epoch]:
-        """Train all epochs; `done` steps of the first already ran, in `spent_s`, watched by `noise`."""
+        """Train all epochs. `done` steps of the first epoch already ran, in `spent_s`, watched by `noise`."""
         epochs: list[Epoch] = []
-        for index in range(self._count):
+        for number in range(self._count):
             noise = noise or watch_cores(self._context)
-            epoch = self._epoch(index, done, spent_s)
+            epoch = self._epoch(number, done, spent_s)
             epochs.append(callbacks.after(epoch.model_copy(update={"core_shares": noise.shares()})))
             done, spent_s, noise = 0, 0.0, None
             if callbacks.stop:
@@ -154,31 +153,31 @@ class Epochs:
         callbacks.finish()
         return epochs
 
-    def _epoch(self, index: int, done: int, spent_s: float) -> Epoch:
-        used_s, place = sum(HostClock().cpu_s()), f"in epoch {index + 1}"
+    def _epoch(self, number: int, done: int, spent_s: float) -> Epoch:
+        used_s, in_words = sum(HostClock().cpu_s()), f"in epoch {number + 1}"
         began_s = time.perf_counter()
-        if index > 0:
+        if number > 0:
             self._trainer.shuffle()
         while done < self._steps:
-            self._context.report("training", self._before + index * self._steps + done, self._all, "steps")
+            self._context.report("training", self._before + number * self._steps + done, self._all, "steps")
             count = min(self._chunk, self._steps - done)
-            finite(self._trainer.steps(count), place)
+            finite(self._trainer.steps(count), in_words)
             done += count
         if self._tail:
-            finite(self._trainer.tail(), place)
+            finite(self._trainer.tail(), in_words)
         figures = self._trainer.finish_epoch()
         return Epoch(
-            index=index,
+            index=number,
             time_s=spent_s + time.perf_counter() - began_s,
             cpu_s=sum(HostClock().cpu_s()) - used_s,
-            loss=finite(figures["loss"], place),
+            loss=finite(figures["loss"], in_words),
             accuracy=figures.get("accuracy"),
-            includes_compile=index == 0,
+            includes_compile=number == 0,
         )
 
 
 def watch_cores(context: BuildContext) -> HostNoise:
-    """A watch over the device's cores, from now on."""
+    """Watch the device's cores from now on."""
     device = context.device
     if device is None:
         return HostNoise((), HostClock())

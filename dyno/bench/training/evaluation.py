@@ -1,11 +1,11 @@
-"""Evaluation on held-out data: the split, loss and accuracy, and margins over untrained baselines.
+"""Evaluate a model on held-out data: split the data, compute loss and accuracy, and margins over untrained baselines.
 
 The seed alone decides which samples are held out. A margin is the advantage of a trained model over an untrained
 baseline. Neighbouring hours and characters are alike, so single values don't count as independent. The evaluation
 therefore cuts the data, in order, into blocks of equal length and applies Student's t to the blocks' mean differences.
 
 Seasons and plays are longer than a block. The differences of neighbouring blocks correlated by up to 0.57, which makes
-a 95 % interval 1.9 times too narrow. The interval at 99.9 % compensates: it is 1.9 times as wide.
+a 95 % interval 1.9 times too narrow. So the interval is at 99.9 %, which is 1.9 times as wide.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,17 +29,17 @@ def held_out_count(count: int, share: float) -> int:
 def hold_out(samples: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Split into (training samples, validation samples or None). Raises RunFailed if no training sample is left.
 
-    The `seed` draws the held-out samples. For windows over one series, the last windows are held out and windows that
-    overlap them are dropped: randomly drawn windows would share nearly all rows with training windows.
+    The `seed` draws the held-out samples. Of windows over one series, it holds out the last windows and drops windows
+    that overlap them: randomly drawn windows would share nearly all rows with training windows.
     """
     count = held_out_count(len(samples), share)
     if count == 0:
         return samples, None
-    parts = _drawn(samples, count, seed) if samples.starts is None else _last(samples, count)
-    if not len(parts[0]):
+    split = _drawn(samples, count, seed) if samples.starts is None else _last(samples, count)
+    if not len(split[0]):
         detail = f"{len(samples)} samples are too few to hold out {share:.0%} of them for validation"
         raise RunFailed("benchmark", "too_few_samples", detail)
-    return parts
+    return split
 
 
 def _drawn(samples: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -78,7 +78,7 @@ def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Dataset) -> dict
 
 
 def batches(samples: Dataset, size: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """(inputs, targets) of `size` samples each, in order; the last one may be smaller."""
+    """Batches (inputs, targets) of `size` samples, in order; the last batch may be smaller."""
     for first in range(0, len(samples), size):
         yield samples.batch(np.arange(first, min(first + size, len(samples))))
 
@@ -115,14 +115,14 @@ class Margin:
     blocks: int
 
     def to_json(self) -> dict[str, JsonValue]:
-        found: dict[str, JsonValue] = {"by": self.by.value, "low": self.by.low, "high": self.by.high}
-        return found | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})
+        figures: dict[str, JsonValue] = {"by": self.by.value, "low": self.by.low, "high": self.by.high}
+        return figures | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})
 
 
 def margins(own: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int) -> list[Margin]:
     """The margin over each baseline. Errors are (values,), in the order of the data; blocks have at least `shortest`.
 
-    Uses up to 20 blocks. With fewer than 5 there is no interval.
+    The function makes up to 20 blocks. Fewer than 5 give no interval.
     """
     count = min(MAX_BLOCKS, len(own) // shortest)
     return [Margin(name, _interval(errors - own, count, shortest), count) for name, errors in baselines.items()]

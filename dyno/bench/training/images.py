@@ -1,7 +1,7 @@
-"""Shared parts of the image classifiers: params, network, FLOP count, estimate, plan and evaluation.
+"""Define what the image classifiers share: params, network, FLOP count, estimate, plan and evaluation.
 
 The evaluation counts, lists and draws the misclassified test images. Images stay uint8 on the device, which takes a
-quarter of the memory; the model's first layer scales them to 0 to 1. On a CPU this is as fast as float32 images
+quarter of the memory; the model's first layer scales them to 0 to 1. On a CPU, uint8 is as fast as float32 images
 (CIFAR-10's network, batch 128, two Zen 4 cores: 1.8 ms per sample either way).
 """
 
@@ -29,7 +29,7 @@ from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 
 _WRONG_LISTED, _DRAWN = 32, 60
-_LEAST = 1e-7  # probability at which Keras clips in a loss
+_LEAST = 1e-7  # the probability at which Keras clips a loss
 
 
 def judge_images(
@@ -54,7 +54,7 @@ def judge_images(
         "test": {"loss": float(-np.log(np.clip(of_labels, _LEAST, 1.0)).mean())},
         "baselines": {evaluation.MAJORITY: float(np.bincount(data.test_labels).max() / len(predicted))},
     }
-    listed: list[JsonValue] = [_described(data, probabilities, int(index)) for index in wrong[:_WRONG_LISTED]]
+    listed: list[JsonValue] = [_described(data, probabilities, int(number)) for number in wrong[:_WRONG_LISTED]]
     details: dict[str, JsonValue] = {f"wrong_{noun}": listed}
     if recognise is not None:
         details["recognised"] = recognise_image(data, probabilities, recognise)
@@ -62,7 +62,7 @@ def judge_images(
 
 
 def _described(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
-    """Label and prediction by number and by name; `probability` is that of the predicted class."""
+    """Label and prediction by number and by name; `probability` is the predicted class's."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
         "index": index,
@@ -87,8 +87,8 @@ def _draw(data: image_sets.Images, predicted: NDArray[np.intp], wrong: NDArray[n
         return
     right = np.setdiff1d(np.arange(len(predicted)), wrong, assume_unique=True)
     chosen = np.concatenate([wrong, right])[:_DRAWN]
-    is_wrong = [bool(predicted[index] != data.test_labels[index]) for index in chosen]
-    titles = [_title(data, int(predicted[index]), int(data.test_labels[index])) for index in chosen]
+    is_wrong = [bool(predicted[number] != data.test_labels[number]) for number in chosen]
+    titles = [_title(data, int(predicted[number]), int(data.test_labels[number])) for number in chosen]
     plots.plot_gallery(context.artifacts, data.test_images[chosen], titles, is_wrong)
 
 
@@ -145,14 +145,16 @@ class ImageParams(TrainingParams):
 
     def beyond_the_data(self) -> list[FieldError]:
         """Errors in fields that ask for more images than this kind of data has."""
-        found = []
-        for name, most in zip(("train_samples", "test_samples"), self.available, strict=True):
-            if (getattr(self, name) or 0) > most:
-                found.append(FieldError(f"/{name}", "too-many-samples", f'at most {most} with "data": "{self.data}"'))
+        errors = []
+        for name, available in zip(("train_samples", "test_samples"), self.available, strict=True):
+            if (getattr(self, name) or 0) > available:
+                errors.append(
+                    FieldError(f"/{name}", "too-many-samples", f'at most {available} with "data": "{self.data}"')
+                )
         if self.recognise is not None and self.recognise >= (tested := self._tested):
             detail = f"there are {tested} test images, numbered from 0"
-            found.append(FieldError("/recognise", "no-such-image", detail))
-        return found
+            errors.append(FieldError("/recognise", "no-such-image", detail))
+        return errors
 
     @property
     def _tested(self) -> int:

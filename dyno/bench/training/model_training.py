@@ -1,13 +1,13 @@
-"""A training: all epochs once in full, then the same compiled step repeatedly for timing.
+"""Train a model: all epochs once in full, then the same compiled step repeatedly for timing.
 
 A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
-epochs with Keras' own callbacks. Further trials differ in their seed alone.
+epochs with Keras' own callbacks. Further trials differ only in their seed.
 
-`jit_compile` "auto" measures both settings and uses the faster one, on TensorFlow only; JAX compiles every step,
+`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only; JAX compiles every step,
 PyTorch none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a small batch
 is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch. On
 two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
-(0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small one before the host has started the
+(0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small batch before the host has started the
 operations.
 """
 
@@ -64,10 +64,10 @@ def trial_result(
 
 
 def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any]:
-    """The epochs up to the first with the target; empty without a target, and if none has it."""
+    """The epochs and the time up to the first epoch that reaches the target; empty if there is none."""
     for count, epoch in enumerate(epochs, 1):
         if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
-            time_s = math.fsum(each.time_s for each in epochs[:count])
+            time_s = math.fsum(done.time_s for done in epochs[:count])
             return {"epochs_to_accuracy": count, "time_to_accuracy_s": time_s}
     return {}
 
@@ -92,10 +92,10 @@ def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
 
 
 _BATCH_ON_CPU = 32
-_BATCHES = 8  # batches of samples to use, which spreads the cost of shuffling over as many steps
+_BATCHES = 8  # of samples to use: they spread the cost of shuffling over as many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
 _ROUND_S = 0.02  # long compared with the clock's resolution and one call
-_MOST_STEPS = 1024  # in a round; of such short steps, more don't change the choice
+_MOST_STEPS = 1024  # in a round; more of such short steps don't change the choice
 _ERROR_CHARACTERS = 300  # of XLA's message
 _PLACES = ("Graph execution error", "Detected at node", "<stack traces", "File ", "Node:")
 _HOPELESS = 3.0  # a step with XLA that takes this many times as long ends the measurement
@@ -116,7 +116,7 @@ class JitChoice:
 
 
 def choose_jit(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
-    """Choose the setting for a model of `plan`, then reset the seed to that of the run."""
+    """Choose the setting for a model of `plan`, then reset the seed to the run's."""
     try:
         return _chosen(params, plan, context)
     finally:
@@ -184,7 +184,7 @@ class _Candidates:
 
     @property
     def step_s(self) -> dict[bool, float]:
-        return {setting: statistics.median(taken) for setting, taken in self._taken.items()}
+        return {setting: statistics.median(times) for setting, times in self._taken.items()}
 
     def race(self, until_s: float) -> str:
         """Time both settings in turn, at least once each; returns an explanation of the outcome."""
@@ -207,7 +207,7 @@ class _Candidates:
         return "measured: the faster setting"
 
     def _ready(self, setting: bool) -> Trainer:
-        """A trainer that has compiled and made its first step."""
+        """A trainer that has compiled its step and made the first step."""
         framework = self._context.framework
         self._context.report("build", 0, None, "steps")
         model = self._plan.make(setting)
@@ -230,7 +230,7 @@ def _spent_s(trainer: Trainer, steps: int) -> float:
 
 
 def _said_by(error: Exception) -> str:
-    """The first line of the message that says what failed. TensorFlow puts the place in the graph before it."""
+    """The line of the message that says what failed. TensorFlow puts the place in the graph before that line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line and not line.startswith(_PLACES)), "")[:_ERROR_CHARACTERS]
 
@@ -258,9 +258,9 @@ class TrainingOutcome:
 class Plan:
     """`make(jit_compile)` returns a new compiled Keras model with new weights; `judge` evaluates a trained model.
 
-    `judge` may write files to `context.artifacts`. With `target_accuracy`, every epoch is tested on `test`. With
-    `steps_per_epoch` None an epoch uses every sample once. Without `validation`, the `validation_share` of `train` is
-    held out, drawn by the seed.
+    `judge` may write files to `context.artifacts`. With `target_accuracy`, the training tests every epoch on `test`.
+    With `steps_per_epoch` None an epoch uses every sample once. Without `validation`, the training holds out the
+    `validation_share` of `train`, which the seed draws.
     """
 
     make: Callable[[JitCompile], Any]
@@ -280,7 +280,7 @@ class Plan:
 class ModelTraining:
     """One execution is `steps_per_execution` steps on full batches. `complete` runs the training to its end.
 
-    A loss that isn't finite fails the run during training. It only raises a warning while steps are timed.
+    A loss that isn't finite fails the run during training. In timed steps it only raises a warning.
     """
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
@@ -331,7 +331,7 @@ class ModelTraining:
         self._trains = False
         self._losses.restart()
         self._figures = workload.epoch_figures(epochs)
-        further = [self._further_trial(index) for index in range(1, self._params.trials)]
+        further = [self._further_trial(number) for number in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the artifacts are from the first trial
         self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
@@ -353,21 +353,21 @@ class ModelTraining:
 
     def verify(self) -> Verification:
         trainer = self._trainer
-        asked_in = getattr(self._params, "dtype", FLOAT32)
+        requested = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
-        found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
-        of_losses, unchecked = self._losses.warnings(), dict(found.unchecked)
+        checked = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, requested)
+        of_losses, unchecked = self._losses.warnings(), dict(checked.unchecked)
         if self._training is not None and self._losses.start is None and not (of_losses or self._rising):
             try:
                 of_losses = self._against_new_weights(self._training)
             except Exception as error:  # noqa: BLE001 - a failed check must not lose the measurement
                 unchecked["LOSS_RISING"] = f"the loss of new weights isn't known: {type(error).__name__}: {error}"[:500]
         return Verification(
-            warnings=[*of_losses, *found.warnings],
-            verified=frozenset(found.verified),
+            warnings=[*of_losses, *checked.warnings],
+            verified=frozenset(checked.verified),
             unchecked=unchecked,
-            precision=found.precision,
-            details={**self.details(), **found.details},
+            precision=checked.precision,
+            details={**self.details(), **checked.details},
             amounts={
                 "epoch": float(self._samples_per_epoch()),
                 "training": float(self._params.trials * self._params.epochs * self._samples_per_epoch()),
@@ -376,36 +376,36 @@ class ModelTraining:
             },
             figures=self._figures,
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
-            tuned=self._jit.tuned | found.tuned,
+            tuned=self._jit.tuned | checked.tuned,
             params=self._ran(),
         )
 
     @property
     def _rising(self) -> bool:
-        """Whether the training's own losses show that it rose."""
+        """Whether the training's own losses rose."""
         return self._training is not None and result_checks.loss_rising(self._training) is not None
 
     def _against_new_weights(self, training: Training) -> list[ResultWarning]:
-        """LOSS_RISING, if a loss is far above that of a model with new weights, which learns nothing."""
+        """LOSS_RISING, if a loss is far above the loss of a model with new weights, which learns nothing."""
         highest = [epoch.loss for epoch in training.epochs] + [trial.highest_loss or 0.0 for trial in training.trials]
         start = self._loss_of_new_weights()
-        raised = result_checks.loss_diverged(start, max(*highest, self._losses.highest))
-        return [] if raised is None else [raised]
+        rising = result_checks.loss_diverged(start, max(*highest, self._losses.highest))
+        return [] if rising is None else [rising]
 
     def _loss_of_new_weights(self) -> float:
         """The mean over a few batches of the job's size, so that it needs no more memory than the job's steps."""
         framework, size = self._context.framework, self._trainer.batch_size
-        each = self._trainer.steps_per_execution
-        steps = each * math.ceil(result_checks.LEAST_STARTING / (size * each))
+        per_execution = self._trainer.steps_per_execution
+        steps = per_execution * math.ceil(result_checks.LEAST_STARTING / (size * per_execution))
         self._context.report("verify", 0, steps, "steps")
         with framework.scope():
             model = self._new_model(False)
         model.optimizer.learning_rate = 0.0
         samples = _few(self._plan.train, steps * size)
-        return framework.trainer(model, samples, size, self._context.seed, each).steps(steps)
+        return framework.trainer(model, samples, size, self._context.seed, per_execution).steps(steps)
 
     def _ran(self) -> dict[str, JsonValue]:
-        """The params that were left open, as they ran."""
+        """The values that ran, of params that the spec left open."""
         return {"jit_compile": self._trainer.jit_compile, **self._plan.params}
 
     def details(self) -> dict[str, JsonValue]:
@@ -435,7 +435,7 @@ class ModelTraining:
         return CompiledStep(self._model, lambda: plan.make(trainer.jit_compile), step, trainer.sync, trainer.parts)
 
     def _better_than(self) -> dict[str, JsonValue]:
-        return {"better_than": {each.baseline: each.to_json() for each in self._margins}} if self._margins else {}
+        return {"better_than": {margin.baseline: margin.to_json() for margin in self._margins}} if self._margins else {}
 
     def _with_validation(self, seed: int) -> Plan:
         if self._whole.validation is not None:
@@ -456,10 +456,10 @@ class ModelTraining:
         return StepLosses(self._trainer.batch_size, trained=self._context.weights is not None)
 
     def _check_steps(self) -> None:
-        """Raises RunFailed if an execution would go past the end of an epoch: the first would see samples twice."""
-        asked, most = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
-        if asked > most:
-            detail = f"{asked} steps per execution are more than the {most} of an epoch of {len(self._plan.train)}"
+        """Raises RunFailed if an execution is longer than an epoch: the first epoch would see samples twice."""
+        steps, in_epoch = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
+        if steps > in_epoch:
+            detail = f"{steps} steps per execution are more than the {in_epoch} of an epoch of {len(self._plan.train)}"
             raise RunFailed("benchmark", "too_many_steps", f"{detail} samples")
 
     def _train(
@@ -481,20 +481,20 @@ class ModelTraining:
         )
         return epochs.train(callbacks, done, spent_s, noise), callbacks
 
-    def _further_trial(self, index: int) -> Trial:
-        """Train as a job with that seed would, with a separate model and step."""
-        seed = trial_seed(self._context.seed, index)
+    def _further_trial(self, number: int) -> Trial:
+        """Train like a job with the trial's seed, with a separate model and step."""
+        seed = trial_seed(self._context.seed, number)
         self._context.framework.seed(seed)
         plan = self._with_validation(seed)
         model, trainer = self._new(plan, seed)
         losses, began_s = self._new_losses(), time.perf_counter()
-        losses.add(finite(trainer.steps(1), f"in the first step of trial {index + 1}"), 1)
-        epochs, _ = self._train(plan, model, trainer, trial=index, done=1, spent_s=time.perf_counter() - began_s)
+        losses.add(finite(trainer.steps(1), f"in the first step of trial {number + 1}"), 1)
+        epochs, _ = self._train(plan, model, trainer, trial=number, done=1, spent_s=time.perf_counter() - began_s)
         judged = plan.judge(model, trainer).training
-        found = trial_result(seed, epochs, judged, losses.start, plan.target_accuracy)
+        trial = trial_result(seed, epochs, judged, losses.start, plan.target_accuracy)
         del model, trainer
         gc.collect()  # graphs contain reference cycles and keep the data on the device
-        return found
+        return trial
 
     def _samples_per_epoch(self) -> int:
         steps, trainer = self._plan.steps_per_epoch, self._trainer
@@ -508,7 +508,7 @@ class ModelTraining:
 
 
 def _started(plan: Plan, weights: Path | None) -> Plan:
-    """The plan with `weights` loaded into every model it makes. Mismatching weights fail before any step."""
+    """The plan that loads `weights` into every model it makes. Mismatching weights fail before any step."""
     if weights is None:
         return plan
 

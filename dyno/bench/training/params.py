@@ -1,4 +1,4 @@
-"""Params and optimisers of all trainings.
+"""Define the params and optimisers of all trainings.
 
 Optimisers use Keras' defaults, except for the learning rate and SGD's momentum of 0.9.
 """
@@ -36,7 +36,7 @@ _UNTIMED = frozenset(
         *("trials", "weights", "export", "train"),
     }
 )
-# Fields that say something about the full training alone: with any of them given, the job trains in full.
+# Fields that only matter to the full training: if a spec sets one, the job trains in full.
 _OF_FULL = frozenset(
     {
         *("epochs", "validation_share", "early_stopping_patience", "reduce_lr_patience", "best_weights", "trials"),
@@ -98,13 +98,13 @@ class TrainingParams(Params):
     @model_validator(mode="before")
     @classmethod
     def _full_if_asked(cls, values: Any) -> Any:
-        asked = isinstance(values, Mapping) and "train" not in values and not _OF_FULL.isdisjoint(values)
-        return {**values, "train": "full"} if asked else values
+        sets_full = isinstance(values, Mapping) and "train" not in values and not _OF_FULL.isdisjoint(values)
+        return {**values, "train": "full"} if sets_full else values
 
     def only_training(self, why: str, *further: str) -> list[FieldError]:
-        """Errors for the training fields, and the `further` ones, that a job without training would ignore.
+        """Errors for the training fields and the `further` fields that a job without training would ignore.
 
-        Fields at their default are no error. `why` is the reason why the job doesn't train.
+        A field at its default isn't an error. `why` is the reason why the job doesn't train.
         """
         fields, detail = type(self).model_fields, f"{why}, so the job doesn't train: leave this field out"
         ignored = [name for name in (*_ONLY_TRAINING, *further) if getattr(self, name) != fields[name].default]
@@ -124,24 +124,24 @@ class TrainingParams(Params):
             return [FieldError(f"/{name}", "nothing-trained", detail) for name in ignored]
         if self.validation_share > 0:
             return self._too_few(1, f"{self.validation_share:.0%} are held out for validation")
-        given = {
+        is_set = {
             "early_stopping_patience": self.early_stopping_patience is not None,
             "reduce_lr_patience": self.reduce_lr_patience is not None,
             "best_weights": self.best_weights,
         }
         detail = "depends on the validation loss: set validation_share above 0"
-        return [FieldError(f"/{name}", "needs-validation", detail) for name, is_given in given.items() if is_given]
+        return [FieldError(f"/{name}", "needs-validation", detail) for name, has_value in is_set.items() if has_value]
 
     @property
     def available_samples(self) -> int | None:
-        """The maximum number of samples without a limit by the params; None if it is unknown or irrelevant."""
+        """The number of samples if no param limits it; None if it is unknown or irrelevant."""
         return None
 
     @property
     def epoch_steps(self) -> int | None:
         """The maximum number of steps in an epoch; None if unknown."""
-        most = self._largest_batch(1)
-        return None if most is None else most // self.batch_size
+        samples = self._largest_batch(1)
+        return None if samples is None else samples // self.batch_size
 
     @property
     def draws_batches(self) -> bool:
@@ -150,46 +150,46 @@ class TrainingParams(Params):
 
     def fitted(self, replicas: int) -> dict[str, object]:
         """Reduces the default batch size to the requested number of samples."""
-        most = self._largest_batch(replicas)
-        return {"batch_size": most} if most is not None and 0 < most < self.batch_size else {}
+        largest = self._largest_batch(replicas)
+        return {"batch_size": largest} if largest is not None and 0 < largest < self.batch_size else {}
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        found = self._too_few(replicas, f"each of {replicas} replicas needs at least one") if replicas > 1 else []
-        most = self._largest_batch(replicas)
-        if not found and most is not None and 0 < most < self.batch_size:
-            detail = f"a batch of {self.batch_size} is larger than the training set; at most {most}"
-            found.append(FieldError("/batch_size", "batch-too-large", detail))
-        if not found and (steps := self.epoch_steps) is not None and 0 < steps < self.steps_per_execution:
+        errors = self._too_few(replicas, f"each of {replicas} replicas needs at least one") if replicas > 1 else []
+        largest = self._largest_batch(replicas)
+        if not errors and largest is not None and 0 < largest < self.batch_size:
+            detail = f"a batch of {self.batch_size} is larger than the training set; at most {largest}"
+            errors.append(FieldError("/batch_size", "batch-too-large", detail))
+        if not errors and (steps := self.epoch_steps) is not None and 0 < steps < self.steps_per_execution:
             detail = f"an epoch has no more than {steps} steps on full batches, so one call makes at most {steps}"
-            found.append(FieldError("/steps_per_execution", "too-many-steps", detail))
+            errors.append(FieldError("/steps_per_execution", "too-many-steps", detail))
         if self.export is not None and framework != "tensorflow":
             detail = f"only TensorFlow exports a SavedModel, not {framework}"
-            found.append(FieldError("/export", "export-unsupported", detail))
+            errors.append(FieldError("/export", "export-unsupported", detail))
         if self.jit_compile is True and framework == "tensorflow" and replicas > 1:
             detail = "TensorFlow's XLA can't compile a step over several replicas: use false or \"auto\""
-            found.append(FieldError("/jit_compile", "jit-over-replicas", detail))
-        return found
+            errors.append(FieldError("/jit_compile", "jit-over-replicas", detail))
+        return errors
 
     def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
         if self.steps_per_execution == 1 or framework != "jax" or device.driven_as != "cpu":
             return []
         return [FieldError("/steps_per_execution", "steps-unsupported", ONE_BY_ONE.format(framework))]
 
-    def _too_few(self, least: int, detail: str) -> list[FieldError]:
+    def _too_few(self, required: int, detail: str) -> list[FieldError]:
         """A field error if fewer than `least` samples are left for training."""
         if self.samples_asked_for is None:
             return []
         name, count = self.samples_asked_for
-        left = self._left_of(count)
-        shown = f"{left} of {count} left for training: {detail}"
-        return [FieldError(f"/{name}", "too-few-samples", shown)] if left < least else []
+        remaining = self._left_of(count)
+        shown = f"{remaining} of {count} left for training: {detail}"
+        return [FieldError(f"/{name}", "too-few-samples", shown)] if remaining < required else []
 
     def _left_of(self, samples: int) -> int:
         return samples - held_out_count(samples, self.validation_share)
 
     def _largest_batch(self, replicas: int) -> int | None:
         """The largest batch that the requested or available samples allow; None if their number is unknown."""
-        most = self.available_samples if self.samples_asked_for is None else self.samples_asked_for[1]
-        if most is None or not self.draws_batches:
+        samples = self.available_samples if self.samples_asked_for is None else self.samples_asked_for[1]
+        if samples is None or not self.draws_batches:
             return None
-        return divisible_size(self._left_of(most), replicas)
+        return divisible_size(self._left_of(samples), replicas)

@@ -1,4 +1,4 @@
-"""Plots in a job's artifacts, drawn without a display. Without an artifacts folder, nothing is drawn."""
+"""Draw plots into a job's artifacts, without a display. Without an artifacts folder, draw nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,17 +21,17 @@ def plot_curves(folder: Path | None, epochs: Sequence[Epoch], name: str = "train
     """Plot loss and, if available, accuracy after each epoch, for training and validation."""
     if folder is None or not epochs:
         return
-    wanted: list[tuple[str, _Values, _Values]] = [
+    curves: list[tuple[str, _Values, _Values]] = [
         ("loss", [epoch.loss for epoch in epochs], [epoch.validation_loss for epoch in epochs])
     ]
     if any(epoch.accuracy is not None for epoch in epochs):
         accuracies = [epoch.accuracy for epoch in epochs], [epoch.validation_accuracy for epoch in epochs]
-        wanted.append(("accuracy", *accuracies))
-    figure, axes = _figure(1, len(wanted), (5.5 * len(wanted), 3.8))
-    places = [epoch.index + 1 for epoch in epochs]
-    for axis, (title, training, validation) in zip(axes.flat, wanted, strict=True):
-        _curve(axis, places, training, "training", _BLUE)
-        _curve(axis, places, validation, "validation", _ORANGE)
+        curves.append(("accuracy", *accuracies))
+    figure, axes = _figure(1, len(curves), (5.5 * len(curves), 3.8))
+    numbers = [epoch.index + 1 for epoch in epochs]
+    for axis, (title, training, validation) in zip(axes.flat, curves, strict=True):
+        _curve(axis, numbers, training, "training", _BLUE)
+        _curve(axis, numbers, validation, "validation", _ORANGE)
         axis.set(xlabel="epoch", ylabel=title)
         axis.xaxis.get_major_locator().set_params(integer=True)  # no half epochs
         axis.grid(visible=True, alpha=0.3)
@@ -44,7 +44,7 @@ def plot_gallery(
 ) -> None:
     """Plot up to 60 titled images (count, height, width, 1 or 3), uint8 or 0 to 1.
 
-    Wrong ones come first and have red titles.
+    Wrong images come first and have red titles.
     """
     if folder is None or not len(images):
         return
@@ -52,10 +52,10 @@ def plot_gallery(
     rows = -(-len(order) // _COLUMNS)
     height = 1 + _LINE * max(titles[index].count("\n") + 1 for index in order)
     figure, axes = _figure(1, 1, (1.2 * _COLUMNS, 1.2 * height * rows))
-    axis = axes.flat[0]  # one for all images: separate axes take 20 ms each
+    axis = axes.flat[0]  # one axis for all images: separate axes take 20 ms each
     axis.axis("off")
-    for place, index in enumerate(order):
-        left, bottom = place % _COLUMNS, (place // _COLUMNS + 1) * height
+    for cell, index in enumerate(order):
+        left, bottom = cell % _COLUMNS, (cell // _COLUMNS + 1) * height
         image = images[index].squeeze()
         box = (left + 0.05, left + 0.95, bottom - 0.02, bottom - 0.92)
         axis.imshow(image, cmap="gray_r" if image.ndim == 2 else None, extent=box, aspect="auto")
@@ -87,7 +87,7 @@ def plot_forecast(
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure without pyplot, which would keep global state and look for a display. `size` in inches."""
+    """A figure without pyplot, which would keep global state and look for a display. `size` is in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")

@@ -1,9 +1,9 @@
-"""Shared parts of the recurrent workloads: params, FLOP count, kernel, estimate and the `Workload`'s functions.
+"""Define what the recurrent workloads share: params, FLOP count, kernel, estimate and the `Workload`'s functions.
 
 FLOP of one time step of one sample, forward, multiply-add = 2: the four gates of an LSTM take 8·units·(inputs + units),
 the three of a GRU 6·units·(inputs + units). A training step takes three times the forward pass: once more for the
-gradients of the weights, and once more for those of the inputs and states. The count omits biases, gates and
-activations. The time estimate adds a fixed cost per time step to that of the products.
+gradients of the weights, and once more for the gradients of the inputs and states. The count omits biases, gates and
+activations. The time estimate adds a fixed cost per time step to the products' cost.
 """
 
 import math
@@ -71,7 +71,7 @@ def jit_unmeasured(recurrence: Recurrence, device: Device | None) -> str | None:
 
 
 def rnn_kernel(context: contract.BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:
-    """The kernel that Keras' rule selects for such a layer. A run doesn't reveal the kernel it used."""
+    """The kernel that Keras' rule selects for the `layer`. A run doesn't reveal the kernel that it used."""
     device = context.device
     kind = "cpu" if device is None or device.emulated else device.kind
     name = context.framework.name
@@ -93,7 +93,7 @@ _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 2e12, "tpu": 4e12}  # per CPU core, p
 # gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
 _STEP_S = {"cpu": 3e-4, "gpu": 1e-4, "tpu": 5e-5}
 _STEP_S_PER_WEIGHT = {"cpu": 2e-9, "gpu": 2e-11, "tpu": 2e-11}
-# Kept for the backward pass per sample, time step and unit. Measured on a CPU; PyTorch wasn't measured.
+# Bytes kept for the backward pass per sample, time step and unit. Measured on a CPU; PyTorch wasn't measured.
 _STATE_BYTES: dict[FrameworkName, int] = {"tensorflow": 36, "jax": 76, "torch": 76}
 _WEIGHT_BYTES = 4 * 6  # the weight, its gradient, the optimiser's one or two values, and temporary copies
 
@@ -117,7 +117,7 @@ def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) 
     """The products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
 
     Every replica has its own loop; the loops of virtual devices share the cores. `touched_bytes` assumes the framework
-    that keeps the most, so CACHE_RESIDENT is raised only for data that surely fits in a cache.
+    that keeps the most, so only data that surely fits in a cache raises CACHE_RESIDENT.
     """
     kind = device.driven_as
     rate = estimates.rate_flop_per_s(device, "float32", _REACHED, _ASSUMED_FLOP_PER_S) * estimates.speed_up(
@@ -139,9 +139,9 @@ def _states_bytes(cost: RecurrentCost, state_bytes: int) -> int:
 
 def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: FrameworkName) -> int:
     """Memory of the data, the weights and one step's states."""
-    each = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
+    replica_bytes = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
     return estimates.held_bytes(
-        device, replicas, once=cost.host_bytes, each=each, shared=_states_bytes(cost, _STATE_BYTES[framework])
+        device, replicas, once=cost.host_bytes, each=replica_bytes, shared=_states_bytes(cost, _STATE_BYTES[framework])
     )
 
 

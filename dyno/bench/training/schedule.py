@@ -1,6 +1,6 @@
-"""Sample counts, time and memory of a training, estimated before any data is loaded.
+"""Estimate the sample counts, time and memory of a training before its data is loaded.
 
-The estimates suit models whose products dominate; recurrent models have their own (`training.recurrent`).
+The estimates suit models whose products dominate. Recurrent models have their own estimates (`training.recurrent`).
 """
 
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ class Schedule:
         return self.batch * self.steps
 
     def in_all(self, params: TrainingParams) -> float:
-        """Samples of all trainings of a job. Evaluated samples count as the share of a training step that they take."""
-        each_tested = self.tested if getattr(params, "target_accuracy", None) is not None else 0
-        of_epochs = params.epochs * (self.trained + _FORWARD * (self.validated + each_tested))
+        """Samples of all trainings of a job. An evaluated sample counts as its share of a training step's time."""
+        tested_per_epoch = self.tested if getattr(params, "target_accuracy", None) is not None else 0
+        of_epochs = params.epochs * (self.trained + _FORWARD * (self.validated + tested_per_epoch))
         return params.trials * (of_epochs + _FORWARD * self.tested)
 
 
 def schedule_epochs(params: TrainingParams, samples: int, tested: int) -> Schedule:
-    """A schedule whose epochs use each sample once, except the held-out share. Executions end within an epoch."""
+    """A schedule whose epochs use each sample once, except the held-out samples. Executions end within an epoch."""
     held_out = held_out_count(samples, params.validation_share)
     trained = max(1, samples - held_out)
     batch = min(params.batch_size, trained)
@@ -52,7 +52,7 @@ def schedule_steps(params: TrainingParams, steps_per_epoch: int, validated: int,
 
 _BUILD_S = 3.0
 _BYTES_PER_WEIGHT = 4 * 5  # the weight, its gradient, Adam's two moments and a copy during saving
-_REACHED = 0.15  # share of the float32 peak: small kernels, much memory traffic; measured 0.19
+_REACHED = 0.15  # share of the float32 peak, low for small kernels and much memory traffic; measured 0.19
 _ASSUMED_FLOP_PER_S = {"cpu": 1.5e10, "gpu": 5e11, "tpu": 1e12}  # per CPU core, per accelerator
 # Time to start a step's operations and update the weights. CPU: `mnist_cnn` at batch 1 took up to 10 ms on busy cores.
 # Accelerators: about fifty kernels of 5 µs.
@@ -63,8 +63,8 @@ _STEP_S = {"cpu": 3e-3, "gpu": 3e-4, "tpu": 3e-4}
 class Work:
     """Facts about a training before its data is loaded. `flops_per_sample`: of a training step.
 
-    `sample_bytes`: one sample with its target on the device. `step_bytes_per_sample`: a step's activations and their
-    gradients per sample.
+    `sample_bytes`: the size of one sample with its target on the device. `step_bytes_per_sample`: the size of a step's
+    activations and their gradients per sample.
     """
 
     train_samples: int
@@ -105,7 +105,7 @@ def estimate_training(params: TrainingParams, device: Device, work: Work, replic
 
 
 def _memory_bytes(params: TrainingParams, device: Device, work: Work, replicas: int) -> int:
-    """The data on the host and on each device. Held-out samples and further trials each need another host copy."""
+    """The memory of the data and one step. Held-out samples and further trials each need another host copy."""
     copies = 1 + (params.validation_share > 0) + (params.trials > 1)
     return held_bytes(
         device,

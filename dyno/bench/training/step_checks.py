@@ -1,9 +1,9 @@
-"""Checks that the timed steps are real training steps.
+"""Check that the timed steps are real training steps.
 
 The checks compare the optimiser's step counter with the number of timed steps and verify that the weights changed,
-because steps that are skipped or made on a copy look fast. Run 0 also compares timed steps with plain ones
-(`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the precision
-is the requested one.
+because skipped steps, or steps on a copy, look fast. Run 0 also compares timed steps with plain steps
+(`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the requested
+precision ran.
 """
 
 import hashlib
@@ -61,8 +61,8 @@ class StepCounter:
 class StepLosses:
     """The running losses of one model's steps, on batches of `batch_size`. `trained`: with another job's weights.
 
-    `start`: the loss before the first step, unless the first call made several or that loss can't tell. A batch of a
-    trained model can't: a few wrong samples make most of the loss.
+    `start`: the loss before the first step, unless the first call made several steps or the loss shows no start. A
+    batch of a trained model shows none: a few wrong samples make most of its loss.
     """
 
     def __init__(self, batch_size: int, *, trained: bool = False) -> None:
@@ -80,24 +80,24 @@ class StepLosses:
             self._nonfinite = loss
 
     def restart(self) -> None:
-        """Forget all losses but `start`: the epochs have their own."""
+        """Forget all losses but `start`: the epochs record their own losses."""
         self._highest, self._nonfinite = -math.inf, 0.0
 
     def warnings(self) -> list[ResultWarning]:
         """LOSS_NONFINITE, or else LOSS_RISING, if the steps diverged."""
-        if (raised := result_checks.loss_nonfinite(self._nonfinite)) is not None:
-            return [raised]
-        return [each for each in (result_checks.loss_diverged(self.start, self.highest),) if each is not None]
+        if (nonfinite := result_checks.loss_nonfinite(self._nonfinite)) is not None:
+            return [nonfinite]
+        return [rising for rising in (result_checks.loss_diverged(self.start, self.highest),) if rising is not None]
 
     @property
     def highest(self) -> float:
-        """The highest loss that was finite; 0 without any."""
+        """The highest finite loss; 0 without any."""
         return self._highest if math.isfinite(self._highest) else 0.0
 
 
 def fingerprints(model: Any) -> list[bytes]:
     """The hash of each trainable weight array, in the model's order."""
-    return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]
+    return [hashlib.blake2b(array.numpy().tobytes()).digest() for array in model.trainable_variables]
 
 
 def _made(model: Any) -> int:
@@ -152,17 +152,17 @@ def _compared(context: BuildContext, timed: CompiledStep, precision: str) -> Ste
     same = precision == FLOAT32
     rounded = exact if same else framework.plain_step(model, exact=False)
     for look in range(1, MAX_COMPARISONS + 1):
-        found = _one(context, timed, model, exact, rounded, precision, look)
-        if found.agrees is not False:
+        agreement = _one(context, timed, model, exact, rounded, precision, look)
+        if agreement.agrees is not False:
             break
-    details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **found.details()}}
-    if found.agrees is False:
-        path = None if found.array is None else str(model.trainable_variables[found.array].path)
-        return StepFinding(correctness.step_incorrect(found, path, MAX_COMPARISONS), details=details)
-    if found.agrees is None:
-        if not math.isfinite(found.plain_loss):
+    details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **agreement.details()}}
+    if agreement.agrees is False:
+        path = None if agreement.array is None else str(model.trainable_variables[agreement.array].path)
+        return StepFinding(correctness.step_incorrect(agreement, path, MAX_COMPARISONS), details=details)
+    if agreement.agrees is None:
+        if not math.isfinite(agreement.plain_loss):
             return StepFinding(unchecked="the loss of the plain step isn't finite either", details=details)
-        share = f"only {found.compared:.0%} of the weights, less than {correctness.MIN_COMPARED:.0%}"
+        share = f"only {agreement.compared:.0%} of the weights, less than {correctness.MIN_COMPARED:.0%}"
         return StepFinding(
             unchecked=f"because of rounding in {precision}, a plain step allows comparing {share}", details=details
         )
@@ -203,7 +203,7 @@ def _one(
 def _memory_shortage(context: BuildContext) -> str | None:
     """The reason to skip the plain step if host memory may run out.
 
-    A plain step keeps intermediate values that the compiled one fuses away: measured 1.2 to 1.8 times the process'
+    A plain step keeps intermediate values that a compiled step fuses away: measured 1.2 to 1.8 times the process'
     peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
     the run.
     """
@@ -220,7 +220,7 @@ def _memory_shortage(context: BuildContext) -> str | None:
 
 def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
     random, size = np.random.default_rng(seed), correctness.rounding(precision)
-    return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
+    return [(array * (1 + size * random.standard_normal(array.shape))).astype(array.dtype) for array in weights]
 
 
 def _rounding_precision(context: BuildContext, requested: str) -> str:
@@ -258,31 +258,35 @@ def check_training(
 ) -> CheckedTraining:
     """Check the `timed` steps against the `requested` precision. `step` is None in all runs except the first."""
     trainer.sync()
-    weights = [np.asarray(each) for each in model.get_weights()]
-    nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
-    raised = (
+    weights = [np.asarray(array) for array in model.get_weights()]
+    nonfinite = sum(int(array.size - np.isfinite(array.astype(np.float32)).sum()) for array in weights)
+    warnings = (
         result_checks.constant_data({"inputs": train.inputs, "targets": train.targets}),
-        result_checks.output_nonfinite(nonfinite, sum(each.size for each in weights)),
+        result_checks.output_nonfinite(nonfinite, sum(array.size for array in weights)),
         timed.miscounted(model),
     )
-    found = CheckedTraining([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
+    checked = CheckedTraining(
+        [raised for raised in warnings if raised is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
+    )
     if why := timed.idle(model):
-        found.unchecked["RESULT_INCORRECT"] = why
+        checked.unchecked["RESULT_INCORRECT"] = why
     elif step is not None:
-        _compare_with_plain_step(context, step, requested, found)
-    _observe_precision(context, model, requested, found)
-    return found
+        _compare_with_plain_step(context, step, requested, checked)
+    _observe_precision(context, model, requested, checked)
+    return checked
 
 
-def _compare_with_plain_step(context: BuildContext, step: CompiledStep, requested: str, found: CheckedTraining) -> None:
+def _compare_with_plain_step(
+    context: BuildContext, step: CompiledStep, requested: str, checked: CheckedTraining
+) -> None:
     finding = compare_step(context, step, requested)
-    found.details |= finding.details
+    checked.details |= finding.details
     if finding.unchecked is not None:
-        found.unchecked["RESULT_INCORRECT"] = finding.unchecked
+        checked.unchecked["RESULT_INCORRECT"] = finding.unchecked
         return
-    found.verified.add("RESULT_INCORRECT")
+    checked.verified.add("RESULT_INCORRECT")
     if finding.raised is not None:
-        found.warnings.append(finding.raised)
+        checked.warnings.append(finding.raised)
 
 
 def _computed_in(model: Any, requested: str) -> str:
@@ -296,29 +300,29 @@ def _computed_in(model: Any, requested: str) -> str:
     return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
 
 
-def _observe_precision(context: BuildContext, model: Any, requested: str, found: CheckedTraining) -> None:
+def _observe_precision(context: BuildContext, model: Any, requested: str, checked: CheckedTraining) -> None:
     """The precision of the coarser of two Keras operations: a product and, if the model has them, a convolution.
 
     They run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
-    a TPU bfloat16. Later runs execute the same kernels, so they take the errors of the first.
+    a TPU bfloat16. Later runs execute the same kernels, so they take the first run's errors.
     """
     dtype = _computed_in(model, requested)
-    known = context.tuned.get(_ERRORS)
-    errors: dict[str, float] = dict(known) if isinstance(known, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
+    earlier = context.tuned.get(_ERRORS)
+    errors: dict[str, float] = dict(earlier) if isinstance(earlier, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
     names = {kind: correctness.precision_fingerprint(error, requested=dtype) for kind, error in errors.items()}
     coarsest = max(errors, key=lambda kind: errors[kind])
-    found.precision = Precision(
+    checked.precision = Precision(
         requested=requested,
         observed=names[coarsest],
         rel_error=errors[coarsest],
         by_default=dtype == requested and _is_default(context, requested, names),
     )
-    found.details["precision_by_operation"] = dict[str, JsonValue](names)
-    found.tuned[_ERRORS] = dict[str, JsonValue](errors)
+    checked.details["precision_by_operation"] = dict[str, JsonValue](names)
+    checked.tuned[_ERRORS] = dict[str, JsonValue](errors)
 
 
 def _is_default(context: BuildContext, requested: str, observed: Mapping[str, str | None]) -> bool:
-    """Whether another precision than `requested` ran, but only as the framework's defaults have it.
+    """Whether another precision than `requested` ran, but only by the framework's defaults.
 
     `observed`: by kind of operation. PyTorch uses TF32 for convolutions alone.
     """
@@ -345,11 +349,13 @@ def _rounding_errors(context: BuildContext, model: Any, dtype: str) -> dict[str,
     image = framework.array(random.standard_normal((1, side, side, _CHANNELS), np.float32), dtype)
     kernel = framework.array(random.standard_normal((_KERNEL, _KERNEL, _CHANNELS, _CHANNELS), np.float32), dtype)
     convolved = ops.conv(image, kernel, padding="valid", data_format="channels_last")
-    found = framework.numpy(convolved).reshape(-1, _CHANNELS)
+    outputs = framework.numpy(convolved).reshape(-1, _CHANNELS)
     windows = np.lib.stride_tricks.sliding_window_view(framework.numpy(image)[0], (_KERNEL, _KERNEL), axis=(0, 1))
-    patches = windows.transpose(0, 1, 3, 4, 2).reshape(len(found), -1)  # (place, row x column x channel of the kernel)
+    patches = windows.transpose(0, 1, 3, 4, 2).reshape(
+        len(outputs), -1
+    )  # (place, row x column x channel of the kernel)
     filters = framework.numpy(kernel).reshape(-1, _CHANNELS)
-    return errors | {"convolution": _rel_error(context, patches, filters, found, dtype)}
+    return errors | {"convolution": _rel_error(context, patches, filters, outputs, dtype)}
 
 
 def _rel_error(context: BuildContext, a: Any, b: Any, product: Any, dtype: str) -> float:

@@ -1,4 +1,4 @@
-"""Shared declarations of the training workloads: metrics, details of steps and models, `Workload`."""
+"""Declare what all training workloads share: metrics, details of steps and models, their `Workload`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -50,7 +50,7 @@ def model_details(model: Any) -> dict[str, JsonValue]:
 
 
 def epoch_figures(epochs: Sequence[Epoch]) -> dict[str, float]:
-    """Figures that a training has once. `train_accuracy`: the running mean over the last epoch, as Keras prints it."""
+    """One-time figures of a training. `train_accuracy`: the running mean over the last epoch, as Keras prints it."""
     figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
     accuracy = epochs[-1].accuracy
     return figures if accuracy is None else figures | {"train_accuracy": accuracy}
@@ -118,7 +118,7 @@ def training_workload(
 def training_smoke(
     params: Mapping[str, JsonValue], details: Collection[str] = (), artifacts: Collection[str] = ()
 ) -> Smoke:
-    """A training of one epoch without XLA, whose compiling would take most of the time. Expects the usual outputs."""
+    """A training of one epoch with the usual outputs, without XLA, which would compile for most of the time."""
     return Smoke(
         params={"epochs": 1, "jit_compile": False, **params},
         details=frozenset({"batch_size", "batch_size_per_replica", "replicas", "jit_compile", "weights", *details}),

@@ -392,8 +392,8 @@ def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
 
 
 def other_work(judged: JudgedResult) -> list[str]:
-    """The differing fields of work or hardware that the spec doesn't allow. A field that one side lacks, such as a param
-    of a newer version, proves nothing.
+    """The differing fields of work or hardware that the spec doesn't allow. A field that one side lacks, such as a
+    param of a newer version, proves nothing.
     """
     both = _both(judged)
     if not both:

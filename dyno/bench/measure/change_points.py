@@ -1,15 +1,15 @@
-"""Change points: where the level of a series of figures changes, and by which ratio.
+"""Find where the level of a series of figures changes, and by which ratio.
 
 The candidate of a stretch is that of E-divisive (Matteson & James 2014, "A Nonparametric Approach for Multiple Change
 Point Analysis of Multivariate Data", Journal of the American Statistical Association 109): the split with the largest
-energy distance between the values before it and those after it, up to any later value. So a level that lasts for a
-while and goes back is found, too. The candidate splits the stretch if Student's test of both sides is significant, and
-each side is searched again. At the end, the weakest split is removed until all are significant between their
-neighbours. Both steps are those of Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for
-Performance Regressions", ICPE '23), which Apache Otava continues. docs/decisions/0028-*.md says why Dyno has its own.
+energy distance between the values before it and the values after it, up to any later value. So it also finds a level
+that lasts for a while and goes back. The candidate splits the stretch if Student's test of both sides is significant,
+and the search continues on each side. At the end, the weakest split is removed until all are significant between their
+neighbours. Both steps follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance
+Regressions", ICPE '23), which Apache Otava continues. docs/decisions/0028-*.md says why Dyno has its own code.
 
 Values are compared as logarithms, so a rate and its time have the same changes. A level has at least `MIN_LEVEL`
-values, and its median must differ, too, so an outlier is no change. The variance is pooled over both sides, so that few
+values, and its median must differ, too, so an outlier isn't a change. The variance is pooled over both sides, so a few
 new values suffice after many old ones.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from dyno.bench.measure.statistics import median, student_t
 
 MIN_LEVEL = 3
-# The candidate is the best of many splits, which a single test's chance doesn't know: docs/results/history.md.
+# The candidate is the best of many splits, which a single test's probability ignores: docs/results/history.md.
 SIGNIFICANCE = 0.0001
 _FIRST_PASS = 0.001  # a split that is weak in a long stretch may be strong between its neighbours
 _WINDOW = 0.00001
@@ -30,7 +30,7 @@ _LEAST_CHANCE = 1e-300  # keeps z finite
 
 @dataclass(frozen=True)
 class Change:
-    """The values from `index` on have another level than the `before` values in front of it; `after` is their number.
+    """A new level of the `after` values from `index` on, against the level of the `before` values in front of it.
 
     `ratio`: the new level's geometric mean over the old one's, with its 95 % interval. `z`: the significance of
     Student's test, as the standard normal deviate of the same probability.
@@ -46,7 +46,7 @@ class Change:
 
 
 def find_changes(values: Sequence[float]) -> list[Change]:
-    """The changes, in order. The time is that of len(values)², 20 ms for 365 values. Raises ValueError unless all
+    """The changes, in order. The time grows with len(values)²: 20 ms for 365 values. Raises ValueError unless all
     values are above zero.
     """
     if len(values) < 2 * MIN_LEVEL:
@@ -64,7 +64,7 @@ def find_changes(values: Sequence[float]) -> list[Change]:
 
 
 def ratio_of_levels(before: Sequence[float], after: Sequence[float]) -> Change | None:
-    """The change between two given groups of values, such as those of two software versions; None for under two values
+    """The change between two given groups of values, such as of two software versions; None for fewer than two values
     on a side."""
     if min(len(before), len(after)) < 2:
         return None
@@ -99,7 +99,7 @@ def _deviate(difference: float, error: float, degrees: int) -> float:
 
 
 def _strength(before: Any, after: Any) -> float:
-    """z; 0 if the medians differ by less than half as much as the means, since outliers moved those."""
+    """z; 0 if the medians differ by less than half as much as the means, since outliers then moved the means."""
     difference, error, degrees = _difference(before, after)
     if abs(median(after.tolist()) - median(before.tolist())) < abs(difference) / 2:
         return 0.0
@@ -115,8 +115,8 @@ def _z_limit(significance: float) -> float:
 def _weak_cuts(logs: Any) -> list[int]:
     """The candidates that are significant in the stretch that they split, in order.
 
-    A level that goes back differs little from all that follows it, so the values up to the candidate's `last` count as
-    well, but more strictly: they were chosen out of many.
+    A level that goes back differs little from all later values, so the values up to the candidate's `last` count as
+    well, but under a stricter limit: they were chosen out of many.
     """
     sums, limit, strict = _distance_sums(logs), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
     cuts, stretches = list[int](), [(0, len(logs))]
@@ -134,17 +134,18 @@ def _weak_cuts(logs: Any) -> list[int]:
 
 def _strong_cuts(logs: Any, cuts: Sequence[int]) -> list[int]:
     """`cuts` without those that aren't significant between their neighbours."""
-    left, limit = list(cuts), _z_limit(SIGNIFICANCE)
-    while left:
-        bounds = [0, *left, len(logs)]
+    remaining, limit = list(cuts), _z_limit(SIGNIFICANCE)
+    while remaining:
+        bounds = [0, *remaining, len(logs)]
         strengths = [
-            _strength(logs[start:cut], logs[cut:end]) for start, cut, end in zip(bounds, left, bounds[2:], strict=False)
+            _strength(logs[start:cut], logs[cut:end])
+            for start, cut, end in zip(bounds, remaining, bounds[2:], strict=False)
         ]
-        weakest = min(range(len(left)), key=strengths.__getitem__)
+        weakest = min(range(len(remaining)), key=strengths.__getitem__)
         if strengths[weakest] > limit:
             break
-        del left[weakest]
-    return left
+        del remaining[weakest]
+    return remaining
 
 
 def _distance_sums(logs: Any) -> Any:

@@ -1,24 +1,24 @@
 """Compare results that share a metric: ratios to a base, everything that differs, and warnings.
 
-Whatever differs is named, and decides what the ratios mean:
+A comparison names every difference, and the differences decide what the ratios mean:
 
 - The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
   a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
   Untimed params count for a metric that isn't sampled, such as the training's time, or the latency of calls that arrive
-  at a rate. An unobserved precision doesn't prove a different one. Params are those that ran, if all results have them.
-- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount differs, because
-  workload or params do, totals such as the time of an epoch aren't compared.
+  at a rate. An unobserved precision doesn't prove a difference. If all results have the params that ran, these count.
+- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount of work differs, with
+  workload or params, totals such as the time of an epoch aren't compared.
 
-A metric is shared if all results have one of the same name, unit and direction.
+Results share a metric if each has a metric of this name, unit and direction.
 
 WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster result. Well-tuned dense work reaches 60 to
 90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
 reaches little on any device, which doesn't make it a weak baseline. The base is weak if it used less than 30 % of its
-peak, and less than half of the share that a faster result used of its own.
+peak, and less than half of the share that a faster result used of its own peak.
 
 Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
 (`dyno.bench.measure.clock_adjustment`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a
-result, or of one on a GPU, differs by more than what is adjusted.
+result, or of a result on a GPU, differs too much for an adjustment.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ from dyno.models.job import Job
 from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 
-_TOTALS = ("s", "bytes")  # units of metrics that grow with the work, except for times per unit or to an accuracy
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the work; times per unit or to an accuracy don't
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class SharedMetrics:
     differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
 
     def choose(self, requested: str | None, what: str) -> str:
-        """The metric to compare: `requested`, or the first. `what` names such a metric in a message.
+        """The metric to compare: `requested`, or the first. `what` names a comparable metric in a message.
 
-        Raises NotComparable without such a metric, InvalidComparison if `requested` isn't one.
+        Raises NotComparable without a comparable metric, InvalidComparison if `requested` isn't comparable.
         """
         if not self.comparable:
             totals = f"{_words(self.totals)} would depend on the amount of work"
@@ -97,15 +97,15 @@ def shared_metrics(
     of_each: Sequence[_Metrics], differing: Sequence[comparison.Difference], free: Callable[[str], Collection[str]]
 ) -> SharedMetrics:
     """The metrics that all sides have; `free(name)` are the params that don't change the amount of a metric's work."""
-    first, *others = ({each.name: (each.unit, each.better) for each in metrics} for metrics in of_each)
-    shared = [name for name, form in first.items() if all(other.get(name) == form for other in others)]
+    first, *others = ({metric.name: (metric.unit, metric.better) for metric in metrics} for metrics in of_each)
+    shared = [name for name, form in first.items() if all(forms.get(name) == form for forms in others)]
     totals = [
         name
         for name in shared
-        if _is_total(name, first[name][0]) and any(changes_amount(each, free(name)) for each in differing)
+        if _is_total(name, first[name][0]) and any(changes_amount(field, free(name)) for field in differing)
     ]
-    fields = {each.field: each.values for each in differing if changes_work(each, ())}
-    units = [[f"{each.name} in {each.unit}" for each in metrics] for metrics in of_each]
+    fields = {field.field: field.values for field in differing if changes_work(field, ())}
+    units = [[f"{metric.name} in {metric.unit}" for metric in metrics] for metrics in of_each]
     comparable = [name for name in shared if name not in totals]
     return SharedMetrics(comparable, totals, fields if shared else {**fields, "/metrics": units})
 
@@ -121,30 +121,30 @@ def changes_amount(difference: comparison.Difference, free: Collection[str]) -> 
 
 
 def changes_work(difference: comparison.Difference, free: Collection[str]) -> bool:
-    """As `changes_amount`, or in the requested or observed precision, or in the method of measuring."""
+    """Like `changes_amount`, but also in the requested or observed precision, or in the method of measurement."""
     if difference.field == "/method_version":
         return True
     if difference.field.startswith("/precision/"):
-        return len({str(each) for each in difference.values if each is not None}) > 1
+        return len({str(value) for value in difference.values if value is not None}) > 1
     return changes_amount(difference, free)
 
 
 def free_params(metric: str, workload: Workload | None) -> frozenset[str]:
-    """The params that may differ in the same work, as this metric shows it."""
+    """The params that may differ between results of the same work, for this metric."""
     return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
 
 
 def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
     """Every field that differs and may explain a ratio."""
     works = _works([entry.spec for entry in entries], [entry.result for entry in entries])
-    around = [circumstances(entry.spec, entry.result) for entry in entries]
-    return differing([{**work, **each} for work, each in zip(works, around, strict=True)])
+    contexts = [circumstances(entry.spec, entry.result) for entry in entries]
+    return differing([{**work, **context} for work, context in zip(works, contexts, strict=True)])
 
 
 def work_differences(specs: Sequence[Spec], results: Sequence[ResultSummary]) -> list[comparison.Difference]:
-    """The differences that `changes_work` looks at."""
-    around = [precision_and_method(result) for result in results]
-    return differing([{**work, **each} for work, each in zip(_works(specs, results), around, strict=True)])
+    """The differences that `changes_work` examines."""
+    contexts = [precision_and_method(result) for result in results]
+    return differing([{**work, **context} for work, context in zip(_works(specs, results), contexts, strict=True)])
 
 
 def _works(specs: Sequence[Spec], results: Sequence[Result | ResultSummary]) -> list[dict[str, Any]]:
@@ -171,10 +171,8 @@ WEAK_SHARE = 0.3
 def weak_baseline(results: Sequence[comparison.Compared], base: int = 0) -> ResultWarning | None:
     """Silent if the peak of either side is unknown, or if no result is faster than the base."""
     first = results[base]
-    winners = [
-        each for each in results if each.ratio is not None and each.ratio.verdict is comparison.Comparative.FASTER
-    ]
-    reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
+    winners = [row for row in results if row.ratio is not None and row.ratio.verdict is comparison.Comparative.FASTER]
+    reached = max((row.peak_fraction for row in winners if row.peak_fraction is not None), default=None)
     share = first.peak_fraction
     if reached is None or share is None or share >= min(WEAK_SHARE, reached / 2):
         return None
@@ -207,8 +205,8 @@ def compare(
 ) -> comparison.Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
-    `workload`: None for that of another version. `estimator`: for runs that took turns; others are compared at the
-    clock of the base, where possible.
+    `workload`: None if it is of another version. `estimator`: for runs that took turns; other runs are compared at the
+    clock of the base, if possible.
 
     Raises NotComparable and InvalidComparison.
     """
@@ -216,7 +214,7 @@ def compare(
     free = partial(free_params, workload=workload)
     shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
     name = shared.choose(how.metric, "a metric that all results have in the same unit")
-    other_work = [each.field for each in differ if changes_work(each, free(name))]
+    other_work = [field.field for field in differ if changes_work(field, free(name))]
     alike = [_same_way(entries[base], entry, name, workload) for entry in entries]
     metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
     of_base, is_sampled = metrics[base], workload is not None and workload.samples(name)
@@ -239,7 +237,7 @@ def compare(
         not_compared=shared.totals,
         confidence=how.confidence,
         margin=how.margin,
-        verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
+        verdict=min((result.verdict for result in results), key=lambda verdict: verdict.rank),
         results=results,
         differences=differ,
         warnings=sorted_warnings([*([] if weak is None else [weak]), *_clock_changes(entries, base, alike)]),
@@ -261,14 +259,14 @@ def _results(
     base: int,
     estimator: Estimator | None,
 ) -> list[comparison.Compared]:
-    found = []
-    for place, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True)):
-        if place == base:
-            found.append(_compared(entry, metric, None, None, how))
+    results = []
+    for position, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True)):
+        if position == base:
+            results.append(_compared(entry, metric, None, None, how))
             continue
         against = _judged(entries[base], entry, _ratio(metrics[base], metric, at_clock, how, estimator))
-        found.append(_compared(entry, metric, at_clock.metric.value if at_clock else None, against, how))
-    return found
+        results.append(_compared(entry, metric, at_clock.metric.value if at_clock else None, against, how))
+    return results
 
 
 def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: Estimator) -> comparison.Ratio:
@@ -283,19 +281,19 @@ def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: E
         return comparison.Ratio(
             verdict=comparison.Comparative.INCONCLUSIVE, value=value, as_measured=value, reason=reason
         )
-    found = estimator(over.by_run, under.by_run, how.confidence)
-    verdict = ratios.comparative_verdict(found.interval, how.margin)
+    estimate = estimator(over.by_run, under.by_run, how.confidence)
+    verdict = ratios.comparative_verdict(estimate.interval, how.margin)
     undecided = verdict is comparison.Comparative.INCONCLUSIVE
     return comparison.Ratio(
         verdict=verdict,
-        value=found.interval.value,
-        as_measured=found.interval.value,
-        low=_not_below_zero(found.interval.low),
-        high=found.interval.high,
-        degrees_of_freedom=found.degrees,
-        smallest_effect=found.smallest_effect,
-        more_runs=ratios.more_runs(found, how.margin, how.confidence) if undecided else None,
-        reason=found.interval.reason,
+        value=estimate.interval.value,
+        as_measured=estimate.interval.value,
+        low=_not_below_zero(estimate.interval.low),
+        high=estimate.interval.high,
+        degrees_of_freedom=estimate.degrees,
+        smallest_effect=estimate.smallest_effect,
+        more_runs=ratios.more_runs(estimate, how.margin, how.confidence) if undecided else None,
+        reason=estimate.interval.reason,
     )
 
 
@@ -308,7 +306,7 @@ def _why_no_ratio(first: Metric, other: Metric) -> str:
 
 
 def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
-    """The metric's own interval if it has this confidence. That of a job with a target isn't Student's t alone."""
+    """The metric's own interval if it has this confidence. With a target, that isn't Student's t alone."""
     if not metric.by_run or metric.value is None:
         return None
     if confidence == metric.confidence:
@@ -316,22 +314,22 @@ def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
     return statistics.mean_interval(metric.by_run, confidence)
 
 
-_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # beside params, in which the same work may be done
+_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # fields, beside params, that name ways to do the same work
 
 
 def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, workload: Workload | None) -> bool:
-    """Whether both are of the same work, done in the same way, on equal hardware."""
+    """Whether both did the same work in the same way on equal hardware."""
     hardware = base.result.hardware_id
     if hardware is None or hardware != other.result.hardware_id:
         return False
     untimed = workload.untimed_for(metric) if workload else frozenset[str]()
     return not any(
-        changes_work(each, untimed) or each.field.startswith(_OTHER_WAYS) for each in differences([base, other])
+        changes_work(field, untimed) or field.field.startswith(_OTHER_WAYS) for field in differences([base, other])
     )
 
 
 class _AtClock(NamedTuple):
-    """A metric, and what the adjustment of its clock adds to the variance of its logarithm."""
+    """A metric at another clock, and the variance that the adjustment adds to its logarithm."""
 
     metric: Metric
     log_variance: float
@@ -341,7 +339,7 @@ def _at_clock_of(
     base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric, is_sampled: bool
 ) -> _AtClock | None:
     """The metric at the clock of the base; None if it can't be adjusted."""
-    to_hz, own_hz = (clock_adjustment.clock_hz(each.result) for each in (base, entry))
+    to_hz, own_hz = (clock_adjustment.clock_hz(side.result) for side in (base, entry))
     by = _elasticity(base.result, of_base, metric, is_sampled)
     if by is None or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
         return None
@@ -355,11 +353,11 @@ def _at_clock_of(
 
 def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> clock_adjustment.Elasticity | None:
     """The elasticity that rests on more results. If neither has a prediction, it is assumed for a sampled metric."""
-    known = [each.repeat for each in (of_base, metric) if each.repeat and each.repeat.elasticity is not None]
-    if not known:
+    repeats = [side.repeat for side in (of_base, metric) if side.repeat and side.repeat.elasticity is not None]
+    if not repeats:
         assumed = clock_adjustment.assumed_elasticity(base)
         return clock_adjustment.Elasticity(assumed if metric.better == "higher" else -assumed) if is_sampled else None
-    best = max(known, key=lambda repeat: repeat.based_on.jobs)
+    best = max(repeats, key=lambda repeat: repeat.based_on.jobs)
     error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
     return clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
 
@@ -367,27 +365,27 @@ def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool)
 def _ratio(
     first: Metric, metric: Metric, at_clock: _AtClock | None, how: comparison.CompareHow, estimator: Estimator | None
 ) -> comparison.Ratio:
-    """The ratio at one clock, with that of the values as measured beside it."""
+    """The ratio at one clock, with the ratio as measured beside it."""
     if at_clock is None:
         return ratio(first, metric, how, estimator or ratios.ratio_of_means)
-    found = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
+    adjusted = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
     if not (first.value and metric.value):
-        return found
+        return adjusted
     as_measured = metric.value / first.value if metric.better == "higher" else first.value / metric.value
-    return found.model_copy(update={"as_measured": as_measured})
+    return adjusted.model_copy(update={"as_measured": as_measured})
 
 
-def _judged(base: ComparisonEntry, other: ComparisonEntry, found: comparison.Ratio) -> comparison.Ratio:
+def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: comparison.Ratio) -> comparison.Ratio:
     """The ratio; without a verdict if a result is untrusted."""
     wrong = [entry for entry in (base, other) if entry.result.verdict is Verdict.UNTRUSTED]
     if not wrong:
-        return found
+        return measured
     names = _words(f"{entry.name} is untrusted ({grave_codes(entry.result)})" for entry in wrong)
-    return without_verdict(found, f"{names}, so the ratio is wrong")
+    return without_verdict(measured, f"{names}, so the ratio is wrong")
 
 
 def without_verdict(found: comparison.Ratio, reason: str) -> comparison.Ratio:
-    """The plain ratio, since its interval would say that it is known."""
+    """The ratio without its interval, which would say that the ratio is known."""
     return comparison.Ratio(
         verdict=comparison.Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason
     )
@@ -441,7 +439,7 @@ def _compared(
         adjusted_value=adjusted_value,
         ratio=ratio,
         verdict=result.verdict,
-        warnings=[each.code for each in result.warnings],
+        warnings=[raised.code for raised in result.warnings],
         framework=entry.spec.framework,
         device=f"{device.get('id')}@{device.get('host')}",
         device_model=device.get("model"),
@@ -453,13 +451,13 @@ def _compared(
 
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
-    """The fraction of peak of the metric's work: for a case its own, for a first execution unknown."""
+    """The fraction of peak of the metric's work. A case has its own; a first execution's is unknown."""
     if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")
     cases = table.items() if isinstance(table, dict) else ()
-    own = next((row for case, row in cases if metric.endswith(f"_{case}")), None)
-    share = own.get("peak_fraction") if isinstance(own, dict) else result.peak.fraction
+    case_row = next((row for case, row in cases if metric.endswith(f"_{case}")), None)
+    share = case_row.get("peak_fraction") if isinstance(case_row, dict) else result.peak.fraction
     return share if isinstance(share, float) else None
 
 
@@ -469,21 +467,21 @@ def _not_below_zero(low: float | None) -> float | None:
 
 
 def _work_notes(metric: Metric, other_work: Sequence[str], totals: Sequence[str]) -> list[str]:
-    found = []
+    notes = []
     if other_work:
-        found.append(
+        notes.append(
             f"The work differs in {_words(other_work)}: the ratios are of {metric.name} in {metric.unit}, not changes "
             "of speed at the same work."
         )
     if totals:
-        found.append(f"Not compared, because they depend on the amount of work: {_words(totals)}.")
-    return found
+        notes.append(f"Not compared, because they depend on the amount of work: {_words(totals)}.")
+    return notes
 
 
 def _notes(results: Sequence[comparison.Compared], base: int, confidence: float) -> list[str]:
     missed = chance_of_miss(confidence)
     many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
-    adjusted = [each.job for each in results if each.adjusted_value is not None]
+    adjusted = [result.job for result in results if result.adjusted_value is not None]
     clocks = [f"The ratios use values at the clock of {results[base].job}, for {_words(adjusted)}."] if adjusted else []
     return [_APART, *clocks, *(many if len(results) > 2 else [])]
 
@@ -498,13 +496,13 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
 
 
 def _margin_notes(results: Sequence[comparison.Compared], margin: float) -> list[str]:
-    """A note for each difference that is proven, but called SAME because the margin is larger."""
+    """A note for each proven difference that is SAME because the margin is larger."""
     return [
-        f"{'the second spec' if each.arm else each.job} is SAME by the margin of {100 * margin:.4g} %, but its "
+        f"{'the second spec' if row.arm else row.job} is SAME by the margin of {100 * margin:.4g} %, but its "
         "interval excludes 1: it differs from the base. A smaller margin tells them apart."
-        for each in results
-        if each.ratio is not None and each.ratio.verdict is comparison.Comparative.SAME
-        if each.ratio.low is not None and each.ratio.high is not None and not each.ratio.low <= 1 <= each.ratio.high
+        for row in results
+        if row.ratio is not None and row.ratio.verdict is comparison.Comparative.SAME
+        if row.ratio.low is not None and row.ratio.high is not None and not row.ratio.low <= 1 <= row.ratio.high
     ]
 
 
@@ -543,7 +541,7 @@ def compare_variants(
 
 
 def _departure(control: comparison.Ratio | None) -> float:
-    """By how many times the first spec differs from itself; 1 if that isn't proven."""
+    """The factor by which the first spec differs from itself; 1 if no difference is proven."""
     if control is None or not control.value or control.low is None or control.high is None:
         return 1.0
     return 1.0 if control.low <= 1 <= control.high else max(control.value, 1 / control.value)
@@ -552,29 +550,29 @@ def _departure(control: comparison.Ratio | None) -> float:
 def _beyond(
     over: Sequence[float], under: Sequence[float], confidence: float, *, departure: float, without: Collection[int]
 ) -> ratios.RatioEstimate:
-    """The ratio of pairs, which counts only beyond what the first spec differs from itself."""
-    found = ratios.paired_ratio(over, under, confidence, without=without)
-    value, low, high = found.interval.value, found.interval.low, found.interval.high
+    """The ratio of pairs. The first spec's difference from itself widens the interval."""
+    paired = ratios.paired_ratio(over, under, confidence, without=without)
+    value, low, high = paired.interval.value, paired.interval.low, paired.interval.high
     if departure == 1 or low is None or high is None:
-        return found
-    effect = None if found.smallest_effect is None else (1 + found.smallest_effect) * departure - 1
+        return paired
+    effect = None if paired.smallest_effect is None else (1 + paired.smallest_effect) * departure - 1
     wider = statistics.Interval(value, low / departure, high * departure)
-    return replace(found, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
+    return replace(paired, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
 
 
 def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio | None:
-    own, repeated = (each.metric(how.metric or "") for each in (first, again))
-    if own is None or repeated is None:
+    before, after = (result.metric(how.metric or "") for result in (first, again))
+    if before is None or after is None:
         return None  # `compare` says so
-    found = ratio(own, repeated, how, partial(ratios.paired_ratio, without=_spoilt_pairs(first, again)))
+    paired = ratio(before, after, how, partial(ratios.paired_ratio, without=_spoilt_pairs(first, again)))
     wrong = again.verdict is Verdict.UNTRUSTED
-    return without_verdict(found, f"the control is untrusted ({grave_codes(again)})") if wrong else found
+    return without_verdict(paired, f"the control is untrusted ({grave_codes(again)})") if wrong else paired
 
 
 def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
-    """The pairs with a run that others spoilt. They are chosen by what others did, never by the figures.
+    """The pairs with a run that other processes spoilt. The load of others chooses them, never the figures.
 
-    Empty if half of the pairs of either order, or fewer, would remain: then the disturbance belongs to the conditions.
+    Empty if half of the pairs of either order, or fewer, would remain: then the disturbance is a usual condition.
     """
     if len(first.runs) != len(second.runs):
         return frozenset()

@@ -1,42 +1,42 @@
 """Check products and training steps against float64 and float32 references.
 
-Products. Freivalds (1979) checks A B = Y by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). With floating
-point the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random signs, the
+Products. Freivalds (1979) checks A B = Y by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). In floating point
+the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random signs, the
 expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990). So the same test measures the
-relative error |E| / |A B| without forming A B in float64. All arithmetic here is float64.
+relative error |E| / |A B| without a product A B in float64. All arithmetic here is float64.
 
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
 significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
-step at random. Steps add like a random walk, so a correct chain has an error of about sqrt(k) sqrt((0.42 u)^2 + K
-u32^2). The tolerance is four times that, at most a half: an output of zeros errs by 1. A wrong operand, one column left
-out, or a step too few gives errors from 1/sqrt(n) to 1.
+step at random. The steps' errors add like a random walk, so a correct chain has an error of about
+sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error, at most a half: an output of zeros errs
+by 1. A wrong operand, an omitted column, or a step too few gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
-errs by 0.85 u, always downwards, and k products by k times as much. If Y is smaller than the average for operands of
+errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than the average for operands of
 this size, the error of a single product is relative to that average. A sum of few elements may cancel, but its rounding
-error does not shrink with it. The powers of a matrix of less than 16 x 16 return to earlier values and round alike each
-time, so the errors of k steps add up linearly, not as sqrt(k).
+error stays. The powers of a matrix of less than 16 x 16 return to earlier values and round alike each time, so the
+errors of k steps add up linearly, not as sqrt(k).
 
 Precision. The observed precision comes only from the error of a single product. A chain's error mixes the precision
-with its length, so a wrong chain would pass as a coarse precision. Float32 sums over very many terms err more; how much
-depends on the number of partial sums that a library keeps. A single sum, term by term, as a GPU thread computes it,
-errs most. Its partial sums grow as sqrt(j), and each is rounded by 0.42 u32, so it errs by 0.3 u32 sqrt(K), plus or
+with its length, so a wrong chain would pass as a coarse precision. Float32 sums over very many terms err more: the
+fewer partial sums a library keeps, the more. A single sum, term by term, as a GPU thread computes it, errs most. Its
+partial sums grow as sqrt(j), and each has a rounding error of 0.42 u32. So the sum errs by 0.3 u32 sqrt(K), plus or
 minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by 1e-6 over a million
 terms. Up to 0.36 u32 sqrt(K), an error beyond the border to bf16x3 may come from float32 itself.
 
-Training steps. A timed step is compared with a plain float32 step from the same weights, optimiser and seeds, on the
+Training steps. Dyno compares a timed step with a plain float32 step from the same weights, optimiser and seeds, on the
 same batch. The error of a correct step depends on the model as much as on the precision: some gradients pass rounding
-errors on, others amplify them. So the plain step is made twice, the second time in the requested precision and with
+errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision and with
 each weight off by one rounding, at random. The resulting difference in the change of a weight array is the effect of
-rounding. Four times that is allowed, and at least 2 %. One draw of rounding errors doesn't show every effect of
-rounding: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up
-to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
+rounding. A step may err by four times this effect, and by at least 2 %. One draw of rounding errors doesn't show every
+effect: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up to
+0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
 (docs/decisions/0018-a-step-against-a-plain-step.md).
 
 A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
 addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order.
 
-An array is left out if rounding alone could move its change by half. Examples are biases in front of a batch
+An array doesn't count if rounding alone could move its change by half. Examples are biases in front of a batch
 normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
 """
 
@@ -81,7 +81,7 @@ class ProductCheck:
 
     For a single product, the denominator is at least |A| |B| / sqrt(K), the norm that random operands give.
 
-    NaN if both product and Y are zero: then neither correctness nor precision can be judged, and `told` is False.
+    NaN if both product and Y are zero: the check then judges neither correctness nor precision (`is_known`).
     """
 
     rel_error: float
@@ -125,7 +125,7 @@ def freivalds_chain(
 
 
 def tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """Maximum relative error of `products` correct products over `inner` terms; derived above, not capped."""
+    """Maximum relative error of `products` correct products over `inner` terms, as derived above. Not capped."""
     rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
     summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
     return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
@@ -145,9 +145,9 @@ def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
 def precision_fingerprint(rel_error: float, *, requested: str | None = None, inner: int = 1) -> str | None:
     """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
 
-    Borders are geometric means of neighbours. fp8 extends as far up as down; float32 has no lower border (exact small
+    Borders are geometric means of neighbours. fp8 extends as far up as down. float32 has no lower border (exact small
     integers, float64). tf32 and float16 have the same error, which counts as "tf32" unless float16 was `requested`.
-    Sums over `inner` terms raise float32's border, as far as bf16x3 allows. None if both may err like this.
+    Sums over `inner` terms raise float32's border, as far as bf16x3 allows. None if both may have this error.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
         return None
@@ -162,7 +162,7 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
 
 
 def precision_unchecked(rel_error: float, *, inner: int) -> dict[str, str]:
-    """PRECISION_MISMATCH with a reason, if both float32 over `inner` terms and bf16x3 may err like this; else empty."""
+    """PRECISION_MISMATCH with a reason, if float32 over `inner` terms and bf16x3 may both err like this; else empty."""
     if not _LEAST_BF16X3 <= rel_error < _summing(inner):
         return {}
     why = f"float32 sums over {inner} terms may err as much as bf16x3, so the precision is unknown"
@@ -178,8 +178,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    The tolerance of `check`, or that of the observed precision if the single product is within it: computing in TF32
-    instead of the requested float32 is a different precision, not a wrong result. Never above MAX_TOLERANCE.
+    It is the tolerance of `check`, or the observed precision's if the single product is within it: TF32 instead of the
+    requested float32 is a different precision, not a wrong result. It is never above MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
@@ -189,14 +189,14 @@ def allowed_error(
 
 
 def is_truncated(single: ProductCheck, precision: str) -> bool:
-    """Whether the `single` product's error shows truncation, which makes elements too small, instead of rounding."""
+    """Whether the `single` product's error shows truncation (elements are too small) instead of rounding."""
     low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
     return precision in ("bfloat16", "float16") and low < single.rel_error < high
 
 
 @dataclass(frozen=True)
 class ExactCheck:
-    """`rel_error`: estimated |Y - A B| / |A B|; 0.0 if neither test found a difference."""
+    """`rel_error`: estimated |Y - A B| / |A B|; 0.0 if both tests found no difference."""
 
     exact: bool
     rel_error: float
@@ -210,10 +210,10 @@ def exact_product(a: Any, b: Any, y: Any, *, repeats: int = 8, seed: int = 0) ->
     test always finds a row with one wrong element, and any other wrong row with a probability of 1 - 2**-repeats.
     """
     signs = _signs(np.shape(b)[1], repeats, seed)
-    expected, seen = _times(a, _times(b, signs)), _times(y, signs)
+    expected, actual = _times(a, _times(b, signs)), _times(y, signs)
     rows = np.random.default_rng(seed).choice(np.shape(a)[0], min(_ROWS_COMPARED, np.shape(a)[0]), replace=False)
     alike = np.asarray(a)[rows].astype(np.int64) @ np.asarray(b).astype(np.int64) == np.asarray(y)[rows]
-    scale, error = float(np.linalg.norm(expected)), float(np.linalg.norm(seen - expected))
+    scale, error = float(np.linalg.norm(expected)), float(np.linalg.norm(actual - expected))
     exact = error == 0 and bool(alike.all())
     rel_error = 0.0 if exact else max(error / scale if scale else math.inf, float(np.finfo(np.float64).eps))
     return ExactCheck(exact, rel_error, len(rows))
@@ -236,13 +236,13 @@ def _norm(matrix: Any) -> float:
     return math.hypot(*(float(np.linalg.norm(np.asarray(matrix[row : row + _ROWS], np.float64))) for row in rows))
 
 
-def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float = 0.0) -> ProductCheck:
+def _check(expected: Float64, actual: Float64, y: Any, limit: float, usual: float = 0.0) -> ProductCheck:
     elements = int(np.size(y))
-    if not np.isfinite(seen).all():
+    if not np.isfinite(actual).all():
         nonfinite = elements - int(np.isfinite(np.asarray(y, np.float32)).sum())
         return ProductCheck(math.inf, limit, nonfinite, elements)
     scale = float(np.linalg.norm(expected))
-    error = float(np.linalg.norm(seen - expected))
+    error = float(np.linalg.norm(actual - expected))
     if scale == 0:
         return ProductCheck(math.nan if error == 0 else math.inf, limit, 0, elements)
     return ProductCheck(error / max(scale, usual), limit, 0, elements)
@@ -250,7 +250,7 @@ def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float 
 
 ALLOWED_ROUNDINGS = 4.0  # times the effect of one rounding of each weight
 MIN_BOUND, MAX_BOUND = 0.02, 0.5  # of the change of an array; a step without gradients errs by 1
-MIN_COMPARED = 0.5  # of all weights
+MIN_COMPARED = 0.5  # share of all weights
 _LONG_SUM_ROUNDOFF = 2.0**-16
 
 Arrays = Sequence[NDArray[np.generic]]
@@ -273,8 +273,8 @@ class TrainingStep:
 class Agreement:
     """The agreement of a timed step with the plain step.
 
-    `compared`: the share of weights that can be compared. `array`: the index of the array with the largest error
-    relative to its bound. `rel_error` and `bound` are that array's, relative to its change. `agrees` is None if too few
+    `compared`: the share of weights that can be compared. `array`: the number of the array with the largest error
+    relative to its bound. `rel_error` and `bound` are this array's, relative to its change. `agrees` is None if too few
     weights can be compared.
     """
 
@@ -311,17 +311,17 @@ def agreement(
     before: Arrays, timed: TrainingStep, plain: TrainingStep, rounded: TrainingStep, precision: str
 ) -> Agreement:
     """Compare three steps that began with the weights `before`; `rounded` is the second plain step."""
-    found = [
+    errors = [
         _array_error(*arrays) for arrays in zip(before, timed.weights, plain.weights, rounded.weights, strict=True)
     ]
-    sizes = [each.size for each in before]
-    comparable = [place for place, (_, bound) in enumerate(found) if bound <= MAX_BOUND]
-    worst = max(comparable, key=lambda place: _nan_last(found[place][0] / found[place][1]), default=None)
-    rel_error, bound = found[worst] if worst is not None else (math.nan, math.nan)
+    sizes = [array.size for array in before]
+    comparable = [number for number, (_, bound) in enumerate(errors) if bound <= MAX_BOUND]
+    worst = max(comparable, key=lambda number: _nan_last(errors[number][0] / errors[number][1]), default=None)
+    rel_error, bound = errors[worst] if worst is not None else (math.nan, math.nan)
     assert plain.loss is not None
     assert rounded.loss is not None
     return Agreement(
-        compared=sum(sizes[place] for place in comparable) / sum(sizes),
+        compared=sum(sizes[number] for number in comparable) / sum(sizes),
         rel_error=rel_error,
         bound=bound,
         array=worst,
@@ -333,7 +333,7 @@ def agreement(
 
 
 def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWarning:
-    """RESULT_INCORRECT for a training of which `looks` steps were compared and none agreed; `found` is the last one."""
+    """RESULT_INCORRECT for a training whose `looks` compared steps all disagreed; `found` is the last comparison."""
     return warning(
         "RESULT_INCORRECT",
         "A training step differs from a float32 step with the same weights and batch.",
@@ -347,15 +347,15 @@ def _array_error(
     before: NDArray[np.generic], timed: NDArray[np.generic], plain: NDArray[np.generic], rounded: NDArray[np.generic]
 ) -> tuple[float, float]:
     """(error, bound), both relative to the change of the array in the plain step; infinite if it doesn't change."""
-    start, one, other, again = (each.astype(np.float64) for each in (before, timed, plain, rounded))
-    change = float(np.linalg.norm(other - start))
+    start, timed_end, plain_end, rounded_end = (array.astype(np.float64) for array in (before, timed, plain, rounded))
+    change = float(np.linalg.norm(plain_end - start))
     # Storing the weights rounds them to their dtype, before and after the step.
     roundoff = UNIT_ROUNDOFF.get(before.dtype.name, UNIT_ROUNDOFF["float32"])
-    stored = roundoff * float(np.linalg.norm(start) + np.linalg.norm(other))
-    bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(again - other)) + stored)
+    stored = roundoff * float(np.linalg.norm(start) + np.linalg.norm(plain_end))
+    bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(rounded_end - plain_end)) + stored)
     if change == 0.0:
         return math.inf, math.inf
-    return float(np.linalg.norm(one - other)) / change, max(MIN_BOUND, bound / change)
+    return float(np.linalg.norm(timed_end - plain_end)) / change, max(MIN_BOUND, bound / change)
 
 
 def _nan_last(value: float) -> float:

@@ -1,10 +1,10 @@
-"""The ratio of two means with its interval: for independent runs, interleaved pairs, and jobs in rounds.
+"""Compute the ratio of two means with its interval: for independent runs, interleaved pairs, and jobs in rounds.
 
 Independent runs use Fieller's interval (1940; 1954, Journal of the Royal Statistical Society B 16). It holds all
 ratios r for which N - r D does not differ from zero, where N and D are the two means. The variances of the groups may
 be unequal, so the variance of N - r D is var(N) + r² var(D), with the degrees of freedom of Welch and Satterthwaite at
 the estimated ratio (Tamhane & Logan 2004, Biometrika 91; R's mratios::ttestratio does the same). If D itself does not
-differ from zero, that set is unbounded, and there is no interval.
+differ from zero, the set of ratios is unbounded, and there is no interval.
 
 Interleaved pairs, AB, BA, AB, BA, …: each pair of neighbouring runs gives one ratio, which cancels slow changes of the
 machine. The second position may matter too (a warmer machine, one step further along a drift). Pairs that begin with A
@@ -14,10 +14,10 @@ Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Tria
 with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on logarithms, so
 swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
 
-Jobs that took turns in rounds, as the points of a sweep do: each round gives one ratio of two jobs' values, so changes
-of the machine from round to round cancel. The order within a round is random, so changes within one are scatter. The
-interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers what differs between
-jobs of the same spec, which the runs of a single job don't show.
+Jobs that took turns in rounds, like a sweep's points: each round gives one ratio of two jobs' values, so changes of the
+machine from round to round cancel. The order within a round is random, so changes within a round are scatter. The
+interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers the differences
+between jobs of the same spec, which the runs of a single job don't show.
 """
 
 import bisect
@@ -43,10 +43,10 @@ class Scatter(NamedTuple):
 
 @dataclass(frozen=True)
 class RatioEstimate:
-    """A ratio of means. `degrees` may be fractional. It and `smallest_effect` are None without an interval.
+    """A ratio of means. `degrees` may be fractional. Without an interval, `degrees` and `smallest_effect` are None.
 
-    `with_more(runs)` is the scatter to expect with that many more runs on each side, a multiple of `step`, or with that
-    many more rounds; None if the scatter is unknown.
+    `with_more(runs)` is the scatter to expect with `runs` more runs on each side (a multiple of `step`), or more
+    rounds; None if the scatter is unknown.
     """
 
     interval: Interval
@@ -58,9 +58,9 @@ class RatioEstimate:
 
 @dataclass(frozen=True)
 class _Mean:
-    """The mean of `count` runs, and the variance of that mean: s² / n.
+    """The mean of `count` runs, and the variance of this mean: s² / n.
 
-    `adjustment`: what adjusting the mean adds, whatever the number of runs.
+    `adjustment`: the variance that adjusting the mean adds, whatever the number of runs.
     """
 
     value: float
@@ -73,7 +73,7 @@ class _Mean:
         return self.variance + self.adjustment
 
     def with_more(self, runs: int) -> "_Mean":
-        """The mean of that many more runs with the same scatter."""
+        """The mean with `runs` more runs of the same scatter."""
         count = self.count + runs
         return replace(self, variance=self.variance * self.count / count, count=count)
 
@@ -87,7 +87,7 @@ def ratio_of_means(
 ) -> RatioEstimate:
     """mean(numerators) / mean(denominators) over the runs' figures.
 
-    `log_variance`: that of the ratio's logarithm beside the runs' scatter, from an adjustment of one side.
+    `log_variance`: the variance that an adjustment of one side adds to the ratio's logarithm.
 
     Raises ValueError if either sequence is empty or the mean of the denominators is zero.
     """
@@ -137,9 +137,9 @@ def fieller(
 def comparative_verdict(interval: Interval, margin: float) -> Comparative:
     """The verdict for the interval of a ratio; above 1 is better.
 
-    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, which is symmetric in both sides. This
-    corresponds to two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if
-    1 is outside the interval.
+    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, which is symmetric in both sides. This rule
+    equals two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if 1 is
+    outside the interval.
     """
     if interval.low is None or interval.high is None:
         return Comparative.INCONCLUSIVE
@@ -153,7 +153,7 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
 def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
     """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
 
-    At the estimated ratio and scatter. None if the scatter is unknown, or for more than about a million runs.
+    It assumes the estimated ratio and scatter. None if the scatter is unknown, or for more than about a million runs.
     """
     with_more, step = estimate.with_more, estimate.step
     if with_more is None:
@@ -164,12 +164,12 @@ def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFID
         error, degrees = with_more(runs)
         return _chance_of_verdict(NormalDist(centre, error), student_t(degrees, confidence) * error, band) >= POWER
 
-    most = step
-    while not decide(most):
-        most *= 2
-        if most > _MOST_RUNS:
+    bound = step
+    while not decide(bound):
+        bound *= 2
+        if bound > _MOST_RUNS:
             return None
-    candidates = range(step, most + 1, step)
+    candidates = range(step, bound + 1, step)
     return candidates[bisect.bisect_left(candidates, True, key=decide)]
 
 
@@ -202,7 +202,7 @@ def smallest_effect(error: float, degrees: float, t: float) -> float | None:
     """The smallest relative difference that a test at this confidence finds with probability POWER.
 
     `error` is the standard error of the ratio's logarithm, which is the same for a ratio and its inverse. `t` is
-    Student's quantile. Computed from the noncentral t distribution of that test. None above a factor of e**10.
+    Student's quantile. The result follows from the test's noncentral t distribution. None above a factor of e**10.
     """
     from scipy.special import nctdtrinc  # a local import, as in `student_t`
 
@@ -219,7 +219,7 @@ def paired_ratio(
 ) -> RatioEstimate:
     """The ratio of paired runs, in the order of the pairs; every other pair ran in reverse order.
 
-    `without`: places of pairs that don't count. At least one pair of each order must remain.
+    `without`: positions of pairs that don't count. At least one pair of each order must remain.
 
     Raises ValueError for unequal lengths, fewer than two pairs, or a figure that isn't above zero.
     """
@@ -258,14 +258,14 @@ def ratio_over_rounds(
     if min(*numerators, *denominators) <= 0:
         raise ValueError("a ratio over rounds needs values above zero")
     logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
-    found = mean_interval(logs, confidence)
-    centre = math.exp(found.value or 0.0)
-    if found.low is None or found.high is None:
+    log_interval = mean_interval(logs, confidence)
+    centre = math.exp(log_interval.value or 0.0)
+    if log_interval.low is None or log_interval.high is None:
         return RatioEstimate(Interval(centre, reason="an interval needs at least two rounds"))
     degrees = len(logs) - 1
     t = student_t(degrees, confidence)
-    error = (found.high - found.low) / 2 / t
-    interval = Interval(centre, math.exp(found.low), math.exp(found.high))
+    error = (log_interval.high - log_interval.low) / 2 / t
+    interval = Interval(centre, math.exp(log_interval.low), math.exp(log_interval.high))
 
     def with_more(rounds: int) -> Scatter:
         count = len(logs) + rounds

@@ -15,23 +15,23 @@ from pydantic import JsonValue
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
 
-# Slack for measured peaks: the measuring burst may run at a lower clock than a later run.
+# Slack for measured peaks: the burst that measures them may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
-# Times the loss before the first step. The first steps of RMSprop at 1e-2 reached 1.2 (`shakespeare_lstm`).
+# Times the loss before the first step. The first steps of RMSprop at 1e-2 reached 1.2 times it (`shakespeare_lstm`).
 DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch isn't the mean of all
-LEAST_STARTING = 32  # samples in a batch whose loss tells where a training starts
+LEAST_STARTING = 32  # samples in a batch whose loss shows where a training starts
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
-# The share of a training's time spent waiting for batches, or making them on the device's own cores. Equal devices
-# differ by a tenth (METRIC_OUT_OF_BAND's floor), and removing a tenth makes the training at most a ninth faster.
+# The share of a training's time that goes to waiting for batches, or to making them on the device's own cores. Equal
+# devices differ by a tenth (METRIC_OUT_OF_BAND's floor), and a training without this tenth is at most a ninth faster.
 # TensorFlow's profiler calls a step moderately input-bound from 5 % of waiting, highly from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
-LEAST_TELLING = 16  # values; fewer may agree by chance, for example labels of two classes or 8-bit values
+LEAST_TELLING = 16  # values; fewer values, such as labels of two classes or 8-bit values, may agree by chance
 _BATCH_MULTIPLE = 8  # values that vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
 
@@ -54,12 +54,12 @@ def result_incorrect(rel_error: float, tolerance: float) -> ResultWarning | None
 def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarning | None:
     """Raised if over half of a generated operand's values are equal. Not for real data: images are mostly background.
 
-    Examines up to 65,536 values at random places, divided by `shares` if there are several operands, but at least 256.
+    It examines up to 65,536 / `shares` values at random places, but at least 256. `shares`: the number of operands.
     Constant operands draw less power, so the clock is higher: He, "Strangely, Matrix Multiplications on GPUs Run
     Faster When Given 'Predictable' Data!" (2024).
     """
-    flat, most = operand.reshape(-1), max(_LEAST_EXAMINED, _EXAMINED // shares)
-    examined = flat if flat.size <= most else flat[np.random.default_rng(0).integers(0, flat.size, most)]
+    flat, limit = operand.reshape(-1), max(_LEAST_EXAMINED, _EXAMINED // shares)
+    examined = flat if flat.size <= limit else flat[np.random.default_rng(0).integers(0, flat.size, limit)]
     _, counts = np.unique(examined, return_counts=True)
     share = int(counts.max()) / examined.size
     if share <= 0.5 or examined.size == 1:
@@ -67,15 +67,15 @@ def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarn
     return warning("DEGENERATE_DATA", most_common_share=share, distinct=len(counts), examined=int(examined.size))
 
 
-def zero_product(told: bool) -> ResultWarning | None:
-    """Raised unless `told`: a product that is zero in float64 as well can't show any error."""
-    return None if told else warning("DEGENERATE_DATA", "The product of the operands is zero.")
+def zero_product(is_known: bool) -> ResultWarning | None:
+    """Raised unless `is_known`: a product that is also zero in float64 can't show any error."""
+    return None if is_known else warning("DEGENERATE_DATA", "The product of the operands is zero.")
 
 
 def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:
     """Raised if a named part of the training data has at least 16 values and all are equal.
 
-    Unlike `degenerate_data`, this also applies to real data, which may be mostly background, so it compares all values.
+    Unlike `degenerate_data`, it also applies to real data, which may be mostly background, so it compares all values.
     For valid data it stops after the first block.
     """
     constant: list[JsonValue] = [name for name, values in parts.items() if _constant(values.reshape(-1))]
@@ -102,8 +102,8 @@ def emulated_device(emulated: bool) -> ResultWarning | None:
 def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     """Raised if the two clocks differ by more than 1 % of the window and 50 ms.
 
-    A step of the wall clock leaves the samples correct. But a paused or migrated machine, whose monotonic clock
-    stopped, looks the same to this process. NTP may slew the clock by 0.05 %, and preemption between the two readings
+    A step of the wall clock leaves the samples correct. But a paused or migrated machine stops the monotonic clock,
+    which looks the same to this process. NTP may slew the clock by 0.05 %, and preemption between the two readings
     adds milliseconds.
     """
     skew_s = epoch_s - monotonic_s
@@ -122,8 +122,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial rose if its last epoch's loss is above the first's, or the second half's mean above the first
-    half's. For all trials see `loss_diverged`; a trial without a highest loss is of an older version.
+    The first trial's loss rose if the last epoch's is above the first's, or the second half's mean above the first
+    half's. For all trials see `loss_diverged`. A trial without a highest loss is of an older version.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None
@@ -137,8 +137,10 @@ def loss_rising(training: Training) -> ResultWarning | None:
         return warning("LOSS_RISING", "A validation loss was NaN or infinite.", epochs=list[JsonValue](unknown))
     for trial in training.trials:
         last = trial.loss if trial.epochs > 1 else None
-        if trial.highest_loss is not None and (raised := loss_diverged(trial.start_loss, trial.highest_loss, last)):
-            return raised.model_copy(update={"evidence": {**raised.evidence, "seed": trial.seed}})
+        if trial.highest_loss is not None and (
+            warning_raised := loss_diverged(trial.start_loss, trial.highest_loss, last)
+        ):
+            return warning_raised.model_copy(update={"evidence": {**warning_raised.evidence, "seed": trial.seed}})
     if len(losses) < 2:
         return None
     half = len(losses) // 2
@@ -154,13 +156,13 @@ def epochs_disagree(
     """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
 
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
-    samples. `next_run`: half of the relative interval in which a further run falls; the training is one, so a
-    difference within it contradicts nothing. Silent for a single epoch, which compiles, and for short ones, where
-    shuffling and reading metrics weigh.
+    samples. `next_run`: half of the relative interval in which a further run falls. The training is such a run, so a
+    difference within the interval contradicts nothing. Silent for a single epoch, which compiles, and for short epochs,
+    where shuffling and reading metrics weigh.
 
-    Steps need about the same processor time on the same cores. If it differs as much as the times, the cores were
-    slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it doesn't,
-    threads slept while they waited: for cores, or for each other.
+    Steps need about the same processor time on the same cores. If this time differs as much as the epochs' times, the
+    cores were slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it
+    doesn't, threads slept while they waited for cores or for each other.
     """
     trained = [epoch.time_s for epoch in epochs[1:]]
     if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
@@ -188,10 +190,10 @@ def epochs_disagree(
 
 
 def loss_diverged(start: float | None, highest: float, last: float | None = None) -> ResultWarning | None:
-    """Raised if a loss reached twice the loss before the first step, or DIVERGED, or ended above that loss.
+    """Raised if a loss reached DIVERGED or twice the loss before the first step, or if the last is above the start.
 
-    `highest` and `last` are means over an epoch or over the timed steps, `start` that over the first batch, or None
-    if it is unknown.
+    `highest` and `last` are means over an epoch or over the timed steps. `start` is the mean over the first batch, or
+    None if it is unknown.
     """
     doubled = start is not None and 0 < start <= highest / DOUBLED
     ended_above = start is not None and last is not None and 0 < start < last / START_SLACK
@@ -255,9 +257,9 @@ def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
 
 
 def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
-    """Raised if more than a tenth of the time went to waiting for batches, or of the cores' time to making them.
+    """Raised if waiting for batches took over a tenth of the time, or making them over a tenth of the cores' time.
 
-    `core_share` applies if the device is also the processor that makes the batches. `pipeline` describes the input
+    `core_share`: for a device that is also the processor that makes the batches. `pipeline` describes the input
     pipeline.
     """
     if max(wait_share, core_share or 0.0) <= INPUT_LIMIT:

@@ -1,11 +1,10 @@
-"""The history of results: series by spec and device, their levels and changes, and which changes raise an alarm.
+"""Group results into series by spec and device, and find their levels, changes and alarms.
 
-A series has the results of one spec on one device (docs/method.md, "History"). Values with a known clock are adjusted
-to one clock (`dyno.bench.measure.clock_adjustment`); the others stay as they are, and so do those of any device but a
-CPU. Values aren't adjusted over a change of the clock of more than 10 %, so that a device that is slow because its
-clock is low remains slow. If the clock itself has changed by as much, each stretch of time keeps its clock. Changes are
-searched within the results of one software environment (`dyno.bench.measure.change_points`); a new environment is
-compared with the one before it.
+A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
+adjusted to one clock (`dyno.bench.measure.clock_adjustment`); all others stay as they are. No value is adjusted over a
+change of the clock of more than 10 %, so a device that is slow because its clock is low remains slow. If the level of
+the clock has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
+searches for changes within one software environment. A new environment is compared with the environment before it.
 """
 
 import math
@@ -35,8 +34,8 @@ from dyno.models.history import (
 from dyno.models.job import Job
 from dyno.models.result import Metric, ResultSummary, Verdict
 
-# 0.06 to 0.25 false alarms a year if results resemble each other as recorded (0.44) and deviate by 4 %, about 4 if they
-# resemble each other more (0.8): docs/results/history.md
+# This gives 0.06 to 0.25 false alarms a year if results deviate by 4 % with the recorded autocorrelation (0.44), and
+# about 4 if the autocorrelation is 0.8: docs/results/history.md
 ALARM_Z = 6.0
 ALARM_RATIO = 0.05
 LEVEL_POINTS = 10  # of the present level, and on each side of a new context
@@ -63,38 +62,38 @@ class SeriesEntry:
 
     @property
     def counted(self) -> bool:
-        known = self.metric.value is not None and self.metric.value > 0
-        return known and self.summary.verdict is not Verdict.UNTRUSTED and not self.summary.device.get("emulated")
+        is_positive = self.metric.value is not None and self.metric.value > 0
+        return is_positive and self.summary.verdict is not Verdict.UNTRUSTED and not self.summary.device.get("emulated")
 
 
 def history_of(
     results: Iterable[tuple[Job, ResultSummary]], metric: str | None, workloads: Mapping[str, Workload]
 ) -> list[ResultSeries]:
-    """The series of the results, still without changes; the one with the newest result first.
+    """The series of the results, still without changes; the series with the newest result comes first.
 
     `metric`: None for each result's headline metric. Jobs that ran two specs in turns are left out.
     """
-    found = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
+    groups = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
     for job, summary in results:
         chosen = _metric(summary, metric)
         if chosen is not None and not summary.arms:
-            each = SeriesEntry(job, summary, chosen)
+            entry = SeriesEntry(job, summary, chosen)
             workload = workloads.get(job.spec.workload)
-            spec_id = _spec_id(each, workload.untimed_for(chosen.name) if workload else frozenset())
-            found[job.owner, spec_id, summary.hardware_id, each.device, chosen.name].append(each)
-    series = [_series(key, sorted(each, key=lambda one: one.time)) for key, each in found.items()]
-    return sorted(_with_classes(series), key=lambda each: each.points[-1].time, reverse=True)
+            spec_id = _spec_id(entry, workload.untimed_for(chosen.name) if workload else frozenset())
+            groups[job.owner, spec_id, summary.hardware_id, entry.device, chosen.name].append(entry)
+    series = [_series(key, sorted(entries, key=lambda entry: entry.time)) for key, entries in groups.items()]
+    return sorted(_with_classes(series), key=lambda group: group.points[-1].time, reverse=True)
 
 
 def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
     """The named metric, else the first one with a figure for each run; None if the result has no value of it."""
-    wanted = (each for each in summary.metrics if (each.name == name if name else each.by_run))
-    found = next(wanted, None)
-    return found if found is not None and found.value is not None else None
+    metrics = (metric for metric in summary.metrics if (metric.name == name if name else metric.by_run))
+    chosen = next(metrics, None)
+    return chosen if chosen is not None and chosen.value is not None else None
 
 
-def _spec_id(each: SeriesEntry, untimed: frozenset[str]) -> str:
-    work = regression_band.work_of(each.job.spec, each.summary, each.job.spec.params, untimed)
+def _spec_id(entry: SeriesEntry, untimed: frozenset[str]) -> str:
+    work = regression_band.work_of(entry.job.spec, entry.summary, entry.job.spec.params, untimed)
     return f"spec_{_digest(work)}"
 
 
@@ -102,7 +101,7 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
     owner, spec_id, hardware_id, device, metric = key
     last = results[-1]
     clock_hz, adjusted = _at_one_clock(results)
-    points = [_point(each, value) for each, value in zip(results, adjusted, strict=True)]
+    points = [_point(entry, value) for entry, value in zip(results, adjusted, strict=True)]
     better = last.metric.better
     return ResultSeries(
         series_id=f"ser_{_digest(key)}",
@@ -131,12 +130,12 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
 def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
     """The clock and the adjusted values.
 
-    None for each result that isn't counted, and whose clock is unknown or more than 10 % away.
+    The value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away.
     """
-    usable = [each.counted and clock_adjustment.is_adjustable(each.summary.device) for each in results]
-    repeats = [each.metric.repeat for each, known in zip(results, usable, strict=True) if known]
-    by = next((each.elasticity for each in reversed(repeats) if each and each.elasticity is not None), None)
-    timed = {place: clock for place, each in enumerate(results) if usable[place] and (clock := _clock_hz(each))}
+    usable = [entry.counted and clock_adjustment.is_adjustable(entry.summary.device) for entry in results]
+    repeats = [entry.metric.repeat for entry, is_usable in zip(results, usable, strict=True) if is_usable]
+    by = next((repeat.elasticity for repeat in reversed(repeats) if repeat and repeat.elasticity is not None), None)
+    timed = {number: clock for number, entry in enumerate(results) if usable[number] and (clock := _clock_hz(entry))}
     if by is None or not timed:
         return None, [None] * len(results)
     clocks, targets = list(timed.values()), list[float]()
@@ -144,32 +143,32 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
     for start, end in pairwise([0, *large, len(clocks)]):
         targets += [median(clocks[start:end])] * (end - start)
     adjusted = list[float | None]([None] * len(results))
-    for (place, clock), target in zip(timed.items(), targets, strict=True):
+    for (number, clock), target in zip(timed.items(), targets, strict=True):
         if not clock_adjustment.has_changed(clock, target):
-            adjusted[place] = (results[place].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+            adjusted[number] = (results[number].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
     return targets[-1], adjusted
 
 
-def _clock_hz(each: SeriesEntry) -> float | None:
-    """A single run without earlier jobs has no `repeat`, and a GPU's has no clock."""
-    return (each.metric.repeat and each.metric.repeat.clock_hz) or clock_adjustment.clock_hz(each.summary)
+def _clock_hz(entry: SeriesEntry) -> float | None:
+    """The result's clock. A single run without earlier jobs has no `repeat`, and a GPU's `repeat` has no clock."""
+    return (entry.metric.repeat and entry.metric.repeat.clock_hz) or clock_adjustment.clock_hz(entry.summary)
 
 
-def _point(each: SeriesEntry, adjusted: float | None) -> HistoryPoint:
+def _point(entry: SeriesEntry, adjusted: float | None) -> HistoryPoint:
     return HistoryPoint(
-        time=each.time,
-        job=each.job.id,
-        value=each.metric.value or 0.0,
-        low=each.metric.low,
-        high=each.metric.high,
-        verdict=each.summary.verdict,
-        warnings=[warning.code for warning in each.summary.warnings],
-        context_id=each.summary.context_id,
-        labels=each.job.spec.labels,
-        rerun_of=each.job.rerun_of,
-        clock_hz=_clock_hz(each),
+        time=entry.time,
+        job=entry.job.id,
+        value=entry.metric.value or 0.0,
+        low=entry.metric.low,
+        high=entry.metric.high,
+        verdict=entry.summary.verdict,
+        warnings=[warning.code for warning in entry.summary.warnings],
+        context_id=entry.summary.context_id,
+        labels=entry.job.spec.labels,
+        rerun_of=entry.job.rerun_of,
+        clock_hz=_clock_hz(entry),
         adjusted_value=adjusted,
-        counted=each.counted,
+        counted=entry.counted,
     )
 
 
@@ -182,7 +181,7 @@ def _of_context(points: Iterable[HistoryPoint], context_id: str | None) -> list[
 
 
 def _changes(points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryChange]:
-    """The changes within each context, wherever its points are: two environments may take turns."""
+    """The changes within each context, whose points may alternate with another context's."""
     for context_id in dict.fromkeys(point.context_id for point in points):
         counted = _of_context(points, context_id)
         for change in find_changes([_compared(point) for point in counted]):
@@ -210,28 +209,28 @@ def _as_good(change: Change, better: str) -> tuple[float, float, float]:
 
 def _contexts(results: Sequence[SeriesEntry], points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryContext]:
     first = dict[str | None, SeriesEntry]()
-    for each in results:
-        first.setdefault(each.summary.context_id, each)
+    for entry in results:
+        first.setdefault(entry.summary.context_id, entry)
     before: SeriesEntry | None = None
-    for context_id, each in first.items():
+    for context_id, entry in first.items():
         change, differences = None, list[Difference]()
         if before is not None:
-            old, new = (_levels(_of_context(points, each)) for each in (before.summary.context_id, context_id))
+            old, new = (_levels(_of_context(points, context)) for context in (before.summary.context_id, context_id))
             change = ratio_of_levels(old[-1][-LEVEL_POINTS:], new[0][:LEVEL_POINTS])
-            sides = (before.summary.environment, each.summary.environment)
+            sides = (before.summary.environment, entry.summary.environment)
             differences = differing([leaves("/environment", side, depth=2) for side in sides])
         ratio, low, high = _as_good(change, better) if change else (None, None, None)
         yield HistoryContext(
             context_id=context_id,
-            since=each.time,
-            job=each.job.id,
+            since=entry.time,
+            job=entry.job.id,
             points=sum(point.context_id == context_id for point in points),
             differences=differences[:MOST_DIFFERENCES],
             ratio=ratio,
             low=low,
             high=high,
         )
-        before = each
+        before = entry
 
 
 def _levels(counted: Sequence[HistoryPoint]) -> list[list[float]]:
@@ -284,8 +283,8 @@ def _class_band(own: float, others: Sequence[float], better: str) -> ClassBand:
 
 @dataclass(frozen=True)
 class RaisedAlarm:
-    """A change that is large and significant. `job`: identifies the alarm in its series, and doesn't change while new
-    results move the change by a few points."""
+    """A large and significant change. `job` identifies the alarm in its series, even if new results move the change by
+    a few points."""
 
     job: str
     change: HistoryChange
@@ -297,7 +296,7 @@ class RaisedAlarm:
 def with_changes(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> ResultSeries:
     """The series with its changes. A rerun that confirms an alarm isn't counted: it judges the change.
 
-    `records`: what is stored of the series' alarms, by `RaisedAlarm.job`.
+    `records`: the stored records of the series' alarms, by `RaisedAlarm.job`.
     """
     reruns = {record.rerun for record in records.values()}
     points = [
@@ -314,25 +313,25 @@ def is_alarm(change: Change | HistoryChange) -> bool:
 
 def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[RaisedAlarm]:
     """The alarms of a series that `with_changes` returned for these records. Only a headline metric raises alarms."""
-    found = []
+    alarms = []
     for change in series.changes:
         if series.headline and is_alarm(change):
             counted = _of_context(series.points, change.context_id)
             job = _recorded_job(change, counted, records) or change.job
             record = records.get(job, AlarmRecord())
             is_last = change is series.changes[-1] and change.context_id == series.points[-1].context_id
-            found.append(RaisedAlarm(job, change, record, _state(series, change, record), is_last))
-    return found
+            alarms.append(RaisedAlarm(job, change, record, _state(series, change, record), is_last))
+    return alarms
 
 
 def _recorded_job(
     change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
 ) -> str | None:
-    """The job of the record of this alarm: its own, else one that is nearer than another change can be."""
-    places = {point.job: place for place, point in enumerate(counted)}
-    at = places[change.job]
-    near = [job for job in records if job in places and abs(places[job] - at) < MIN_LEVEL]
-    return min(near, key=lambda job: abs(places[job] - at), default=None)
+    """The job in the record of this alarm: the change's job, else a job nearer than another change can be."""
+    positions = {point.job: position for position, point in enumerate(counted)}
+    at = positions[change.job]
+    near = [job for job in records if job in positions and abs(positions[job] - at) < MIN_LEVEL]
+    return min(near, key=lambda job: abs(positions[job] - at), default=None)
 
 
 def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> AlarmState:
@@ -342,7 +341,7 @@ def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> 
     if rerun is None or rerun.value <= 0 or rerun.context_id != change.context_id or rerun.verdict is Verdict.UNTRUSTED:
         return "new"
     counted = _of_context(series.points, change.context_id)
-    at = next(place for place, point in enumerate(counted) if point.job == change.job)
+    at = next(position for position, point in enumerate(counted) if point.job == change.job)
     levels = counted[at - change.before : at], counted[at : at + change.after]
     old, new = (fmean(math.log(_compared(point)) for point in level) for level in levels)
     value = math.log(_compared(rerun))

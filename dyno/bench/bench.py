@@ -1,6 +1,6 @@
 """Measure a spec on this host, without a service.
 
-A worker makes the same runs in the same way: this module gives them no lease, no heartbeat and no store.
+A worker makes the same runs in the same way, but with a lease, a heartbeat and a store.
 """
 
 import shutil
@@ -40,7 +40,7 @@ OnProgress = Callable[[Progress], object]
 OnWait = Callable[[Holder], object]
 _REPORT_EVERY_S = 0.25
 _LOOK_AGAIN_S = 0.1  # at the locks of a device that another process uses
-# Fields that only a service has an answer to, and why.
+# Fields that need a service, and why.
 _OF_A_SERVICE = {
     "webhook": "a service sends webhooks",
     "baseline": "a service keeps baselines",
@@ -57,8 +57,8 @@ def run(
 ) -> Result:
     """The result of one spec on a device of this host: "cpu", "cpu:0-1", "gpu:0", "tpu" …
 
-    The same document as a service's, without a comparison with earlier results. Several specs on one device are faster
-    with `Bench`. Raises as `Bench` and `Bench.run` do. Ctrl-C ends the runs.
+    The document is a service's, without a comparison with earlier results. Several specs on one device are faster with
+    `Bench`. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
     """
     with Bench(device) as bench:
         return bench.run(spec, on_progress=on_progress, artifacts=artifacts)
@@ -67,9 +67,9 @@ def run(
 class Bench:
     """A device of this host, with processes that hold the frameworks ready. Use it as a context manager.
 
-    The constructor raises DeviceUnavailable, FrameworkMissing and WorkloadFault. The program that calls it may have
-    imported any framework: runs are made in processes of their own. While another process measures on the device,
-    `run` waits; `on_wait` is told who that is. `device` has its peaks from the first run on.
+    The constructor raises DeviceUnavailable, FrameworkMissing and WorkloadFault. The calling program may have imported
+    any framework: runs have their own processes. While another process measures on the device, `run` waits, and calls
+    `on_wait` with the holder of the device. `device` has its peaks from the first run on.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Bench:
         on_progress: OnProgress = lambda progress: None,
         artifacts: Path | None = None,
     ) -> Result:
-        """The result of the spec. `artifacts`: a folder for the files that the job writes; without one they are lost.
+        """The result of the spec. `artifacts`: a folder for the job's files, which are lost without it.
 
         Raises InvalidSpec and UnknownWorkload before anything runs, and RunFailed with the last output of a run.
         """
@@ -131,7 +131,7 @@ class Bench:
         return result.model_copy(update={"artifacts": files.artifacts()})
 
     def _prepare(self) -> None:
-        """Before the first run, as a worker does: measure the peaks, and find out whether runs can be forked."""
+        """Before the first run, measure the peaks and find out whether runs can be forked, like a worker."""
         if self._is_prepared:
             return
         peak = measured_peaks(self._launcher, self.device, lock_paths(self.device, self._settings))
@@ -141,22 +141,22 @@ class Bench:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """The device for this process alone, for as long as the block lasts."""
-        turn, said = DeviceTurn(self.device, self._settings), False
+        """Hold the device for this process alone, as long as the block lasts."""
+        turn, has_told = DeviceTurn(self.device, self._settings), False
         try:
-            while not isinstance(taken := turn.take(), HeldLocks):
-                if not said:
-                    self._on_wait(taken)
-                    said = True
+            while not isinstance(holder := turn.take(), HeldLocks):
+                if not has_told:
+                    self._on_wait(holder)
+                    has_told = True
                 time.sleep(_LOOK_AGAIN_S)
-            with taken:
+            with holder:
                 yield
         finally:
             turn.leave()
 
 
 def resolve_here(spec: Mapping[str, JsonValue] | Spec, workloads: Mapping[str, Any] | None = None) -> ResolvedSpec:
-    """The spec with its defaults. Raises InvalidSpec, also for what only a service can do, and UnknownWorkload."""
+    """The spec with its defaults. Raises UnknownWorkload, and InvalidSpec, also for fields that need a service."""
     if not isinstance(spec, Spec):
         try:
             spec = Spec.model_validate(spec)
@@ -175,7 +175,7 @@ def resolve_here(spec: Mapping[str, JsonValue] | Spec, workloads: Mapping[str, A
 
 
 class LocalFiles:
-    """The files of one job in `scratch`, and in `kept` those that outlive it. See `RunFiles`."""
+    """The files of one job in `scratch`; files that outlive the job are in `kept`. See `RunFiles`."""
 
     weights: Path | None = None
 
@@ -194,7 +194,7 @@ class LocalFiles:
             yield Path(folder)
 
     def artifacts(self) -> list[Artifact]:
-        """Copy the files of run 0 to the folder that keeps them; their addresses are `file:` ones."""
+        """Copy the files of run 0 to the folder that keeps them; their addresses have the scheme `file:`."""
         if self._kept is None:
             return []
         self._kept.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,7 @@ class LocalFiles:
 
 @contextmanager
 def local_files(kept: Path | None) -> Iterator[LocalFiles]:
-    """Files of one job. Temporary ones are deleted at the end of the block."""
+    """Files of one job. Temporary files are deleted at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="dyno-bench-", ignore_cleanup_errors=True) as scratch:
         yield LocalFiles(Path(scratch), kept)
 

@@ -47,11 +47,11 @@ class Params(Model, strict=True):
         return []
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        """As `conflicts`: what the framework can't do with `replicas`, on any device."""
+        """Like `conflicts`: errors in params that the framework doesn't support with `replicas` on any device."""
         return []
 
     def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
-        """As `conflicts_on`: what the framework can't do on this device."""
+        """Like `conflicts_on`: errors in params that the framework doesn't support on this device."""
         return []
 
     @property
@@ -60,15 +60,15 @@ class Params(Model, strict=True):
         return True
 
 
-_WARMUP = 1.25  # time of warm-up and samples, to that of the samples
+_WARMUP = 1.25  # time of warm-up and samples over the time of the samples
 _CALIBRATION_S = 1.0  # to find the length of a sample, and for the target
-_SAMPLE_S = 0.1  # the least length of a sample
-_ONCE_S = 2.0  # the most that the first run's checks take; they start and execute the work again
+_SAMPLE_S = 0.1  # the minimum length of a sample
+_ONCE_S = 2.0  # the maximum time of the first run's checks, which start and execute the work again
 _CHECKED = 4  # executions in these checks
 
 
 def sampling_s(execution_s: float, measure: Measure) -> float:
-    """Time of the warm-up and samples of one case in one run, where the spec says how long a run samples."""
+    """Time of the warm-up and samples of one case in one run, if the spec says how long a run samples."""
     samples_s = _WARMUP * measure.least_samples * max(execution_s, _SAMPLE_S)
     return min(max(samples_s, measure.least_s + _CALIBRATION_S), measure.longest_s + execution_s)
 
@@ -77,8 +77,8 @@ def sampling_s(execution_s: float, measure: Measure) -> float:
 class Estimate:
     """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed.
 
-    `start_s`: of one run up to its first execution, without the framework's import. `train_s`: what a full training
-    adds to the first run. `executions_s`: one execution of each case.
+    `start_s`: the time of a run up to its first execution, without the framework's import. `train_s`: the time that a
+    full training adds to the first run. `executions_s`: the time of one execution of each case.
     """
 
     start_s: float
@@ -87,10 +87,11 @@ class Estimate:
     executions_s: tuple[float, ...] = ()
 
     def run_s(self, measure: Measure) -> float:
-        """One run, without a full training."""
+        """The time of one run, without a full training."""
         if not measure.is_divided:
             return max(
-                self.start_s + math.fsum(sampling_s(each, measure) for each in self.executions_s), measure.least_s
+                self.start_s + math.fsum(sampling_s(time_s, measure) for time_s in self.executions_s),
+                measure.least_s,
             )
         least_s = self.start_s + self._samples_s(FEW_SAMPLES)
         samples = SAMPLES if measure.buys_runs else MOST_SAMPLES
@@ -103,13 +104,13 @@ class Estimate:
         return min(max(measure.runs.min, int(measure.budget_s / self.run_s(measure))), MOST_RUNS)
 
     def in_all_s(self, measure: Measure) -> float:
-        """All expected runs, with the full training and the checks of the first."""
+        """The time of all expected runs, with the full training and the checks of the first run."""
         checks_s = min(self.start_s + _CHECKED * math.fsum(self.executions_s), _ONCE_S)
         return self.runs(measure) * self.run_s(measure) + self.train_s + checks_s
 
     def _samples_s(self, samples: int) -> float:
-        """So many samples of every case; each begins with a calibration."""
-        return math.fsum((1 + samples) * max(each, _SAMPLE_S) for each in self.executions_s)
+        """The time of `samples` samples of every case, which begins with a calibration."""
+        return math.fsum((1 + samples) * max(time_s, _SAMPLE_S) for time_s in self.executions_s)
 
 
 Loop = Literal["closed", "open"]
@@ -127,8 +128,8 @@ class MetricSpec:
     `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
     `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
     `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
-    every run reports it there. `against` names another case; the metric is the run's own time divided by that case's
-    time, for the same amount of work.
+    every run reports the figure there. `against` names another case: the metric is the run's own time divided by this
+    case's time, for the same amount of work.
     """
 
     name: str
@@ -151,7 +152,7 @@ _LOOPS: dict[Loop, str] = {
     "closed": "one call after the other",
     "open": "calls that arrive at random, at `rate_per_s`, from their arrival on",
 }
-# Metrics of workloads whose executions are calls that someone waits for. Their params may have a `rate_per_s`.
+# Metrics of workloads whose executions are calls that a caller waits for. Their params may have a `rate_per_s`.
 LATENCIES = tuple(
     MetricSpec(metric_name(loop, name), "s", "lower", f"Latency of a call, {name[1:]}th percentile: {how}", loop=loop)
     for loop, how in _LOOPS.items()
@@ -163,7 +164,7 @@ RatePerS = Annotated[float, Field(gt=0, le=1e6)]
 
 @dataclass
 class Verification:
-    """The findings of the checks after sampling, and what the metrics need besides the samples."""
+    """The findings of the checks after sampling, and the inputs of metrics besides the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: frozenset[str] = frozenset()  # the codes of dyno.bench.measure.warnings.OUTPUT_CODES that were checked
@@ -173,8 +174,8 @@ class Verification:
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
-    flops: float | None = None  # of one execution as it ran, where the params alone don't decide it
-    params: dict[str, JsonValue] = field(default_factory=dict)  # values that ran, where others were possible
+    flops: float | None = None  # of one execution as it ran, if the params alone don't decide it
+    params: dict[str, JsonValue] = field(default_factory=dict)  # values that ran, if other values were possible
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class Built(Protocol):
         """Check the timed output. Called once, after the last sample."""
 
 
-# Factor of the work in one execution -> a function like `execute`, or None if the work can't be scaled by that factor.
+# Factor of the work in one execution -> a function like `execute`, or None if the work can't be scaled by the factor.
 Grown = Callable[[float], Callable[[int], None] | None]
 
 
@@ -257,7 +258,7 @@ class Case:
 
 @runtime_checkable
 class HasCases(Protocol):
-    """A `Built` with several `cases`. `execute` runs the first; the others are sampled after it, each in full."""
+    """A `Built` with several `cases`. `execute` runs the first; the other cases follow, each sampled in full."""
 
     cases: Sequence[Case]
 
@@ -271,10 +272,10 @@ class Estimator(Protocol):
 
 
 class Linter(Protocol):
-    """Finds warnings before anything runs.
+    """Finds warnings before a job runs.
 
-    Admission calls it before it queues a job, for the expected device. The result calls it again, for the device that
-    ran the job. Without a device, it checks the params alone.
+    Admission calls it before it queues a job, for the expected device. The assembly of the result calls it again, for
+    the device that ran the job. Without a device, it checks the params alone.
     """
 
     def __call__(self, params: Any, device: Device | None = None, replicas: int = 1, /) -> list[ResultWarning]: ...
@@ -282,7 +283,7 @@ class Linter(Protocol):
 
 @dataclass(frozen=True)
 class Smoke:
-    """A job of about a second, which tests run, and what its result has at least."""
+    """A job of about a second, which tests run, and the minimum contents of its result."""
 
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     on_jax: Mapping[str, JsonValue] = field(default_factory=dict)  # params that differ on JAX
@@ -320,23 +321,26 @@ class Workload:
     options: str = ""  # its options and outputs, for the table in docs/workloads.md
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
-        """The metrics of a job with these params; names as in `metrics`."""
+        """The metrics of a job with these params. Their names are in `metrics`."""
         return self.metrics if self.metrics_of is None else self.metrics_of(params)
 
     def sampled_for(self, params: Any) -> list[MetricSpec]:
-        """The sampled metrics, followed by a copy of each for every case, under the case's name."""
-        own = [spec for spec in self.metrics_for(params) if spec.sampled]
-        return [*own, *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in own)]
+        """The sampled metrics, then a copy of each for every case, under the case's name."""
+        sampled = [spec for spec in self.metrics_for(params) if spec.sampled]
+        return [
+            *sampled,
+            *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in sampled),
+        ]
 
     def untimed_for(self, metric: str) -> frozenset[str]:
-        """The params that don't change `metric`, which may be that of a case: none for a metric that isn't sampled."""
+        """The params that don't change `metric`, which may be a case's: none for a metric that isn't sampled."""
         return self.params.untimed if self.samples(metric) else frozenset()
 
     def samples(self, metric: str) -> bool:
-        """Whether `metric`, which may be that of a case, is sampled."""
-        named = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
-        of = max(named, key=lambda spec: len(spec.name), default=None)
-        return of is not None and of.sampled
+        """Whether `metric`, which may be a case's, is sampled."""
+        candidates = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
+        longest = max(candidates, key=lambda spec: len(spec.name), default=None)
+        return longest is not None and longest.sampled
 
 
 @dataclass(frozen=True)
@@ -367,7 +371,7 @@ class ResolvedSpec:
     def can_run(self, device: Device) -> bool:
         """Whether the device has enough units and memory and the workload doesn't refuse it.
 
-        The estimated time doesn't count: it is accurate to a factor of about 3 only.
+        The estimated time doesn't count, because it is only accurate to a factor of about 3.
         """
         if self.check_units(device) or self.refusals(device):
             return False

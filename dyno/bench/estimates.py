@@ -1,4 +1,4 @@
-"""Shared time and memory estimates, and the warnings that follow from them.
+"""Estimate time and memory for all workloads, and raise the warnings that follow.
 
 Admission uses both before it queues a job. They cover a device's speed, the sampling time, the memory of all replicas,
 and warnings about batch sizes, layer widths and data.
@@ -14,8 +14,8 @@ from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 
 RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host; measured 690 MB (TensorFlow), 320 MB (JAX)
-# Building and tracing the model again for each additional virtual device. Measured on two busy cores: 1 to 5 s
-# (TensorFlow, small trainings), 0 s (JAX).
+# The framework builds and traces the model again for each additional virtual device. Measured on two busy cores: 1 to
+# 5 s (TensorFlow, small trainings), 0 s (JAX).
 _REPLICA_S = 2.0
 
 
@@ -47,7 +47,7 @@ def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping
 
 
 def speed_up(device: Device, replicas: int) -> int:
-    """Accelerators compute in parallel; virtual devices share one processor."""
+    """The speed of `replicas` devices over one: accelerators compute in parallel, virtual devices share a processor."""
     return 1 if device.driven_as == "cpu" else replicas
 
 
@@ -59,8 +59,8 @@ def replicas_s(device: Device, replicas: int) -> float:
 def held_bytes(device: Device, replicas: int, *, once: int, each: int, shared: int) -> int:
     """Peak memory: `once` on the host, `each` per replica, `shared` divided evenly among the replicas.
 
-    On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator,
-    where `once` counts too: transferring data to the device makes a second copy.
+    On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator.
+    There `once` counts too, because the transfer of data to the device makes a second copy.
     """
     if device.driven_as == "cpu":
         return once + replicas * each + shared + RUNTIME_BYTES
@@ -75,14 +75,14 @@ def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with th
 
 
 def batch_warnings(batch_size: int, replicas: int) -> list[ResultWarning]:
-    return [raised for raised in (batch_uneven(batch_size, replicas),) if raised is not None]
+    return [uneven for uneven in (batch_uneven(batch_size, replicas),) if uneven is not None]
 
 
 def step_warnings(step: StepCost, device: Device, widths: Mapping[str, int] | None = None) -> list[ResultWarning]:
     """Warnings that depend on the device. `widths`: layer sizes set by params, by param name."""
-    raised = (
+    warnings = (
         batch_small(step.products_s, step.own_s),
         width_uneven(widths or {}) if device.kind == "tpu" else None,
         cache_resident(step.touched_bytes, device.last_cache_bytes),
     )
-    return [each for each in raised if each is not None]
+    return [raised for raised in warnings if raised is not None]

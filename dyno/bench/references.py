@@ -15,7 +15,7 @@ class Article:
     year: str
 
     def figure(self, hardware: str, metric: str, value: float | None, unit: str, doubt: str | None = None) -> Reference:
-        """A figure from the article. `hardware` is in its own words; `value` is None if it reports no value."""
+        """A figure from the article. `hardware` is in the article's words; `value` is None if it reports no value."""
         return Reference(
             title=self.title, year=self.year, hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt
         )

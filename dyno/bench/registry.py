@@ -1,7 +1,7 @@
-"""Workload registry: discovery and param validation.
+"""Find the workloads, and validate the params of a spec.
 
-Every module in `dyno.bench.workloads` and in DYNO_WORKLOADS_DIR is a workload, named after its file. Modules whose name
-starts with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
+Every module in `dyno.bench.workloads` and in DYNO_WORKLOADS_DIR is a workload, named after its file. The registry skips
+modules whose name starts with an underscore. To add a workload, add a file. A broken file stops the start.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from dyno.settings import load_settings
 def check_replicas(
     workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
 ) -> list[errors.FieldError]:
-    """Errors in `replicas` (/replicas) or in the `batch_size` for that many replicas (/params/batch_size)."""
+    """Errors in `replicas` (/replicas), or in a `batch_size` that they can't divide (/params/batch_size)."""
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):
@@ -44,8 +44,8 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
     """The multiples of `replicas` just below and above `batch_size` that the field allows."""
     below = batch_size - batch_size % replicas
     allowed: list[Any] = params.model_fields["batch_size"].metadata
-    most = min((limit.le for limit in allowed if hasattr(limit, "le")), default=None)
-    return [size for size in (below, below + replicas) if size > 0 and (most is None or size <= most)]
+    largest = min((limit.le for limit in allowed if hasattr(limit, "le")), default=None)
+    return [size for size in (below, below + replicas) if size > 0 and (largest is None or size <= largest)]
 
 
 __all__ = ["check_replicas", "fill_defaults", "find", "registry", "resolve", "validate_params", "workload"]
@@ -62,14 +62,14 @@ def bundled() -> Mapping[str, Workload]:
 @cache
 def registry() -> Mapping[str, Workload]:
     """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
-    own = bundled()
+    dynos_own = bundled()
     if (folder := load_settings().workloads_dir) is None:
-        return own
-    return MappingProxyType(dict(sorted({**own, **_found_in(folder, own)}.items())))
+        return dynos_own
+    return MappingProxyType(dict(sorted({**dynos_own, **_found_in(folder, dynos_own)}.items())))
 
 
 def _found_in(folder: Path, own: Mapping[str, Workload]) -> Mapping[str, Workload]:
-    """The workloads of DYNO_WORKLOADS_DIR. They are modules of a package apart, so none of them hides one of Dyno's."""
+    """The workloads of DYNO_WORKLOADS_DIR. They are modules of a separate package, so they can't hide Dyno's."""
     if not folder.is_dir():
         raise errors.WorkloadFault(f"DYNO_WORKLOADS_DIR: {folder} is not a folder")
     package = ModuleType(_PACKAGE)
@@ -79,17 +79,17 @@ def _found_in(folder: Path, own: Mapping[str, Workload]) -> Mapping[str, Workloa
 
 
 def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Workload:
-    """The workload called `name`, of all or of the given ones. Raises UnknownWorkload, which lists their names."""
-    known = registry() if workloads is None else workloads
+    """The workload called `name`, of all or of `workloads`. Raises UnknownWorkload, which lists their names."""
+    by_name = registry() if workloads is None else workloads
     try:
-        return known[name]
+        return by_name[name]
     except KeyError:
-        raise errors.UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(known)}') from None
+        raise errors.UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(by_name)}') from None
 
 
 def find(folders: Iterable[Path], package: str, *, taken: Collection[str] = ()) -> Mapping[str, Workload]:
     """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault, also for `taken` names."""
-    found: dict[str, Workload] = {}
+    by_name: dict[str, Workload] = {}
     faults: list[str] = []
     for name in sorted(module.name for module in pkgutil.iter_modules(str(folder) for folder in folders)):
         if name.startswith("_"):
@@ -98,12 +98,12 @@ def find(folders: Iterable[Path], package: str, *, taken: Collection[str] = ()) 
             faults.append(f"{name}.py: Dyno has a workload of this name; rename the file")
             continue
         try:
-            found[name] = _load(package, name)
+            by_name[name] = _load(package, name)
         except errors.WorkloadFault as fault:
             faults.append(fault.detail)
     if faults:
         raise errors.WorkloadFault("; ".join(faults))
-    return MappingProxyType(found)
+    return MappingProxyType(by_name)
 
 
 def _load(package: str, name: str) -> Workload:
@@ -136,15 +136,15 @@ def _complaints(item: Workload, name: str) -> Iterable[str]:
         yield "metrics are missing"
     for twice in sorted({metric for metric in names if names.count(metric) > 1}):
         yield f'duplicate metric "{twice}"'
-    for part in ("flops", "estimate", "build", "lint", "executions"):
-        if not callable(getattr(item, part)):
-            yield f"{part} must be callable"
+    for attribute in ("flops", "estimate", "build", "lint", "executions"):
+        if not callable(getattr(item, attribute)):
+            yield f"{attribute} must be callable"
 
 
 def validate_params(
     workload: Workload, params: Mapping[str, object], replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Params:
-    """The workload's own params with defaults filled in, checked for `replicas` on that framework.
+    """The workload's own params with defaults filled in, checked for `replicas` on `framework`.
 
     Raises InvalidSpec, which lists every invalid field under /params and /replicas.
     """
@@ -156,8 +156,8 @@ def validate_params(
     except ValidationError as invalid:
         wrong = validation_messages.field_errors(workload.params, params, invalid, "/params")
         raise errors.InvalidSpec(wrong) from invalid
-    own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
-    conflicts = [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
+    of_params = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
+    conflicts = [errors.FieldError(f"/params{error.pointer}", error.code, error.detail) for error in of_params]
     conflicts += check_replicas(workload, valid, replicas, framework)
     if conflicts:
         raise errors.InvalidSpec(conflicts)
@@ -166,9 +166,9 @@ def validate_params(
 
 def resolve(spec: Spec, workloads: Mapping[str, Workload] | None = None) -> ResolvedSpec:
     """Look up the workload, validate the params and fill in the defaults. Raises UnknownWorkload or InvalidSpec."""
-    found = workload(spec.workload, workloads)
-    params = validate_params(found, spec.params, spec.replicas, spec.framework)
-    return ResolvedSpec(fill_defaults(spec, params), found, params)
+    named = workload(spec.workload, workloads)
+    params = validate_params(named, spec.params, spec.replicas, spec.framework)
+    return ResolvedSpec(fill_defaults(spec, params), named, params)
 
 
 def fill_defaults(spec: Spec, params: Params) -> Spec:

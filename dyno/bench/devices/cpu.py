@@ -1,6 +1,6 @@
-"""The CPU device, and what Linux says about processors, cgroup limits and memory.
+"""Find the CPU device, and read from Linux its processors, cgroup limits and memory.
 
-Reads /proc and /sys only. Values that a hypervisor hides are null.
+The module reads /proc and /sys only. Values that a hypervisor hides are null.
 
 Core lists: "0-1,4", as the kernel writes them (cpulist, for example in /sys/devices/system/cpu/online).
 
@@ -210,7 +210,7 @@ def _int_or_none(text: str) -> int | None:
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
 NO_CORES = "none"  # DYNO_RESERVED_CORES: reserve no core, not even by default
-RESERVE_FROM = 4  # cores: with fewer, a reserved one would cost the benchmarks too much
+RESERVE_FROM = 4  # cores: with fewer, a reserved core would cost the benchmarks too much
 VIRTUAL_UNITS = 64  # per processor; higher numbers are untested
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -275,10 +275,10 @@ def memory_bytes(meminfo: Path = MEMINFO) -> int:
 def last_cache_bytes(cores: list[int], topology: Path = TOPOLOGY) -> int | None:
     """Total size of the last-level caches of `cores`; None if sysfs lists no cache.
 
-    Separate caches are summed because data spread over the cores stays in cache until it exceeds all of them together.
+    Separate caches add up: data spread over the cores stays in cache until it exceeds all caches together.
     """
-    parts = [part for core in cores if (part := _last_cache(topology / f"cpu{core}" / "cache")) is not None]
-    return sum(dict(parts).values()) if parts else None
+    caches = [cache for core in cores if (cache := _last_cache(topology / f"cpu{core}" / "cache")) is not None]
+    return sum(dict(caches).values()) if caches else None
 
 
 def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
@@ -295,7 +295,7 @@ def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
 
 
 def package_cores(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
-    """The cores on the packages of `cores` that are neither these nor their hyperthreads; empty if sysfs lists none."""
+    """The other cores on the packages of `cores`, without hyperthreads of `cores`; empty if sysfs lists none."""
     return _listed(cores, "core_siblings_list", topology) - siblings(cores, topology) - set(cores)
 
 
@@ -304,22 +304,22 @@ def _listed(cores: Collection[int], name: str, topology: Path) -> set[int]:
     return {core for text in texts if text for core in parse_cpulist(text)}
 
 
-def _selected_cores(index: str | None, settings: Settings) -> list[int]:
+def _selected_cores(cpulist: str | None, settings: Settings) -> list[int]:
     free = free_cores(settings)
-    if index is None:
+    if cpulist is None:
         if not free:
             also = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
             raise DeviceUnavailable(f"no core is left: {_affinity_mask()} and {also}")
         return free
     try:
-        wanted = parse_cpulist(index)
+        cores = parse_cpulist(cpulist)
     except ValueError as error:
-        raise DeviceUnavailable(f"cpu:{index}: {error}") from None
-    if reserved := sorted(reserved_cores(settings) & set(wanted)):
-        raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES reserves {format_cpulist(reserved)}")
-    if missing := sorted(set(wanted) - set(free)):
-        raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} available; {_affinity_mask()}")
-    return wanted
+        raise DeviceUnavailable(f"cpu:{cpulist}: {error}") from None
+    if reserved := sorted(reserved_cores(settings) & set(cores)):
+        raise DeviceUnavailable(f"cpu:{cpulist}: DYNO_RESERVED_CORES reserves {format_cpulist(reserved)}")
+    if missing := sorted(set(cores) - set(free)):
+        raise DeviceUnavailable(f"cpu:{cpulist}: no core {', '.join(map(str, missing))} available; {_affinity_mask()}")
+    return cores
 
 
 def _affinity_mask() -> str:
@@ -327,16 +327,16 @@ def _affinity_mask() -> str:
 
 
 def _last_cache(folder: Path) -> tuple[str, int] | None:
-    """(cores that share it, bytes) of the cache of the highest level, instruction caches excluded."""
-    found: list[tuple[int, str, int]] = []
-    for index in folder.glob("index[0-9]*"):
-        match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
-        if match and read_kernel_file(index / "type") != "Instruction":
-            level, shared = read_kernel_file(index / "level"), read_kernel_file(index / "shared_cpu_list")
-            found.append((int(level or 0), shared, int(match[1]) * _UNITS[match[2]]))
-    if not found:
+    """(sharing cores, bytes) of the cache of the highest level, without instruction caches."""
+    caches: list[tuple[int, str, int]] = []
+    for cache in folder.glob("index[0-9]*"):
+        match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(cache / "size"))
+        if match and read_kernel_file(cache / "type") != "Instruction":
+            level, shared = read_kernel_file(cache / "level"), read_kernel_file(cache / "shared_cpu_list")
+            caches.append((int(level or 0), shared, int(match[1]) * _UNITS[match[2]]))
+    if not caches:
         return None
-    _, shared, size_bytes = max(found)
+    _, shared, size_bytes = max(caches)
     return shared, size_bytes
 
 
@@ -362,7 +362,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Topology:
-    """`cores` counts physical cores; `processors` lists the logical ones; `nodes`: NUMA node -> its processors.
+    """`cores` counts physical cores; `processors` lists logical cores; `nodes`: NUMA node -> its processors.
 
     `shown_hz` is the clock that the kernel reports, which a hypervisor may make up. `least_hz` and `most_hz` are the
     governor's limits.
@@ -393,7 +393,7 @@ def read_topology(architecture: str, root: Path = ROOT) -> Topology:
     cpuinfo, folder = read_kernel_file(root / _CPUINFO_PATH), root / _SYSTEM_PATH / "cpu"
     facts = processor(root / _CPUINFO_PATH)
     numbers = _online(folder, cpuinfo)
-    places = [folder / f"cpu{number}" / "topology" for number in numbers]
+    topologies = [folder / f"cpu{number}" / "topology" for number in numbers]
     memory = _meminfo(root / _MEMINFO_PATH)
     megahertz = _cpuinfo_field(cpuinfo, "cpu MHz")
     return Topology(
@@ -404,8 +404,8 @@ def read_topology(architecture: str, root: Path = ROOT) -> Topology:
         isa=facts.isa,
         virtual="hypervisor" in (_cpuinfo_field(cpuinfo, "flags") or "").split(),
         processors=format_cpulist(numbers),
-        sockets=len({read_kernel_file(place / "physical_package_id") for place in places}),
-        cores=len({read_kernel_file(place / "thread_siblings_list") or str(place) for place in places}),
+        sockets=len({read_kernel_file(topology / "physical_package_id") for topology in topologies}),
+        cores=len({read_kernel_file(topology / "thread_siblings_list") or str(topology) for topology in topologies}),
         threads=len(numbers),
         nodes=_nodes(root / _SYSTEM_PATH / "node"),
         caches=_caches([folder / f"cpu{number}" / "cache" for number in numbers]),
@@ -424,25 +424,25 @@ def _online(folder: Path, cpuinfo: str) -> list[int]:
 
 
 def _nodes(folder: Path) -> dict[str, str]:
-    found = sorted(folder.glob("node[0-9]*"), key=lambda node: int(node.name.removeprefix("node")))
-    return {node.name: read_kernel_file(node / "cpulist") for node in found}
+    nodes = sorted(folder.glob("node[0-9]*"), key=lambda node: int(node.name.removeprefix("node")))
+    return {node.name: read_kernel_file(node / "cpulist") for node in nodes}
 
 
 def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
     """Each cache once: sysfs lists a shared cache under every processor that shares it."""
-    seen: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
-    for index in _indices(folders):
-        size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
-        level = _read_int(index / "level")
+    shared_by: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
+    for cache_folder in _indices(folders):
+        size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(cache_folder / "size"))
+        level = _read_int(cache_folder / "level")
         if size and level:
             key = (
-                *(level, read_kernel_file(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
-                *(_read_int(index / "coherency_line_size"), _read_int(index / "ways_of_associativity")),
+                *(level, read_kernel_file(cache_folder / "type").lower(), int(size[1]) * _UNITS[size[2]]),
+                *(_read_int(cache_folder / "coherency_line_size"), _read_int(cache_folder / "ways_of_associativity")),
             )
-            seen.setdefault(key, set()).add(read_kernel_file(index / "shared_cpu_list"))
+            shared_by.setdefault(key, set()).add(read_kernel_file(cache_folder / "shared_cpu_list"))
     caches = [
         Cache(level, kind, each_bytes, len(shared), line_bytes, ways)
-        for (level, kind, each_bytes, line_bytes, ways), shared in seen.items()
+        for (level, kind, each_bytes, line_bytes, ways), shared in shared_by.items()
     ]
     return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
 

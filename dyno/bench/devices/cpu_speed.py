@@ -1,13 +1,13 @@
 """Measure the real clock and the peak FLOP/s of CPU cores.
 
-Only machine-code loops of a known length in clock cycles show a core's real clock. `/proc/cpuinfo` shows what a
-hypervisor reports (2.60 GHz where 3.66 was real), and a loop in Python or NumPy waits for memory, calls and
+Only machine-code loops of a known length in clock cycles show a core's real clock. `/proc/cpuinfo` shows the value that
+a hypervisor reports (2.60 GHz instead of the real 3.66), and a loop in Python or NumPy waits for memory, calls and
 interpreters. The loops are for x86-64 with the System V calling convention: the iteration count is in rdi, and all
 vector registers may be overwritten. GNU as 2.40 assembles the source in the comments to these bytes.
 
 The table of known cores lists float32 operations per cycle: vector width x pipes x 2 (a multiply-add counts as two).
-It leaves out Intel family 6 model 85, because Skylake-SP and Cascade Lake have one or two 512-bit
-pipes under the same number, and hybrids, whose cores differ.
+It omits hybrids, whose cores differ, and Intel family 6 model 85, because Skylake-SP and Cascade Lake have one or two
+512-bit pipes under this number.
 
 Measuring the peaks keeps all cores busy for 0.2 s. Do it in a short-lived child process while no benchmark runs.
 """
@@ -131,7 +131,7 @@ class _LoadedLoop:
 
 
 BURST_S = 0.004  # long compared with a clock reading and a thread's wake-up (0.05 ms), short compared with a time slice
-ROUNDS = 10  # the first few raise the clock; another process rarely disturbs all the others
+ROUNDS = 10  # the first few rounds raise the clock; another process rarely disturbs all later rounds
 _PROBE_ITERATIONS = 100_000
 _PATIENCE_S = 10.0
 
@@ -140,21 +140,21 @@ def best_rates_per_s(loop: MachineLoop, cores: Sequence[int], rounds: int = ROUN
     """Iterations per second of each core, with all cores running at once, in the round with the highest sum.
 
     The best round counts, not the mean: disturbances only make a loop of known length slower. All rates come from one
-    round: cores that boost in turns never reach the sum of their best rates together. Takes (rounds + 2) x 4 ms on an
-    idle machine, whatever the number of cores. With a busy process on each core it takes longer, and the rates agree
+    round: cores that boost in turns never reach the sum of their best rates together. It takes (rounds + 2) x 4 ms on
+    an idle machine, whatever the number of cores. With a busy process on each core it takes longer, and the rates agree
     within 2 %.
     """
     barrier = threading.Barrier(len(cores), timeout=_PATIENCE_S)
     rates = [[0.0] * len(cores) for _ in range(rounds)]
     failures: list[BaseException] = []
 
-    def work(place: int, core: int) -> None:
+    def work(position: int, core: int) -> None:
         try:
             os.sched_setaffinity(0, {core})  # pins only this thread
             iterations = _iterations_per_burst(loop)
             for of_round in rates:
                 barrier.wait()
-                of_round[place] = iterations / _duration_s(loop, iterations)
+                of_round[position] = iterations / _duration_s(loop, iterations)
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             failures.append(error)
             barrier.abort()
@@ -190,8 +190,8 @@ _CLOCK_RESOLUTION = 0.002  # a sixth of the scatter of whole measurements
 def measure_clock_hz(core: int) -> float | None:
     """The highest clock of `core` under light load, in cycles per second; None if it can't be measured.
 
-    The best burst of 1 ms counts. Measures until eight bursts in a row are no faster than the best one by 0.2 %: 10 ms
-    as a rule, 40 ms of processor time at most. Uses a separate thread, so the caller's affinity doesn't change.
+    The best burst of 1 ms counts. The loop ends when eight bursts in a row are no faster than the best burst by 0.2 %:
+    10 ms as a rule, 40 ms of processor time at most. It has its own thread, so the caller's affinity doesn't change.
     """
     try:
         with ThreadPoolExecutor(1) as thread:
@@ -277,9 +277,9 @@ def flop_per_cycle(processor: Processor) -> int | None:
     return None
 
 
-# The table's peak (FLOP per cycle x clock) counts if the loop reaches this share of it. Reaching only half would mean
-# that pairs of cores are hyperthreads, hidden by the hypervisor, or that this model has one pipe. A lower clock under
-# wide vectors costs less than a quarter.
+# The table's peak (FLOP per cycle x clock) counts if the loop reaches this share of it. A loop that reaches only half
+# means that the hypervisor hides pairs of hyperthreads, or that this model has one pipe. A lower clock under wide
+# vectors costs less than a quarter.
 _MIN_CONFIRMED_SHARE = 0.75
 _DTYPE_FLAGS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "asimdhp")}
 
@@ -317,7 +317,7 @@ def _float32_peak(cores: Sequence[int], facts: Processor) -> PeakFigure:
 
 
 def _cycles_per_s(cores: Sequence[int]) -> float:
-    """Summed over physical cores: two hyperthreads of one core share its pipes."""
+    """The sum over physical cores, because two hyperthreads of one core share its pipes."""
     clocks = clocks_hz(cores)
     return sum(clocks) / len(clocks) * physical_cores(list(cores))
 

@@ -1,4 +1,4 @@
-"""Peaks of accelerators from data sheets: `peaks.csv`, one row per device, with a source.
+"""Read the peaks of accelerators from data sheets in `peaks.csv`, which has a row with a source per device.
 
 All figures are dense (no sparsity). `models` lists the names that NVML or the host gives the device, separated by
 "|", without "NVIDIA" or "Tesla". A name must match in full, so "A10" doesn't match an A100 and a MIG slice doesn't
@@ -35,7 +35,7 @@ class DatasheetRow:
 
 @dataclass(frozen=True)
 class DatasheetPeaks:
-    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache is that of one chip."""
+    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache is one chip's."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure
@@ -127,7 +127,7 @@ def _figure(row: DatasheetRow | None, column: str, model: str, chips: int, unit:
 
 
 def _plain(model: str) -> str:
-    """In lower case, without the maker: drivers before 465 omit "NVIDIA", and newer ones omit "Tesla"."""
+    """The name in lower case without the maker: drivers before 465 omit "NVIDIA", newer drivers omit "Tesla"."""
     plain = " ".join(model.casefold().split())
     for maker in _MAKERS:
         plain = plain.removeprefix(maker)

@@ -35,9 +35,11 @@ _FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
 def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
     """Framework name -> version of the installed frameworks that can use a device of `kind`."""
     distributions = _FOR_TPU if kind == "tpu" else _DISTRIBUTIONS
-    found = {name: _distribution(distributions.get(name, ())) for name in get_args(FrameworkName)}
+    builds = {name: _distribution(distributions.get(name, ())) for name in get_args(FrameworkName)}
     return {
-        name: one.version for name, one in found.items() if one is not None and (kind != "gpu" or _FOR_GPU[name](one))
+        name: build.version
+        for name, build in builds.items()
+        if build is not None and (kind != "gpu" or _FOR_GPU[name](build))
     }
 
 
@@ -77,12 +79,12 @@ def _says(file: str, pattern: str) -> Callable[[metadata.Distribution], bool]:
 
 
 def _has_cuda_plugin(distribution: metadata.Distribution) -> bool:
-    """JAX finds its GPU support through this group of entry points; "xla_cuda12" is that of jax-cuda12-plugin."""
+    """JAX finds its GPU support through this group of entry points; jax-cuda12-plugin's is "xla_cuda12"."""
     return any("cuda" in point.name for point in metadata.entry_points(group="jax_plugins"))
 
 
-# Whether a build can use a GPU, read from its files: the wheels for a CPU have the same version, and sometimes the same
-# name, as those for CUDA.
+# Whether a build can use a GPU, read from its files: wheels for a CPU have the same version, and sometimes the same
+# name, as wheels for CUDA.
 _FOR_GPU: dict[str, Callable[[metadata.Distribution], bool]] = {
     "tensorflow": _says("tensorflow/python/platform/build_info.py", r"'is_cuda_build', True\b"),
     "jax": _has_cuda_plugin,
@@ -135,14 +137,14 @@ def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = N
     An id may end in "@host" if that is this host. `emulate="tpu:8"` emulates the device with 8 virtual CPU devices.
     Raises DeviceUnavailable, whose message lists the sources it checked.
     """
-    here = host_name(settings)
+    this_host = host_name(settings)
     kind, index, host = _parse_device_id(device_id_or_kind)
-    if host not in (None, here):
-        raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {here}")
+    if host not in (None, this_host):
+        raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {this_host}")
     device = (
-        _real_device(kind, index, here, settings)
+        _real_device(kind, index, this_host, settings)
         if emulate is None
-        else _emulated_device(emulate, kind, index, here, settings)
+        else _emulated_device(emulate, kind, index, this_host, settings)
     )
     return device.model_copy(update={"frameworks": installed_frameworks(device.driven_as)})
 
@@ -155,11 +157,11 @@ def _real_device(kind: str, index: str | None, host: str, settings: Settings) ->
     return tpu.discover_tpu(index, host, settings)
 
 
-def _emulated_device(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
-    """Raises DeviceUnavailable if this host has a real device with that id: ids must be unique."""
-    emulated_kind, units = parse_emulated(what)
+def _emulated_device(emulated: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
+    """Raises DeviceUnavailable if this host has a real device with the same id: ids must be unique."""
+    emulated_kind, units = parse_emulated(emulated)
     if kind != emulated_kind:
-        raise DeviceUnavailable(f"{what} doesn't emulate a {kind}; use --emulate {kind}:{units}")
+        raise DeviceUnavailable(f"{emulated} doesn't emulate a {kind}; use --emulate {kind}:{units}")
     device = emulated_device(emulated_kind, units, index, host, settings)
     try:
         _real_device(kind, device.id.partition(":")[2], host, settings)
@@ -170,15 +172,15 @@ def _emulated_device(what: str, kind: str, index: str | None, host: str, setting
 
 def host_name(settings: Settings | None = None) -> str:
     """This host's name in the letters that a device id allows."""
-    named = settings.hostname if settings is not None else None
-    return named or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+    configured = settings.hostname if settings is not None else None
+    return configured or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
 
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Identifies this machine until its next start. Its containers have the same id, whatever their names."""
+    """An id of this machine until its next start. Its containers have the same id, whatever their names."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -1,6 +1,6 @@
-"""The software environment of a result: versions, limits and flags, from an allow-list.
+"""Describe the software environment of a result: versions, limits and flags, from an allow-list.
 
-It leaves out users, paths and all other variables, so that results can be published.
+The allow-list omits users, paths and all other variables, so that results can be published.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from dyno.errors import DeviceUnavailable
 from dyno.models.device import Device
 from dyno.models.spec import DeviceKind
 
-# NVIDIA's libraries that frameworks load. Those of CUDA 12 end in "-cu12"; of CUDA 13, some have no ending.
+# NVIDIA's libraries that frameworks load. Names for CUDA 12 end in "-cu12"; some names for CUDA 13 have no ending.
 _CUDA = (
     *(
         "cublas",
@@ -50,8 +50,8 @@ FLAGS = (
     *("MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
-# Every flag that begins so, but for addresses of hosts. CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and KERAS_TORCH_DEVICE are
-# left out: the worker sets them for its device (`dyno.bench.frameworks.isolation`), and the device is in the result.
+# Every flag with these prefixes, without addresses of hosts. The list omits CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and
+# KERAS_TORCH_DEVICE: the worker sets them for its device (`dyno.bench.frameworks.isolation`), which the result names.
 FLAG_PREFIXES = ("NCCL_", "XLA_")
 _ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -61,11 +61,11 @@ _PATH = re.compile(r"~?/[^\s,:;\"']*")
 def environment(kind: DeviceKind = "cpu") -> dict[str, Any]:
     """Python, platform, kernel, C library, package versions, governor, container limits and flags. JSON values only.
 
-    For a "gpu", `driver` is added, null if NVML doesn't report it. A TPU's driver is the package libtpu. `governor` is
+    A "gpu" adds `driver`, null if NVML doesn't report it. A TPU's driver is the package libtpu. `governor` is
     null if the kernel reports none (most virtual machines). Paths inside flags are replaced with "<path>".
     """
-    found = _of_the_host()
-    return found if kind != "gpu" else found | {"driver": _driver()}
+    facts = _of_the_host()
+    return facts if kind != "gpu" else facts | {"driver": _driver()}
 
 
 def _of_the_host() -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _is_flag(name: str) -> bool:
 
 
 def hardware_id(device: Device) -> str:
-    """Equal for devices of equal expected speed: same kind, model, units, number of cores, memory in GiB and ISA.
+    """An id that devices of equal expected speed share: same kind, model, units, number of cores, memory and ISA.
 
     Memory is rounded to GiB because the amount that a kernel reserves changes with its version.
     """
@@ -96,7 +96,7 @@ def hardware_id(device: Device) -> str:
 
 
 def context_id(environment: dict[str, Any]) -> str:
-    """Equal for equal environments, independent of the order of keys."""
+    """An id that equal environments share, whatever the order of keys."""
     return "ctx_" + _digest(environment)
 
 
@@ -113,7 +113,7 @@ def _driver() -> dict[str, str] | None:
 
 
 def _packages() -> dict[str, str]:
-    """Remembered until a folder of packages changes: looking up all of them takes 5 ms."""
+    """The packages, cached until a folder of packages changes: looking all of them up takes 5 ms."""
     return _packages_in(tuple((folder, _changed_ns(folder)) for folder in sys.path))
 
 
@@ -126,13 +126,13 @@ def _changed_ns(folder: str) -> int:
 
 @cache
 def _packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _governor() -> str | None:

@@ -1,7 +1,7 @@
-"""GPU devices and their facts, read through NVML: no framework, no CUDA context.
+"""Read GPU devices and their facts through NVML, without a framework or a CUDA context.
 
-A GPU that is divided (MIG) offers its slices instead of itself: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's container
-tools write it. A device has the UUIDs of its GPUs or of its slice, by which its runners see nothing else
+A divided GPU (MIG) offers its slices instead of itself: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's container tools
+write it. A device has the UUIDs of its GPUs or of its slice, which hide all other devices from its runners
 (`dyno.bench.frameworks.isolation`).
 """
 
@@ -18,7 +18,7 @@ from dyno.errors import DeviceUnavailable
 from dyno.models.device import Device
 from dyno.settings import Settings
 
-# Multiprocessors of compute capability 8.0 have 64 cores for float32, those of later GPUs with MIG have 128 (CUDA C++
+# Multiprocessors of compute capability 8.0 have 64 cores for float32; later GPUs with MIG have 128 (CUDA C++
 # Programming Guide, "Compute Capabilities").
 _CORES_OF_CAPABILITY_8_0, _CORES = 64, 128
 _MEMORY_PARTS = 8  # a slice's memory, with its share of the bandwidth and of the cache, comes in eighths
@@ -28,9 +28,9 @@ _NO_SLICES = "it is divided (MIG), but has no slice; create one with nvidia-smi 
 
 @dataclass(frozen=True)
 class GpuUnit:
-    """A GPU, or one slice of a divided GPU: what CUDA sees as one device.
+    """A GPU, or one slice of a divided GPU, which CUDA sees as one device.
 
-    `number` is NVML's ("0"), or that of the GPU and of its slice ("0:1"). `gpu` is the handle of the whole GPU.
+    `number` is NVML's ("0"), or the numbers of the GPU and its slice ("0:1"). `gpu` is the handle of the whole GPU.
     """
 
     number: str
@@ -44,9 +44,9 @@ class GpuUnit:
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
-    """The GPU or slice with NVML's number `index`, by default the first one that CUDA_VISIBLE_DEVICES allows.
+    """The GPU or slice with NVML's number `index`, by default the first that CUDA_VISIBLE_DEVICES allows.
 
-    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is that of one GPU. Raises
+    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is one GPU's. Raises
     DeviceUnavailable with the reason, also if CUDA_VISIBLE_DEVICES excludes `index`.
     """
     with nvml_session() as nvml:
@@ -54,8 +54,8 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
         allowed = _allowed(units, unusable)
         chosen = allowed[:1] if index is None else [_numbered(number, units, unusable) for number in _numbers(index)]
         if excluded := [unit.number for unit in chosen if unit not in allowed]:
-            given = os.environ["CUDA_VISIBLE_DEVICES"]
-            raise DeviceUnavailable(f"gpu:{excluded[0]} is excluded by CUDA_VISIBLE_DEVICES={given}; add it there")
+            visible = os.environ["CUDA_VISIBLE_DEVICES"]
+            raise DeviceUnavailable(f"gpu:{excluded[0]} is excluded by CUDA_VISIBLE_DEVICES={visible}; add it there")
         model = _one_model([_model(nvml, unit) for unit in chosen])
         peaks = _peaks(nvml, chosen)
         return Device(
@@ -77,7 +77,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
 def units_of(nvml: Any, device: Device) -> list[GpuUnit]:
     """The GPUs or the slice of `device`, found by UUID, since NVML's numbers change when a GPU is lost.
 
-    Raises DeviceUnavailable if one is missing.
+    Raises DeviceUnavailable if a GPU is missing.
     """
     by_uuid = {unit.uuid: unit for unit in _units(nvml)[0]}
     if missing := [uuid for uuid in device.uuids if uuid not in by_uuid]:
@@ -106,7 +106,7 @@ def nvml_session() -> Iterator[Any]:
 
 def _units(nvml: Any) -> tuple[list[GpuUnit], dict[str, str]]:
     """All GPUs and slices in NVML's order; and by number, why a GPU can't be used."""
-    found: list[GpuUnit] = []
+    available: list[GpuUnit] = []
     unusable: dict[str, str] = {}
     for number in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -116,8 +116,8 @@ def _units(nvml: Any) -> tuple[list[GpuUnit], dict[str, str]]:
             continue
         if not units:
             unusable[str(number)] = _NO_SLICES
-        found += units
-    return found, unusable
+        available += units
+    return available, unusable
 
 
 def _units_in(nvml: Any, number: int) -> Iterator[GpuUnit]:
@@ -126,12 +126,12 @@ def _units_in(nvml: Any, number: int) -> Iterator[GpuUnit]:
     if not _mig_enabled(nvml, gpu):
         yield GpuUnit(str(number), _text(nvml.nvmlDeviceGetUUID(gpu)), gpu, gpu)
         return
-    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+    for position in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
-            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
-        except nvml.NVMLError:  # there are fewer slices than there could be
+            slice_handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position)
+        except nvml.NVMLError:  # the GPU has fewer slices than the maximum
             continue
-        yield GpuUnit(f"{number}:{place}", _text(nvml.nvmlDeviceGetUUID(part)), part, gpu)
+        yield GpuUnit(f"{number}:{position}", _text(nvml.nvmlDeviceGetUUID(slice_handle)), slice_handle, gpu)
 
 
 def _allowed(units: Sequence[GpuUnit], unusable: dict[str, str]) -> Sequence[GpuUnit]:
@@ -139,24 +139,24 @@ def _allowed(units: Sequence[GpuUnit], unusable: dict[str, str]) -> Sequence[Gpu
     if not units:
         reasons = [f"gpu:{number}: {reason}" for number, reason in unusable.items()]
         raise DeviceUnavailable(f"GPU not found: {'; '.join(reasons) or 'NVML lists none here'}")
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return units
-    names = [name.strip() for name in given.split(",")]
-    if found := [unit for name in names for unit in units if _is_named(unit, name)]:
-        return found
-    raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={given!r} lists no GPU of this host; set it to one such as 0")
+    names = [name.strip() for name in visible.split(",")]
+    if allowed := [unit for name in names for unit in units if _is_named(unit, name)]:
+        return allowed
+    raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={visible!r} lists no GPU of this host; set it to one such as 0")
 
 
 def _is_named(unit: GpuUnit, name: str) -> bool:
-    """Whether `name` is the unit's UUID, the start of it, or the number of its GPU."""
+    """Whether `name` is the unit's UUID, the start of this UUID, or the number of the unit's GPU."""
     if name.isdigit():
         return unit.number.partition(":")[0] == name
     return bool(name) and unit.uuid.startswith(name)
 
 
 def _numbered(number: str, units: Sequence[GpuUnit], unusable: dict[str, str]) -> GpuUnit:
-    """Raises DeviceUnavailable with the available numbers."""
+    """The unit called `number`. Raises DeviceUnavailable with the available numbers."""
     for unit in units:
         if unit.number == number:
             return unit
@@ -169,30 +169,32 @@ def _numbered(number: str, units: Sequence[GpuUnit], unusable: dict[str, str]) -
 
 
 def _model(nvml: Any, unit: GpuUnit) -> str:
-    """The name of the GPU; of a slice, with its size: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"."""
-    whole, own = (_text(nvml.nvmlDeviceGetName(handle)) for handle in (unit.gpu, unit.handle))
-    return own if own.startswith(whole) else f"{whole} {own}"
+    """The GPU's name; a slice's also has the size, as in "NVIDIA A100-SXM4-40GB MIG 1g.5gb"."""
+    gpu_name, unit_name = (_text(nvml.nvmlDeviceGetName(handle)) for handle in (unit.gpu, unit.handle))
+    return unit_name if unit_name.startswith(gpu_name) else f"{gpu_name} {unit_name}"
 
 
 def _peaks(nvml: Any, chosen: Sequence[GpuUnit]) -> datasheet.DatasheetPeaks:
-    """The data sheet's figures; of a slice, its part of them."""
+    """The data sheet's figures; for a slice, its part of these figures."""
     first = chosen[0]
-    whole = datasheet.datasheet_peaks("gpu", _text(nvml.nvmlDeviceGetName(first.gpu)), len(chosen))
+    gpu_peaks = datasheet.datasheet_peaks("gpu", _text(nvml.nvmlDeviceGetName(first.gpu)), len(chosen))
     if not first.is_slice:
-        return whole
+        return gpu_peaks
     try:
-        own = int(nvml.nvmlDeviceGetAttributes(first.handle).multiprocessorCount)
-        of = _multiprocessors(nvml, first.gpu)
-        bytes_own, bytes_of = (nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in (first.handle, first.gpu))
+        count = int(nvml.nvmlDeviceGetAttributes(first.handle).multiprocessorCount)
+        gpu_count = _multiprocessors(nvml, first.gpu)
+        slice_bytes, gpu_bytes = (nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in (first.handle, first.gpu))
     except nvml.NVMLError:
-        own = of = 0
-    if not own or not of:
+        count = gpu_count = 0
+    if not count or not gpu_count:
         return datasheet.no_peaks(_NO_SHARE)
-    return datasheet.part_of_peaks(whole, own, of, max(1, round(_MEMORY_PARTS * bytes_own / bytes_of)), _MEMORY_PARTS)
+    return datasheet.part_of_peaks(
+        gpu_peaks, count, gpu_count, max(1, round(_MEMORY_PARTS * slice_bytes / gpu_bytes)), _MEMORY_PARTS
+    )
 
 
 def _multiprocessors(nvml: Any, gpu: Any) -> int:
-    """Those of the whole GPU. NVML counts only its cores."""
+    """The multiprocessors of the whole GPU, from its cores, because NVML counts only these."""
     capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
     return int(nvml.nvmlDeviceGetNumGpuCores(gpu)) // (_CORES_OF_CAPABILITY_8_0 if capability == (8, 0) else _CORES)
 
@@ -215,10 +217,10 @@ def _capability(nvml: Any, handle: Any) -> list[str]:
 
 
 def _numbers(index: str) -> list[str]:
-    """Those of "0", "0-1", or of a slice, "0:1"."""
-    gpu, colon, part = index.partition(":")
-    if colon and gpu.isdigit() and part.isdigit():
-        return [f"{int(gpu)}:{int(part)}"]
+    """The numbers in "0", "0-1", or of a slice, "0:1"."""
+    gpu, colon, slice_number = index.partition(":")
+    if colon and gpu.isdigit() and slice_number.isdigit():
+        return [f"{int(gpu)}:{int(slice_number)}"]
     try:
         return [str(number) for number in cpu.parse_cpulist(index)]
     except ValueError:

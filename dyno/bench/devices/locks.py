@@ -1,15 +1,15 @@
-"""Device locks: one benchmark at a time, with a lock file per core or accelerator, held by the runner.
+"""Lock a device for one benchmark at a time: the runner holds a lock file per core or accelerator.
 
 The kernel releases an `flock` when its process dies, and a runner that outlives its supervisor still blocks the next
 worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock
-each GPU, or their slice of one. Emulated devices share their cores with each other, but not with a CPU device, which
+each GPU, or their slice of a GPU. Emulated devices share their cores with each other, but not with a CPU device, which
 needs undisturbed cores.
 
 A worker takes its turn before it claims a job: while another Dyno's worker uses these cores, this worker's jobs
 stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
 line.
 
-All users of a host share the lock files, so any user can block a device, as it could by using it.
+All users of a host share the lock files. So any user can block a device, which using the device would do as well.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dyno.models.device import Device
 from dyno.models.job import Holder
 from dyno.settings import RUN_DIR, Settings
 
-# flock has no timeout, so it is polled; 10 ms is short compared with the 70 ms that starting a run takes.
+# flock has no timeout, so Dyno polls it. 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
 _RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
-HUNG_AFTER_S = 60.0  # by then its worker has tried to kill it, and has given up (dyno/bench/runner/monitor.py)
+HUNG_AFTER_S = 60.0  # by then its worker has tried to kill the runner and given up (dyno/bench/runner/monitor.py)
 _MOST_BYTES = 1024  # read from a lock file
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _PID = re.compile(r"[0-9]{1,10}")
@@ -62,7 +62,7 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class DeviceTurn:
-    """A worker's turn on its device. One waiting worker at a time is first in line and gets the next turn.
+    """A worker's turn on its device. A single waiting worker is first in line and gets the next turn.
 
     `clock`: monotonic, in seconds.
     """
@@ -71,7 +71,7 @@ class DeviceTurn:
         self._device, self._clock = device.full_id, clock
         self._own, self._shared = lock_paths(device, settings), shared_lock_paths(device, settings)
         self._first_in_line: HeldLocks | None = None
-        self._left_over: tuple[int | None, float] | None = None  # the pid of such a runner, and when it was found
+        self._left_over: tuple[int | None, float] | None = None  # the pid of a left-over runner, and when it was found
 
     def take(self) -> HeldLocks | Holder:
         """Lock the device, or return the process that holds it or is first in line.
@@ -112,9 +112,9 @@ class DeviceTurn:
             self._first_in_line.release()
             self._first_in_line = None
 
-    def _hold(self, what: str) -> HeldLocks:
-        own, shared = ([_beside(path, what) for path in paths] for paths in (self._own, self._shared))
-        return hold_locks(own, 0, shared)
+    def _hold(self, name: str) -> HeldLocks:
+        exclusive, shared = ([_beside(path, name) for path in paths] for paths in (self._own, self._shared))
+        return hold_locks(exclusive, 0, shared)
 
 
 def _beside(path: str, what: str) -> str:
@@ -187,7 +187,7 @@ def _share(folder: Path) -> None:
     folders.make_shared(folder)
     if folder == RUN_DIR:
         status = folder.stat()
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:  # older versions didn't share it
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:  # an older version's, not shared
             folder.chmod(0o1777)
 
 
@@ -229,8 +229,8 @@ def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
 def _busy(descriptor: int, path: str) -> DeviceBusy:
     text = os.pread(descriptor, _MOST_BYTES, 0).decode(errors="replace")
     # Other users may write in the file. Older versions write only the pid.
-    lines = ["".join(each if each.isprintable() else "?" for each in line) for line in text.split("\n")]
+    lines = ["".join(character if character.isprintable() else "?" for character in line) for line in text.split("\n")]
     pid, job, command = (lines + 3 * [""])[:3]
-    what = f" ({command})" if command else ""
-    detail = f"{path} is held by process {pid or 'unknown'}{what}" + (f", which runs {job}" if job else "")
+    in_words = f" ({command})" if command else ""
+    detail = f"{path} is held by process {pid or 'unknown'}{in_words}" + (f", which runs {job}" if job else "")
     return DeviceBusy(detail, int(pid) if _PID.fullmatch(pid) else None, command or None, job or None)

@@ -1,6 +1,6 @@
-"""Device sensors: energy, temperature, clocks, throttling and other users of a device.
+"""Read a device's sensors: energy, temperature, clocks, throttling and other users of the device.
 
-Sensors are read before each sample and after the last one, never inside a sample. A value that a sensor doesn't
+Dyno reads sensors before each sample and after the last sample, never inside a sample. A value that a sensor doesn't
 report is None with a reason.
 
 - CPU energy: RAPL counters in /sys/class/powercap (Intel, and AMD since Zen;
@@ -8,7 +8,7 @@ report is None with a reason.
 - CPU temperature: /sys/class/hwmon (drivers coretemp, k10temp) or /sys/class/thermal.
 - CPU throttling: counters in /sys/devices/system/cpu/cpu*/thermal_throttle, Intel only
   (Documentation/ABI/testing/sysfs-devices-system-cpu).
-- GPU: NVML. A slice (MIG) has the temperature, clocks and throttling of its GPU, and processes of its own.
+- GPU: NVML. A slice (MIG) has the temperature, clocks and throttling of its GPU, and its own processes.
 
 Virtual machines have neither CPU temperatures nor throttling counters.
 """
@@ -56,7 +56,7 @@ class DeviceUsage:
 
 
 class SensorSource(Protocol):
-    """`energy_of` names what the energy counter covers. Windows shorter than `least_energy_s` are too coarse for it."""
+    """`energy_of` names the parts that the energy counter covers, which is too coarse below `least_energy_s`."""
 
     energy_of: str
     least_energy_s: float
@@ -102,13 +102,13 @@ def temperature_files(sys: Path) -> list[Path]:
     monitors = [
         folder for folder in (sys / "class/hwmon").glob("hwmon*") if read_kernel_file(folder / "name") in _HWMON_DRIVERS
     ]
-    found = sorted(file for folder in monitors for file in folder.glob("temp*_input"))
+    sensors = sorted(file for folder in monitors for file in folder.glob("temp*_input"))
     zones = [
         folder / "temp"
         for folder in (sys / "class/thermal").glob("thermal_zone*")
         if read_kernel_file(folder / "type") in _THERMAL_ZONES
     ]
-    return found or sorted(zones)
+    return sensors or sorted(zones)
 
 
 def throttle_files(cores: Collection[int], sys: Path) -> list[Path]:
@@ -135,7 +135,7 @@ _PACKAGE = re.compile(r"^package-(\d+)")
 class Rapl:
     """Energy of the processor packages `packages`, with counter wraps corrected.
 
-    A counter wraps after 15 minutes at the earliest, so it must be read more often than that.
+    A counter wraps after 15 minutes at the earliest, so read it more often.
     """
 
     def __init__(self, packages: Collection[int], sys: Path) -> None:
@@ -228,8 +228,8 @@ def _package_of_core(core: int, sys: Path) -> int:
 
 T = TypeVar("T")
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) that mean heat or power. Idling, clocks set by a user and
-# waiting for a slower GPU of the same group don't count as throttling.
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) that mean heat or power. A GPU that idles, has a clock set by
+# a user or waits for a slower GPU of its group isn't throttled.
 THROTTLES = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -237,8 +237,8 @@ THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-# Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which the clock was below
-# the requested one, for a power limit, for heat, or for a limit of the board. They miss no moment between two looks.
+# Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which a power limit, heat or
+# a limit of the board kept the clock below the requested clock. They miss no moment between two looks.
 THROTTLE_COUNTERS = {0: "power cap", 1: "thermal slowdown", 3: "board limit"}
 # The bits that these counters cover: a counter that stands still refutes a single look.
 COUNTED_REASONS = frozenset({"power cap", "software thermal slowdown", "hardware thermal slowdown"})
@@ -247,11 +247,11 @@ _UNSEEN = "NVML lists no process on this GPU, not even this one, because it can'
 
 
 class GpuSensors:
-    """Sensors of the GPUs of one device, or of its slice: energy and processes add up; the hottest, the slowest and the
-    most throttled GPU count.
+    """Sensors of the GPUs of one device, or of its slice. Energy and processes add up; otherwise the hottest, the
+    slowest and the most throttled GPU counts.
 
-    Since Volta, the energy counter is updated about ten times a second, which is 1 % of 10 s. On an H100, NVML takes
-    4 ms to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
+    Since Volta, the energy counter changes about ten times a second, which is 1 % of 10 s. On an H100, NVML takes 4 ms
+    to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
     """
 
     energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
@@ -272,7 +272,7 @@ class GpuSensors:
             temperature_c=max(temperatures, default=None),
             clocks_hz=self._clocks_hz(),
             throttle_reasons=frozenset().union(*reasons) if reasons else None,
-            throttled_s={name: max(each[name] for each in times) for name in times[0]} if times else None,
+            throttled_s={name: max(gpu_times[name] for gpu_times in times) for name in times[0]} if times else None,
         )
 
     def users(self) -> DeviceUsage:
@@ -280,9 +280,9 @@ class GpuSensors:
         busy = self._each("utilisation", lambda unit: self._nvml.nvmlDeviceGetUtilizationRates(unit.handle).gpu)
         if None in others:
             self._reasons["other_processes"] = _UNSEEN
-        known = [count for count in others if count is not None]
+        counts = [count for count in others if count is not None]
         return DeviceUsage(
-            sum(known) if known and len(known) == len(others) else None, max(busy) / 100 if busy else None
+            sum(counts) if counts and len(counts) == len(others) else None, max(busy) / 100 if busy else None
         )
 
     def reasons(self) -> dict[str, str]:
@@ -315,7 +315,7 @@ class GpuSensors:
         return {name: status(unit.gpu, policy).violationTime / 1e9 for policy, name in THROTTLE_COUNTERS.items()}
 
     def _others(self, unit: GpuUnit) -> int | None:
-        """Number of other processes on it. In a container, NVML may list this process under its pid on the host."""
+        """The number of other processes on it. In a container, NVML may list this process by its pid on the host."""
         pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(unit.handle)}
         return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
 
@@ -328,8 +328,8 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time for readings with the counters, and again for those without. What is slow (NVML's counters
-# take milliseconds) is read rarely, so that the device doesn't cool down between samples.
+# Maximum share of the time for readings with the counters, and for readings without them. Slow readings (NVML's
+# counters take milliseconds) are rare, so that the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the counters were read only once"
@@ -337,7 +337,7 @@ _ONE_READING = "the counters were read only once"
 
 @dataclass(frozen=True)
 class _TimedReading:
-    """`before`: the number of samples before it. `counters`: whether the counters were read."""
+    """`before`: the number of samples before the reading. `counters`: whether it has the counters."""
 
     before: int
     at_s: float
@@ -364,7 +364,7 @@ class SensorRecorder:
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now.
 
-        Slow counters were not read at its start; then they count from their last reading before it.
+        Slow counters weren't read at the window's start. They count from their last reading before it.
         """
         last = self._read(counters=True)
         readings = [*self._readings, last]
@@ -416,17 +416,17 @@ class _Throttling:
 
     @classmethod
     def over(cls, looks: Sequence[SensorReading], counted: Sequence[_TimedReading]) -> "_Throttling":
-        seen = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
+        by_look = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
         seconds, shares = _grown_s(counted), []
-        if seconds is not None and not any(seconds.values()) and _share_of(seen, COUNTED_REASONS) > 0.5:
+        if seconds is not None and not any(seconds.values()) and _share_of(by_look, COUNTED_REASONS) > 0.5:
             seconds = None  # counters that stand still although most looks read their reason don't work
         if seconds is not None:
             shares.append(min(1.0, max(seconds.values()) / (counted[-1].at_s - counted[0].at_s)))
-            seen = [reasons - COUNTED_REASONS for reasons in seen]
-        if seen:
-            shares.append(_share_of(seen))
+            by_look = [reasons - COUNTED_REASONS for reasons in by_look]
+        if by_look:
+            shares.append(_share_of(by_look))
         grown = [name for name, grown_s in (seconds or {}).items() if grown_s > 0]
-        reasons = sorted(frozenset(grown).union(*seen)) if shares else None
+        reasons = sorted(frozenset(grown).union(*by_look)) if shares else None
         return cls(reasons, max(shares, default=None), seconds)
 
 
@@ -439,9 +439,9 @@ def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
     return {name: last.look.throttled_s[name] - before_s for name, before_s in before.items()}
 
 
-def _share_of(seen: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
+def _share_of(by_look: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
     """The share of looks that read any reason, or one of `among`."""
-    return sum(bool(reasons if among is None else reasons & among) for reasons in seen) / max(1, len(seen))
+    return sum(bool(reasons if among is None else reasons & among) for reasons in by_look) / max(1, len(by_look))
 
 
 def _energy(counted: Sequence[_TimedReading]) -> tuple[float | None, float]:

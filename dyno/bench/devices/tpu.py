@@ -1,6 +1,6 @@
 """Find the TPU chips of this host, as one device, through device nodes and PCI, without a framework.
 
-Keras on JAX uses them through libtpu. The authors had no TPU: discovery is tested on recorded folders, execution on
+Keras on JAX uses them through libtpu. The authors had no TPU: tests discover TPUs in recorded folders and execute on
 virtual devices.
 """
 
@@ -73,20 +73,20 @@ def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
 
 
 def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = DEV, pci: Path = PCI) -> Device:
-    """All chips of this host as tpu:0; `memory_bytes` is that of one core, which holds one replica.
+    """All chips of this host as tpu:0; `memory_bytes` is one core's, which holds one replica.
 
     Raises DeviceUnavailable, whose message lists the sources checked and their content.
     """
-    found = tpu_facts(dev, pci)
-    if not _chips(found):
-        raise DeviceUnavailable(_absent(found))
-    if found["libtpu"] is None:
-        raise DeviceUnavailable(f"TPU can't be used: libtpu is missing; install jax[tpu]. Found {_present(found)}")
+    facts = tpu_facts(dev, pci)
+    if not _chips(facts):
+        raise DeviceUnavailable(_absent(facts))
+    if facts["libtpu"] is None:
+        raise DeviceUnavailable(f"TPU can't be used: libtpu is missing; install jax[tpu]. Found {_present(facts)}")
     if index not in (None, "0"):
         raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host form one device; use tpu:0")
     generation = _generation(_pci_numbers(pci))
     model = f"TPU {generation.name}"
-    peaks = datasheet.datasheet_peaks("tpu", model, _chips(found))
+    peaks = datasheet.datasheet_peaks("tpu", model, _chips(facts))
     return Device(
         id="tpu:0",
         kind="tpu",
@@ -96,31 +96,31 @@ def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = D
         memory_bytes=generation.core_bytes,
         peak=peaks.by_dtype,
         memory_bandwidth=peaks.memory,
-        units=_chips(found) * generation.cores,
+        units=_chips(facts) * generation.cores,
     )
 
 
-def _absent(found: dict[str, JsonValue]) -> str:
-    remote = [f"{name} is {found[name]}" for name in _ADDRESSES if found[name]]
+def _absent(facts: dict[str, JsonValue]) -> str:
+    remote = [f"{name} is {facts[name]}" for name in _ADDRESSES if facts[name]]
     tried = ["no /dev/accel*", "no Google TPU on PCI or in /dev/vfio"]
-    tried.append("no libtpu" if found["libtpu"] is None else f"libtpu {found['libtpu']}")
-    tried += [f"{name} unset" for name in _ADDRESSES if not found[name]]
+    tried.append("no libtpu" if facts["libtpu"] is None else f"libtpu {facts['libtpu']}")
+    tried += [f"{name} unset" for name in _ADDRESSES if not facts[name]]
     if remote:
         return f"TPU can't be used: {', '.join(remote)}, but workers use only local chips; {', '.join(tried)}"
     return f"TPU not found: {', '.join(tried)}"
 
 
-def _present(found: dict[str, JsonValue]) -> str:
-    there = [*_as_list(found["nodes"]), *(f"PCI device {number}" for number in _as_list(found["pci"]))]
-    return ", ".join(there)
+def _present(facts: dict[str, JsonValue]) -> str:
+    files = [*_as_list(facts["nodes"]), *(f"PCI device {number}" for number in _as_list(facts["pci"]))]
+    return ", ".join(files)
 
 
-def _chips(found: dict[str, JsonValue]) -> int:
-    return len(_as_list(found["pci"])) or len(_as_list(found["nodes"]))
+def _chips(facts: dict[str, JsonValue]) -> int:
+    return len(_as_list(facts["pci"])) or len(_as_list(facts["nodes"]))
 
 
 def _as_list(value: JsonValue) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []
+    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _pci_numbers(pci: Path) -> list[str]:
@@ -131,8 +131,8 @@ def _pci_numbers(pci: Path) -> list[str]:
 
 def _generation(numbers: list[str]) -> TpuGeneration:
     declared = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
-    found = _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
-    return _BY_ACCELERATOR_TYPE.get(declared, found) if found.name == "v2 or v3" else found
+    by_pci = _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
+    return _BY_ACCELERATOR_TYPE.get(declared, by_pci) if by_pci.name == "v2 or v3" else by_pci
 
 
 def _libtpu() -> str | None:

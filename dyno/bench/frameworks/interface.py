@@ -1,6 +1,6 @@
-"""The framework interface that workloads use, and how replicas share a batch.
+"""Define the framework interface that workloads use, and how replicas share a batch.
 
-One module per framework implements it. Each imports its framework inside functions only.
+One module per framework implements the interface, and imports its framework inside functions only.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from dyno.errors import RunFailed
 def full_batch(batch_size: int, samples: int, replicas: int) -> int:
     """`batch_size`, rounded down to a size that `replicas` share evenly.
 
-    Raises RunFailed if a replica would get no sample, or if a batch needs more samples than there are.
+    Raises RunFailed if a replica would get no sample, or if a batch is larger than the data set.
     """
     if (size := min(batch_size, samples)) < replicas:
         raise RunFailed("benchmark", "too_few_samples", f"{size} samples are too few for {replicas} replicas")
@@ -79,7 +79,7 @@ class Dataset:
 class Trainer(Protocol):
     """A compiled training step whose data stays on the device.
 
-    One step gathers a batch and computes forward pass, loss, gradients, optimiser and running metrics, as Keras' `fit`.
+    Like Keras' `fit`, one step gathers a batch and computes forward pass, loss, gradients, optimiser and metrics.
     """
 
     jit_compile: bool  # the actual setting, regardless of the model's: always True on JAX, False on PyTorch
@@ -89,16 +89,16 @@ class Trainer(Protocol):
     steps_per_execution: int  # steps in one call of the compiled function
 
     def compile(self) -> None:
-        """Trace the step on a full batch into a graph and, with XLA, compile it. Nothing is trained.
+        """Trace the step on a full batch into a graph and, with XLA, compile it. No weight changes.
 
-        On TensorFlow, this takes one execution with XLA, whose effects are undone. PyTorch has no graph.
+        On TensorFlow, XLA needs one execution, whose effects are undone. PyTorch has no graph.
         """
 
     def shuffle(self) -> None:
         """Draw a new order of the samples and start at its first sample."""
 
     def next_batch(self) -> NDArray[Any]:
-        """The indices of the samples in the next step's batch. Draws a new order if the next step would."""
+        """The indices of the samples in the next step's batch. Draws a new order if the next step would do so."""
 
     def steps(self, count: int) -> float:
         """Train on `count` full batches of the current order; return the running loss, read back from the device.
@@ -107,9 +107,9 @@ class Trainer(Protocol):
         """
 
     def tail(self) -> float:
-        """Train on the rest of the current order, which doesn't fill a batch, as `fit` does at the end of an epoch.
+        """Train on the rest of the current order, which doesn't fill a batch, like `fit` at the end of an epoch.
 
-        Omits the last samples if the rest isn't a multiple of the replicas.
+        It omits the last samples if the rest isn't a multiple of the replicas.
         """
 
     def finish_epoch(self) -> dict[str, float]:
@@ -140,7 +140,7 @@ class FedStep(Protocol):
     jit_compile: bool  # see `Trainer`
 
     def compile(self) -> None:
-        """As `Trainer.compile`."""
+        """Like `Trainer.compile`."""
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
         """Copy a batch to the device and wait for the copy. Callers must not write to the arrays afterwards."""
@@ -211,7 +211,7 @@ class Framework(Protocol):
         """
 
     def drain(self) -> None:
-        """Wait until the device has finished all submitted work, even work whose results nothing reads."""
+        """Wait until the device has finished all submitted work, even work whose results are never read."""
 
     def array(self, value: Any, dtype: str) -> Any:
         """A device tensor of a NumPy array, cast to `dtype`."""

@@ -1,4 +1,4 @@
-"""Keras on JAX. Imports JAX inside methods only."""
+"""Run Keras on JAX. Only methods import JAX."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ from dyno.errors import DeviceUnavailable
 
 _UNROLL = 20  # calls of the body per iteration, which spread the loop's own cost
 _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
-# LLVM's optimisation, and on a GPU (an H100) trying out kernels, take longer than the steps that `plain_step` makes.
+# LLVM's optimisation, and on a GPU (an H100) the trials of kernels, take longer than the steps that `plain_step` makes.
 _LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotune_level": 0}}
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
@@ -56,28 +56,28 @@ class Jax(KerasFramework):
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
         jax.config.update("jax_platforms", JAX_PLATFORMS[kind])
-        found = self._found(kind)
-        if len(found) < replicas:
-            raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(found)}: {found}")
-        self._devices = found[:replicas]
+        devices = self._found(kind)
+        if len(devices) < replicas:
+            raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(devices)}: {devices}")
+        self._devices = devices[:replicas]
         if replicas > 1:
             # For the whole process, so that metrics and the optimiser's variables share the devices of the weights.
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
-        one = self.array([[1.0, 1.0], [1.0, 1.0]], "float32")
-        self.scalar(self.compile(lambda a: self.total(self.matmul(a, a)), one)(one))
+        ones = self.array([[1.0, 1.0], [1.0, 1.0]], "float32")
+        self.scalar(self.compile(lambda a: self.total(self.matmul(a, a)), ones)(ones))
 
     def _found(self, kind: str) -> list[Any]:
-        """The devices of this host; on a slice of several TPU hosts, `jax.devices` lists those of all hosts."""
+        """The devices of this host; on a slice of several TPU hosts, `jax.devices` lists the devices of all hosts."""
         jax = self._jax
         try:
-            found = list(jax.local_devices())
+            devices = list(jax.local_devices())
         except RuntimeError as error:
             raise DeviceUnavailable(f"JAX can't start a {kind} on this host: {error}") from error
-        if found[0].platform != kind:
-            raise DeviceUnavailable(f"JAX sees no {kind} on this host; it sees {found}")
-        return found
+        if devices[0].platform != kind:
+            raise DeviceUnavailable(f"JAX sees no {kind} on this host; it sees {devices}")
+        return devices
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         """Trace and compile; XLA leaves no work for the first call."""
@@ -103,8 +103,8 @@ class Jax(KerasFramework):
         """Wait for all live results, then for a product queued behind work whose results were dropped."""
         jax = self._jax
         if self._last is None:
-            one = self.array([[0.0] * _NOT_CHEAP] * _NOT_CHEAP, "float32")
-            self._last = functools.partial(self.compile(self.matmul, one, one), one, one)
+            zeros = self.array([[0.0] * _NOT_CHEAP] * _NOT_CHEAP, "float32")
+            self._last = functools.partial(self.compile(self.matmul, zeros, zeros), zeros, zeros)
         for array in jax.live_arrays():
             array.block_until_ready()
         jax.block_until_ready(self._last())
@@ -168,12 +168,12 @@ class Jax(KerasFramework):
         def gradients(inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[float, Sequence[Any]]:
             weights, fixed, optimizer, metrics = values_of(model)
             with jax.default_matmul_precision("highest" if exact else None):
-                (_, (loss, *_)), found = compiled(weights, fixed, metrics, optimizer, inputs, targets)
-            return float(loss), found
+                (_, (loss, *_)), values = compiled(weights, fixed, metrics, optimizer, inputs, targets)
+            return float(loss), values
 
-        def apply(found: Sequence[Sequence[Any]]) -> None:
+        def apply(by_part: Sequence[Sequence[Any]]) -> None:
             weights, _, optimizer, _ = values_of(model)
-            after, _ = applied(optimizer, mean_of(found), weights)
+            after, _ = applied(optimizer, mean_of(by_part), weights)
             for variable, value in zip(model.trainable_variables, after, strict=True):
                 variable.assign(value)
 
@@ -184,7 +184,7 @@ class Jax(KerasFramework):
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         variables = (model.trainable_variables, model.non_trainable_variables)
-        state = [[variable.value for variable in each] for each in variables]
+        state = [[variable.value for variable in group] for group in variables]
         outputs = self._jax.jit(lambda *arguments: model.stateless_call(*arguments, training=False)[0])
         return self._compiled(outputs.trace(*state, example), *state)
 

@@ -1,4 +1,4 @@
-"""Keras training steps on JAX: compiled functions on resident data and on batches from the host.
+"""Compile Keras training steps on JAX, on resident data and on batches from the host.
 
 Both run Keras' stateless `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics.
 XLA always compiles the step, regardless of the model's `jit_compile`.
@@ -34,7 +34,9 @@ def variables_of(model: Any) -> State:
 
 def values_of(model: Any) -> State:
     """The current values of the variables."""
-    trainable, fixed, optimizer, metrics = ([each.value for each in variables] for variables in variables_of(model))
+    trainable, fixed, optimizer, metrics = (
+        [variable.value for variable in variables] for variables in variables_of(model)
+    )
     return trainable, fixed, optimizer, metrics
 
 
@@ -76,7 +78,7 @@ def _of_equation(equation: Any, rounds: int | None) -> float | None:
     if name == "cond":
         branches = [counted_flops(branch, rounds) for branch in params["branches"]]
         return None if None in branches else max(count for count in branches if count is not None)
-    inner = [counted_flops(each, None if name == "scan" else rounds) for each in _jaxprs(params)]
+    inner = [counted_flops(jaxpr, None if name == "scan" else rounds) for jaxpr in _jaxprs(params)]
     if None in inner:
         return None
     return float(params.get("length", 1)) * math.fsum(count for count in inner if count is not None)
@@ -129,8 +131,8 @@ class JaxTrainer:
         self.steps_per_execution = steps_per_execution
         self._jax = jax
         self._model = model
-        # Virtual devices share one thread pool, in which each waits for the others' sums. Two concurrent steps were
-        # seen to deadlock.
+        # Virtual devices share one thread pool, in which each device waits for the others' sums. Two concurrent steps
+        # have deadlocked.
         self._one_at_a_time = len(devices) > 1 and devices[0].platform == "cpu"
         self._window = samples.window
         self._count = len(samples)
@@ -162,8 +164,8 @@ class JaxTrainer:
         steps = self._steps_of(self.batch_size)
         while count > 0:
             self._shuffle_where_used_up()
-            left = (self._count - self._next) // self.batch_size
-            now = min(count, left, self.steps_per_execution)
+            batches_left = (self._count - self._next) // self.batch_size
+            now = min(count, batches_left, self.steps_per_execution)
             self._advance(steps, self.batch_size, now)
             count -= now
         return float(self._loss)
@@ -186,7 +188,7 @@ class JaxTrainer:
         write_back(self._model, self._state)
 
     def refresh(self) -> None:
-        """Load assigned variables. Those not assigned since the last step are deleted and keep their trained values."""
+        """Load assigned variables. All others, whose buffers the last step deleted, keep their trained values."""
         self._state = self._put(
             tuple(
                 [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]
@@ -205,8 +207,8 @@ class JaxTrainer:
         for start in range(0, len(inputs), size):
             batch = inputs[start : start + size]
             padded = np.concatenate([batch, np.repeat(batch[-1:], size - len(batch), axis=0)])
-            found = self._forward(*self._state[:2], self._jax.device_put(padded, self._split))
-            outputs.append(np.asarray(found, np.float32)[: len(batch)])
+            predicted = self._forward(*self._state[:2], self._jax.device_put(padded, self._split))
+            outputs.append(np.asarray(predicted, np.float32)[: len(batch)])
         return np.concatenate(outputs)
 
     def _shuffle_where_used_up(self) -> None:
@@ -279,7 +281,7 @@ class JaxFedStep:
     def __init__(self, jax: Any, device: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = True
         self._jax, self._device, self._model = jax, device, model
-        self._examples = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (inputs, targets))
+        self._examples = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (inputs, targets))
         self._compiled: Callable[..., Any] | None = None
         self._jaxpr: Any = None
         model._symbolic_build(data_batch=self._examples)

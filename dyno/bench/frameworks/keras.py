@@ -1,4 +1,4 @@
-"""Keras on every framework: the common base class, and loading Keras with a backend."""
+"""Share what Keras needs on every framework: the common base class, and loading Keras with a backend."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def load_keras(backend: str) -> Any:
 def _without_tensorflow(keras: Any) -> None:
     """Prevent Keras from importing an installed TensorFlow (3 s, 300 MB) in order to seed it.
 
-    Keras looks for TensorFlow once, at its first seeding. This function does that seeding while TensorFlow is None in
+    Keras looks for TensorFlow once, at its first seeding. This function seeds Keras while TensorFlow is None in
     sys.modules, which prevents the import.
     """
     if "tensorflow" in sys.modules:

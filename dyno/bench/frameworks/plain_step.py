@@ -1,7 +1,7 @@
-"""One plain training step of a Keras model, to compare the compiled step with.
+"""Make one plain training step of a Keras model, with which the compiled step is compared.
 
-It computes the gradients operation by operation if the framework supports that, without a `Trainer`'s loop, resident
-data and compiler. Both steps share only Keras: its layers, loss and optimiser.
+It computes the gradients operation by operation if the framework can, without a `Trainer`'s loop, resident data and
+compiler. Both steps share only Keras: its layers, loss and optimiser.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class PlainStep:
     ) -> tuple[float, Arrays]:
         """(loss, trainable weights after the step). `at`: weights at which to compute the gradients.
 
-        The gradients of several `parts` of a batch are computed separately and averaged, as replicas do.
+        It computes the gradients of several `parts` of a batch separately and averages them, like replicas.
         """
         model, before = self._model, state_of(self._model)
         policies = {layer: layer.dtype_policy for layer in self._policies}
@@ -47,9 +47,9 @@ class PlainStep:
                 put_state(model, before)
                 if at is not None:
                     _put(model.trainable_variables, at)
-                loss, found = self._gradients(some_inputs, some_targets)
+                loss, part_gradients = self._gradients(some_inputs, some_targets)
                 losses.append(loss)
-                gradients.append(found)
+                gradients.append(part_gradients)
             put_state(model, before)
             self._apply(gradients)
             return float(np.mean(losses)), arrays_of(model.trainable_variables)
@@ -60,11 +60,11 @@ class PlainStep:
 
 def mean_of(gradients: Sequence[Sequence[Any]]) -> list[Any]:
     """The mean gradient of each variable over the parts."""
-    return [sum(each[1:], start=each[0]) / len(each) for each in zip(*gradients, strict=True)]
+    return [sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)]
 
 
 def state_of(model: Any) -> Arrays:
-    """Copies of everything that a step reads and changes: weights, dropout seeds, the optimiser's variables."""
+    """Copies of all variables that a step reads and changes: weights, dropout seeds, the optimiser's variables."""
     return arrays_of(_variables(model))
 
 
@@ -75,7 +75,7 @@ def put_state(model: Any, state: Arrays) -> None:
 def arrays_of(variables: Sequence[Any]) -> Arrays:
     import keras
 
-    return [np.array(keras.ops.convert_to_numpy(each)) for each in variables]
+    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
 
 
 def _variables(model: Any) -> list[Any]:

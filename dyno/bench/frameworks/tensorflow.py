@@ -1,4 +1,4 @@
-"""Keras on TensorFlow. Only this module and `tensorflow_trainer` import TensorFlow, inside methods.
+"""Run Keras on TensorFlow. Only this module and `tensorflow_trainer` import TensorFlow, inside methods.
 
 `LiteModel` runs a trained model from a TensorFlow Lite file, the only way in Dyno to run all layers in int8.
 """
@@ -36,11 +36,11 @@ class LiteModel:
     @property
     def tensors(self) -> dict[str, int]:
         """The number of tensors of each dtype in the file, which shows what the conversion made int8."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for tensor in self._interpreter.get_tensor_details():
             dtype = tensor["dtype"].__name__
-            found[dtype] = found.get(dtype, 0) + 1
-        return found
+            counts[dtype] = counts.get(dtype, 0) + 1
+        return counts
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         interpreter = self._interpreter
@@ -65,8 +65,8 @@ def _converted(tf: Any, model: Any, int8_examples: NDArray[np.float32] | None) -
 
 
 def _one_by_one(examples: NDArray[np.float32]) -> Iterator[list[NDArray[np.float32]]]:
-    for place in range(len(examples)):
-        yield [examples[place : place + 1]]
+    for number in range(len(examples)):
+        yield [examples[number : number + 1]]
 
 
 _UNROLL = 20  # calls of the body per iteration, which spread the while loop's own cost
@@ -108,8 +108,8 @@ class TensorFlow(KerasFramework):
         if replicas > 1:
             self._strategy = tf.distribute.MirroredStrategy(devices)
         # A constant and one operation: each further kind of operation costs a new process 5 to 10 ms.
-        one = tf.constant([[1.0, 1.0], [1.0, 1.0]])
-        tf.matmul(one, one).numpy()
+        ones = tf.constant([[1.0, 1.0], [1.0, 1.0]])
+        tf.matmul(ones, ones).numpy()
 
     def scope(self) -> AbstractContextManager[object]:
         return (
@@ -168,13 +168,13 @@ class TensorFlow(KerasFramework):
         return self._tf.reduce_sum(self._tf.cast(value, self._tf.float32))
 
     def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
-        rounds, rest = divmod(count, _UNROLL)
+        rounds, remaining = divmod(count, _UNROLL)
         value = start
         if rounds > 1:
             value = self._loop(rounds, lambda inner: _apply(_UNROLL, body, inner), value)
         else:
-            rest = count
-        return _apply(rest, body, value)
+            remaining = count
+        return _apply(remaining, body, value)
 
     def _loop(self, rounds: int, body: Callable[[Any], Any], start: Any) -> Any:
         tf = self._tf
@@ -205,7 +205,7 @@ class TensorFlow(KerasFramework):
                 with tf.GradientTape() as tape:
                     loss = model.compute_loss(inputs, targets, model(inputs, training=True), training=True)
                     scaled = model.optimizer.scale_loss(loss)
-                return float(loss), tape.gradient(scaled, [each.value for each in model.trainable_variables])
+                return float(loss), tape.gradient(scaled, [variable.value for variable in model.trainable_variables])
             finally:
                 self.allow_tf32(tf32)
 
@@ -213,11 +213,11 @@ class TensorFlow(KerasFramework):
             """The mean gradient. An embedding's gradient has only some rows; the optimiser skips the others."""
             if not isinstance(parts[0], tf.IndexedSlices):
                 return tf.add_n(list(parts)) / len(parts)
-            values, rows = ([getattr(each, name) for each in parts] for name in ("values", "indices"))
+            values, rows = ([getattr(part, name) for part in parts] for name in ("values", "indices"))
             return tf.IndexedSlices(tf.concat(values, 0) / len(parts), tf.concat(rows, 0), parts[0].dense_shape)
 
-        def apply(found: Sequence[Sequence[Any]]) -> None:
-            gradients = [mean(parts) for parts in zip(*found, strict=True)]
+        def apply(by_part: Sequence[Sequence[Any]]) -> None:
+            gradients = [mean(parts) for parts in zip(*by_part, strict=True)]
             model.optimizer.apply(gradients, model.trainable_variables)
 
         return PlainStep(model, gradients, apply, exact=exact)
@@ -271,7 +271,7 @@ def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
 
 def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
     """Divide the host's processor into `replicas` virtual devices that share its memory and threads."""
-    if tf.test.is_built_with_cuda():  # looking for GPUs takes 2 ms where there can't be any
+    if tf.test.is_built_with_cuda():  # without CUDA, a search for GPUs only costs 2 ms
         tf.config.set_visible_devices([], "GPU")
     if replicas > 1:
         [cpu] = tf.config.list_physical_devices("CPU")
@@ -281,14 +281,14 @@ def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
 
 def _accelerators(tf: Any, kind: str, replicas: int) -> list[str]:
     """Select the first `replicas` accelerators; TensorFlow doesn't touch the others."""
-    found = tf.config.list_physical_devices(kind.upper())
-    if len(found) < replicas:
-        seen = ", ".join(device.name for device in tf.config.list_physical_devices())
-        wanted = f"{replicas} {kind}s" if found else kind
-        raise DeviceUnavailable(f"TensorFlow sees no {wanted} on this host; it sees {seen}")
-    taken = found[:replicas]
-    tf.config.set_visible_devices(taken, kind.upper())
+    devices = tf.config.list_physical_devices(kind.upper())
+    if len(devices) < replicas:
+        visible = ", ".join(device.name for device in tf.config.list_physical_devices())
+        missing = f"{replicas} {kind}s" if devices else kind
+        raise DeviceUnavailable(f"TensorFlow sees no {missing} on this host; it sees {visible}")
+    chosen = devices[:replicas]
+    tf.config.set_visible_devices(chosen, kind.upper())
     if kind == "gpu":
-        for gpu in taken:
+        for gpu in chosen:
             tf.config.experimental.set_memory_growth(gpu, True)
     return [f"/{kind.upper()}:{index}" for index in range(replicas)]

@@ -1,6 +1,6 @@
-"""Keras training steps on TensorFlow: compiled graphs on resident data and on batches from the host.
+"""Compile Keras training steps on TensorFlow into graphs, on resident data and on batches from the host.
 
-Plain `model.fit` was seen to run whole epochs at half speed with an idle processor; this loop wasn't. Both run Keras'
+Plain `model.fit` sometimes ran whole epochs at half speed with an idle processor; this loop never did. Both run Keras'
 `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a fixed size,
 because static shapes let TensorFlow choose the kernels once. Each replica gathers its share of the batch on its device;
 the optimiser sums the gradients, as in Keras' `fit`.
@@ -32,8 +32,8 @@ _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch"
 def counted_flops(graph: Any, rounds: int | None = None) -> float | None:
     """FLOP of the products of one execution, multiply-add = 2. None if they can't be counted.
 
-    A loop's condition gives its number of iterations: a counter compared with a constant. If it has several counters,
-    the one that ends the loop first counts. `rounds`: iterations of outermost loops without such a condition.
+    A loop's condition gives its number of iterations: it compares a counter with a constant. Of several counters, the
+    counter that ends the loop first counts. `rounds`: iterations of outermost loops without such a condition.
     """
     total = 0.0
     for operation in graph.get_operations():
@@ -83,21 +83,21 @@ def _of_loop(graph: Any, loop: Any, rounds: int | None) -> float | None:
 def _rounds(graph: Any, loop: Any) -> int | None:
     """The maximum number of iterations, from the counters in the loop's condition; None if unknown."""
     condition = _inner(graph, loop, "cond")
-    places = {tensor.name: place for place, tensor in enumerate(condition.inputs)}
+    positions = {tensor.name: position for position, tensor in enumerate(condition.inputs)}
     bounds = []
     for compared in condition.get_operations():
         if compared.type == "Less":
-            first, end = (_value(graph, loop, places, tensor) for tensor in compared.inputs)
+            first, end = (_value(graph, loop, positions, tensor) for tensor in compared.inputs)
             if first is not None and end is not None:
                 bounds.append(max(0, end - first))
     return min(bounds, default=None)
 
 
-def _value(graph: Any, loop: Any, places: dict[str, int], tensor: Any) -> int | None:
+def _value(graph: Any, loop: Any, positions: dict[str, int], tensor: Any) -> int | None:
     """The value of an integer in a loop's condition when the loop starts; None if unknown."""
     from tensorflow.python.framework import tensor_util
 
-    outside = loop.inputs[places[tensor.name]] if tensor.name in places else tensor
+    outside = loop.inputs[positions[tensor.name]] if tensor.name in positions else tensor
     if outside.op.type in _LOOPS and outside.value_index == 0:  # iterations of another loop, which gradients count
         return _rounds(graph, outside.op)
     value = tensor_util.constant_value(outside) if outside.dtype.is_integer else None
@@ -109,8 +109,8 @@ def _inner(graph: Any, operation: Any, attribute: str) -> Any:
 
 
 def _most(counts: Iterator[float | None]) -> float | None:
-    known = list(counts)
-    return None if None in known else max(count for count in known if count is not None)
+    values = list(counts)
+    return None if None in values else max(count for count in values if count is not None)
 
 
 Graph = Callable[..., Any]
@@ -123,8 +123,8 @@ class ResidentDataset:
         self._tf, self._window = tf, samples.window
         starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
         replicas, accelerated = strategy.num_replicas_in_sync, bool(tf.config.list_logical_devices("GPU"))
-        kept = [kept_as(each, accelerated=accelerated) for each in (samples.inputs, samples.targets, starts)]
-        self.tensors = tuple(per_replica(tf, strategy, [each] * replicas) for each in kept)
+        kept = [kept_as(array, accelerated=accelerated) for array in (samples.inputs, samples.targets, starts)]
+        self.tensors = tuple(per_replica(tf, strategy, [array] * replicas) for array in kept)
 
     def batch(self, chosen: Any, inputs: Any, targets: Any, starts: Any) -> tuple[Any, Any]:
         """The rows (size, …) or windows (size, window, …) of the samples with the indices `chosen`."""
@@ -281,8 +281,8 @@ class TensorFlowTrainer:
         graph, loss = self._full(), None
         while count > 0:
             self._shuffle_where_used_up()
-            left = (self._count - self._next) // self.batch_size
-            times = min(count, left, self.steps_per_execution)
+            batches_left = (self._count - self._next) // self.batch_size
+            times = min(count, batches_left, self.steps_per_execution)
             loss = self._call(graph, times)
             count -= times
         return float(loss.numpy()) if loss is not None else float("nan")
@@ -333,10 +333,10 @@ class TensorFlowTrainer:
 
 @contextmanager
 def without_effect(model: Any) -> Iterator[None]:
-    """Undo what the block does to the variables of the model, its optimiser and its metrics.
+    """Undo the changes that the block makes to the variables of the model, its optimiser and its metrics.
 
     TensorFlow's XLA compiles a function only when it runs, so compiling it in advance means executing it. The values
-    wait in host memory, as copies on the device would count in its peak.
+    wait in host memory, because copies on the device would count in its peak.
     """
     variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
     before = [variable.numpy() for variable in variables]
@@ -360,7 +360,7 @@ class TensorFlowFedStep:
     def __init__(self, tf: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = bool(model.jit_compile)
         self._tf, self._model = tf, model
-        self._signature = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, targets)]
+        self._signature = [tf.TensorSpec(array.shape, array.dtype) for array in (inputs, targets)]
         self._graph: Callable[..., Any] | None = None
         model._symbolic_build(data_batch=(inputs[:1], targets[:1]))
 

@@ -1,4 +1,4 @@
-"""Keras on PyTorch. Imports PyTorch inside methods only."""
+"""Run Keras on PyTorch. Only methods import PyTorch."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,11 +40,11 @@ class Torch(KerasFramework):
         torch.set_num_threads(cores)
         torch.set_num_interop_threads(cores)
         self._device = "cpu" if kind == "cpu" else "cuda"
-        # For the whole process: by default Keras uses a GPU if it sees one. A scope that isn't kept ends at once.
+        # For the whole process: by default Keras uses any GPU that it sees. A scope without a reference ends at once.
         self._scope = self._keras.device(kind)
         self._scope.__enter__()
-        one = torch.ones((2, 2), device=self._device)
-        self.scalar(self.total(self.matmul(one, one)))
+        ones = torch.ones((2, 2), device=self._device)
+        self.scalar(self.total(self.matmul(ones, ones)))
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         """The function itself, without gradient recording: PyTorch has no graph."""
@@ -64,7 +64,7 @@ class Torch(KerasFramework):
             self._torch.cuda.synchronize()
 
     def array(self, value: Any, dtype: str) -> Any:
-        """Keeps the order of the elements in memory: by rows, or by columns (`numpy.asfortranarray`)."""
+        """The tensor keeps the order of the elements in memory: by rows, or by columns (`numpy.asfortranarray`)."""
         return self._torch.from_numpy(value).to(self._device, getattr(self._torch, dtype), copy=True)
 
     def numpy(self, value: Any) -> Any:
@@ -112,9 +112,9 @@ class Torch(KerasFramework):
             finally:
                 torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
 
-        def apply(found: Sequence[Sequence[Any]]) -> None:
+        def apply(by_part: Sequence[Sequence[Any]]) -> None:
             with torch.no_grad():
-                model.optimizer.apply(mean_of(found), model.trainable_variables)
+                model.optimizer.apply(mean_of(by_part), model.trainable_variables)
 
         return PlainStep(model, gradients, apply, exact=exact)
 

@@ -1,6 +1,6 @@
-"""Keras training steps on PyTorch, on resident data and on batches from the host.
+"""Make Keras training steps on PyTorch, on resident data and on batches from the host.
 
-Each step calls Keras' own `train_step`; nothing is compiled.
+Each step calls Keras' own `train_step`, without a compiler.
 """
 
 from typing import Any
@@ -29,7 +29,9 @@ class TorchTrainer:
         self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._torch, self._device, self._model = torch, device, model
-        self._inputs, self._targets = (torch.tensor(each, device=device) for each in (samples.inputs, samples.targets))
+        self._inputs, self._targets = (
+            torch.tensor(array, device=device) for array in (samples.inputs, samples.targets)
+        )
         starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
         self._starts = torch.tensor(starts, device=device, dtype=torch.int64)
         self._window = samples.window
@@ -118,7 +120,7 @@ class TorchFedStep:
         """Do nothing: each step runs operation by operation."""
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
-        return tuple(self._torch.tensor(each, device=self._device) for each in (inputs, targets))
+        return tuple(self._torch.tensor(array, device=self._device) for array in (inputs, targets))
 
     def train(self, batch: Any) -> float:
         return float(self._model.train_step(batch)["loss"])

@@ -1,7 +1,7 @@
 """Query the devices that each installed framework sees on this host, in a separate process.
 
-A process can load only one framework. `python -P -m dyno.bench.frameworks.visible_devices jax` prints that framework's
-devices as JSON.
+A process can load only one framework. `python -P -m dyno.bench.frameworks.visible_devices jax` prints JAX's devices as
+JSON.
 """
 
 import argparse
@@ -16,7 +16,7 @@ _TIMEOUT_S = 120.0
 
 
 def query_visible_devices(name: str) -> dict[str, Any]:
-    """`devices` as the framework reports them, or the `reason` for none. Takes as long as importing the framework."""
+    """`devices` as the framework reports them, or the `reason` for none. It takes as long as the framework's import."""
     command = [sys.executable, "-P", "-m", "dyno.bench.frameworks.visible_devices", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)

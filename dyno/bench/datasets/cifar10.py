@@ -1,13 +1,13 @@
-"""CIFAR-10, 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; without a licence, so no sample ships.
+"""Read CIFAR-10: 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence, so Dyno ships no sample.
 
 Dyno searches for real files in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
-files `auto` is synthetic. Two forms are supported:
+files `auto` is synthetic. Dyno supports two forms:
 
 - Batches, binary or pickled, as single files, compressed files or the published archive. A binary batch is a series of
   records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row. Pickled batches hold the same
-  data in the same order, so the SHA-256 of the records identifies a batch in any form. A pickle is read only if it is
-  one of the published files, by MD5. Some training batches and part of the test batch may be missing; `origin.note`
-  lists what is present.
+  data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno reads a pickle only if its
+  MD5 is a published file's. Some training batches and part of the test batch may be missing; `origin.note` lists the
+  present ones.
 - Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). JPEG copies have lost part of the
   published pixels and have no published sums. `origin.note` says so, and gives the numbers if pictures are missing.
   The SHA-256 covers all names and files of a part. Pictures alternate between the classes, so every leading part of
@@ -34,7 +34,7 @@ _PUBLISHED_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_b
 _NAMES = (*_PUBLISHED_NAMES, "test_batch_first1000")
 _INSIDE = ("cifar-10-batches-bin", "cifar-10-batches-py")  # folders of the two archives
 _ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
-_MOST_BYTES = 64 << 20  # limit for one batch, twice its size, because compressed files are untrusted
+_MOST_BYTES = 64 << 20  # twice the size of a batch: a limit, because compressed files are untrusted
 
 FoundBatches = dict[str, tuple[Path, bytes]]
 
@@ -52,13 +52,13 @@ def find_batches(folder: Path) -> FoundBatches:
 
 
 def _loose(folder: Path) -> FoundBatches:
-    found: FoundBatches = {}
+    batches: FoundBatches = {}
     for name in _NAMES:
         for ending in (".bin", ".bin.xz", ""):
             path = folder / f"{name}{ending}"
-            if name not in found and path.is_file():
-                found[name] = path, _records(path, _content(path))
-    return found
+            if name not in batches and path.is_file():
+                batches[name] = path, _records(path, _content(path))
+    return batches
 
 
 def _content(path: Path) -> bytes:
@@ -75,7 +75,7 @@ def _records(path: Path, content: bytes) -> bytes:
     """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
     if ".bin" in path.name:
         return content
-    # Two files with one MD5 can be made, but no method is known that makes a file for a given MD5.
+    # Two files with one MD5 can be made, but no known method makes a file for a given MD5.
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != PUBLISHED_PICKLES.get(path.name):
         raise DatasetDamaged(f"{path}: not CIFAR-10's published {path.name}: md5 {md5}")
@@ -91,7 +91,7 @@ def _from_pickle(batch: Any, path: Path) -> bytes:
 
 
 def _archived(path: Path) -> FoundBatches:
-    found: FoundBatches = {}
+    batches: FoundBatches = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
@@ -100,13 +100,13 @@ def _archived(path: Path) -> FoundBatches:
                     inside = path / member.name
                     stream = archive.extractfile(member)
                     content = stream.read(_MOST_BYTES) if stream else b""
-                    found[name.removesuffix(".bin")] = inside, _records(inside, content)
+                    batches[name.removesuffix(".bin")] = inside, _records(inside, content)
     except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
         raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
-    absent = [name for name in _PUBLISHED_NAMES if name not in found]
+    absent = [name for name in _PUBLISHED_NAMES if name not in batches]
     if absent:
         raise DatasetDamaged(f"{path}: incomplete; missing: {', '.join(absent)}")
-    return found
+    return batches
 
 
 SIDE = 32
@@ -170,7 +170,7 @@ def read_batches(folder: Path, classes: tuple[str, ...]) -> image_sets.Images | 
 
 
 def _batch(name: str, path: Path, records: bytes) -> _Batch:
-    """Parse the records. Raises DatasetDamaged unless they are those of batch `name`."""
+    """Parse the records. Raises DatasetDamaged unless they are batch `name`."""
     samples = FIRST if name == TEST_FIRST else BATCH
     if len(records) != samples * RECORD_BYTES:
         raise DatasetDamaged(f"{path}: {len(records)} bytes, expected {samples} records of {RECORD_BYTES}")
@@ -229,20 +229,20 @@ def _pictures_note(train: int, test: int) -> str:
 
 def _part(folder: Path, classes: tuple[str, ...]) -> _Part:
     files = [_files(folder / name) for name in classes]
-    order = sorted((place, label) for label, of_class in enumerate(files) for place in range(len(of_class)))
+    order = sorted((number, label) for label, of_class in enumerate(files) for number in range(len(of_class)))
     digest = hashlib.sha256()
     images = np.empty((len(order), *_SHAPE), np.uint8)
-    for index, (place, label) in enumerate(order):
-        path = files[label][place]
-        images[index] = _pixels(path, digest)
+    for row, (number, label) in enumerate(order):
+        path = files[label][number]
+        images[row] = _pixels(path, digest)
     return _Part(images, np.array([label for _, label in order], np.uint8), digest.hexdigest())
 
 
 def _files(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
-    if not found:
+    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
+    if not pictures:
         raise DatasetDamaged(f"{folder}: incomplete; it has no picture ({', '.join(_ENDINGS)})")
-    return found
+    return pictures
 
 
 def _pixels(path: Path, digest: "hashlib._Hash") -> NDArray[np.uint8]:
@@ -291,7 +291,7 @@ def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Imag
 
 def _real(settings: Settings) -> image_sets.Images | None:
     """Read the first folder that has the data set in any form."""
-    places = [(read, folder) for folder in loading.folders(settings, NAME) for read in (read_batches, read_pictures)]
+    sources = [(read, folder) for folder in loading.folders(settings, NAME) for read in (read_batches, read_pictures)]
     unpacked = loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()  # by Keras 3, and before
-    places += [(read_batches, folder) for folder in unpacked]
-    return next((found for read, folder in places if (found := read(folder, CLASS_NAMES)) is not None), None)
+    sources += [(read_batches, folder) for folder in unpacked]
+    return next((images for read, folder in sources if (images := read(folder, CLASS_NAMES)) is not None), None)

@@ -70,12 +70,12 @@ def _parsed(content: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
 
 def read_npz(path: Path, names: Sequence[str], sha256: str | None = None) -> tuple[dict[str, NDArray[Any]], str]:
     """The arrays `names` of the archive, and the file's SHA-256. Raises DatasetDamaged if `sha256` differs from it."""
-    found = file_sha256(path)
-    if sha256 is not None and found != sha256:
-        raise DatasetDamaged(f"{path}: not the published {path.name}: sha256 {found}, expected {sha256}")
+    digest = file_sha256(path)
+    if sha256 is not None and digest != sha256:
+        raise DatasetDamaged(f"{path}: not the published {path.name}: sha256 {digest}, expected {sha256}")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}, found
+            return {name: archive[name] for name in names}, digest
     except Exception as error:  # damaged bytes raise BadZipFile, zlib.error, KeyError and more
         raise DatasetDamaged(f"{path}: can't be read: {error!r}") from error
 
@@ -107,7 +107,7 @@ class _PlainData(pickle.Unpickler):
 def unpickle_plain(content: bytes, path: Path) -> Any:
     """Unpickle `content`. Raises DatasetDamaged with `path` for anything except plain data.
 
-    Compare its checksum before: a damaged dtype changes NumPy's own for the whole process, which then crashes.
+    Compare its checksum first: a damaged dtype changes NumPy's own dtype for the whole process, which then crashes.
     """
     try:
         return _PlainData(io.BytesIO(content), encoding="bytes").load()
@@ -126,7 +126,7 @@ def read_object_array(content: bytes, path: Path) -> np.ndarray[Any, np.dtype[An
             return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:
         raise DatasetDamaged(f"{path}: not an array: {error}") from error
-    found = unpickle_plain(content[stream.tell() :], path)
-    if not isinstance(found, np.ndarray):
-        raise DatasetDamaged(f"{path}: contains a {type(found).__name__}, expected an array")
-    return found
+    array = unpickle_plain(content[stream.tell() :], path)
+    if not isinstance(array, np.ndarray):
+        raise DatasetDamaged(f"{path}: contains a {type(array).__name__}, expected an array")
+    return array

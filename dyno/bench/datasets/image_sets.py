@@ -1,7 +1,7 @@
-"""Shared parts of the image data sets: their arrays, the four idx files, and synthetic images.
+"""Define what the image data sets share: their arrays, the four idx files, and synthetic images.
 
-MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. A
-folder with none of the four is skipped. A folder with some of them, or with a damaged file or one of another data set,
+MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. The
+search skips a folder with none of the four. A folder with some of them, a damaged file, or a file of another data set,
 is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """
 
@@ -33,7 +33,7 @@ class Images:
 
     @property
     def params(self) -> dict[str, JsonValue]:
-        """The params of a training that these images decide, as they are."""
+        """The values of the params that these images decide."""
         origin = self.origin
         return {"data": origin.kind, "train_samples": origin.train_samples, "test_samples": origin.test_samples}
 
@@ -155,8 +155,8 @@ class IdxSet:
         return loading.choose_form(settings, kind, forms)
 
     def _real(self, settings: Settings) -> Images | None:
-        found = next(filter(None, map(self.from_folder, loading.folders(settings, self.name))), None)
-        return found or (self.from_npz(self._kerass_own) if self._kerass_own else None)
+        images = next(filter(None, map(self.from_folder, loading.folders(settings, self.name))), None)
+        return images or (self.from_npz(self._kerass_own) if self._kerass_own else None)
 
     @property
     def _kerass_own(self) -> Path | None:
@@ -178,10 +178,10 @@ class IdxSet:
         """Read Keras' single-file copy without Keras and without unpickling; None if it doesn't exist."""
         if not path.exists():
             return None
-        arrays, found = file_formats.read_npz(
+        arrays, digest = file_formats.read_npz(
             path, ("x_train", "y_train", "x_test", "y_test"), self.published[path.name]
         )
-        sha256 = {path.name: found}
+        sha256 = {path.name: digest}
         train, test = (_Part(arrays[f"x_{part}"], arrays[f"y_{part}"], sha256) for part in ("train", "test"))
         self._check(train, TRAIN_SAMPLES, f"{path} x_train", f"{path} y_train")
         self._check(test, TEST_SAMPLES, f"{path} x_test", f"{path} y_test")
@@ -191,7 +191,7 @@ class IdxSet:
         """Read the shipped test files; every fifth image is held out."""
         part = self._part(folder, _TEST, TEST_SAMPLES)
         held_out = np.arange(len(part.labels)) % _TEST_EVERY == _TEST_EVERY - 1
-        train, test = (_Part(part.images[these], part.labels[these], {}) for these in (~held_out, held_out))
+        train, test = (_Part(part.images[chosen], part.labels[chosen], {}) for chosen in (~held_out, held_out))
         return self._images(train, test, "sample", part.sha256)
 
     def _part(self, folder: Path, part: str, samples: int) -> _Part:
@@ -213,11 +213,11 @@ class IdxSet:
 
     def _recognise(self, folder: Path, sha256: dict[str, str]) -> None:
         """Raises DatasetDamaged if a file has the right name and shape but other content."""
-        for name, found in sha256.items():
-            if found != self.published[name]:
+        for name, digest in sha256.items():
+            if digest != self.published[name]:
                 expected = self.published[name]
                 raise DatasetDamaged(
-                    f"{folder / name}: not the published {self.title} file: sha256 {found}, expected {expected}"
+                    f"{folder / name}: not the published {self.title} file: sha256 {digest}, expected {expected}"
                 )
 
     def _images(self, train: _Part, test: _Part, kind: Literal["real", "sample"], sha256: dict[str, str]) -> Images:

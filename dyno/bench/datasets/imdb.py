@@ -1,15 +1,15 @@
-"""IMDB film reviews, positive or negative: 25,000 + 25,000, as word ranks. Maas et al., ACL 2011.
+"""Read IMDB film reviews, positive or negative: 25,000 + 25,000, as word ranks. Maas et al., ACL 2011.
 
-No licence is stated, so Dyno ships no sample. It searches for real files in `<data_dir>/imdb/`, then in Keras' cache.
-Damaged or incomplete files are an error. Without real files `auto` is synthetic: words drawn by rank, some of which
-lean to positive or negative. Three forms are supported:
+The authors state no licence, so Dyno ships no sample. It searches for real files in `<data_dir>/imdb/`, then in Keras'
+cache. Damaged or incomplete files are an error. Without real files `auto` is synthetic: it draws words by rank, and
+some words lean to positive or negative. Dyno supports three forms:
 
 - `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
 - `imdb.npz`, Keras' own: arrays of lists, which NumPy pickles. Its SHA-256 must match, and the restricted unpickler
-  reads it. Shuffled as in Keras.
+  reads it. The shuffled order is Keras'.
 - The published texts, `train/{pos,neg}/*.txt` and `test/…` (also inside `aclImdb/`), with `imdb_word_index.json`.
-  As in the Keras tokenizer that made the ranks, words are the lower-case text split at blanks, with punctuation except
-  the apostrophe replaced by blanks. Words outside the index are dropped. The shuffled order is always the same.
+  Like the Keras tokenizer that made the ranks, Dyno replaces punctuation except the apostrophe by blanks, and splits
+  the lower-case text at blanks. It drops words outside the index. The shuffled order is always the same.
 """
 
 import hashlib
@@ -89,7 +89,7 @@ def read_texts(folder: Path) -> RankedReviews | None:
 
 def _word_index(folder: Path) -> tuple[dict[bytes, int], str]:
     """UTF-8 word -> rank. The index is beside the two folders or one level above."""
-    path = next((place / INDEX for place in (folder, folder.parent) if (place / INDEX).exists()), folder / INDEX)
+    path = next((parent / INDEX for parent in (folder, folder.parent) if (parent / INDEX).exists()), folder / INDEX)
     try:
         content = path.read_bytes()
         index = {word.encode(): int(rank) for word, rank in json.loads(content).items()}
@@ -114,14 +114,14 @@ def _text_part(folder: Path, index: dict[bytes, int], random: np.random.RandomSt
             labels.append(label)
     order = np.arange(len(reviews))
     random.shuffle(order)
-    return ReviewPart.of([reviews[place] for place in order], np.array(labels, np.uint8)[order]), digest.hexdigest()
+    return ReviewPart.of([reviews[number] for number in order], np.array(labels, np.uint8)[order]), digest.hexdigest()
 
 
 def _text_files(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("*.txt"))
-    if len(found) != REVIEWS // 2:
-        raise DatasetDamaged(f"{folder}: {len(found)} reviews, expected {REVIEWS // 2}")
-    return found
+    reviews = sorted(folder.glob("*.txt"))
+    if len(reviews) != REVIEWS // 2:
+        raise DatasetDamaged(f"{folder}: {len(reviews)} reviews, expected {REVIEWS // 2}")
+    return reviews
 
 
 def rank_words(text: bytes, index: dict[bytes, int]) -> NDArray[np.uint32]:
@@ -150,13 +150,13 @@ def read_sequences(path: Path) -> RankedReviews | None:
     if not path.exists():
         return None
     names = [f"{array}_{part}{what}" for part in _PARTS for array, what in _ARRAYS]
-    arrays, found = file_formats.read_npz(path, names)
+    arrays, digest = file_formats.read_npz(path, names)
     parts = [[arrays[f"{array}_{part}{what}"] for array, what in _ARRAYS] for part in _PARTS]
-    for name, of_part in zip(_PARTS, parts, strict=True):
-        if any(array.ndim != 1 or array.dtype.kind != "u" for array in of_part):
+    for name, arrays_of_part in zip(_PARTS, parts, strict=True):
+        if any(array.ndim != 1 or array.dtype.kind != "u" for array in arrays_of_part):
             raise DatasetDamaged(f"{path}: {name}: arrays must be one-dimensional and unsigned")
     train, test = (ReviewPart(ranks, offsets.astype(np.int64), labels) for ranks, offsets, labels in parts)
-    return _checked(path, train, test, {path.name: found})
+    return _checked(path, train, test, {path.name: digest})
 
 
 def read_keras(path: Path) -> RankedReviews | None:
@@ -191,7 +191,7 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
 
 
 _LEANING = (100, 1_100)  # ranks of the leaning words: even ones to positive, odd ones to negative
-_TURNED = 0.35  # share of the words against the review's label that are replaced by the neighbouring rank
+_TURNED = 0.35  # share of the words against the review's label that the neighbouring rank replaces
 
 
 def synthetic_ranks() -> RankedReviews:
@@ -258,11 +258,11 @@ def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS
 
 def _real(settings: Settings, words: int, length: int) -> Reviews | None:
     for folder in loading.folders(settings, NAME):
-        found = read_folder(folder)
-        if found is not None:
-            return _reviews(found, words, length)
-    found = read_keras(loading.keras_cache() / "imdb.npz")
-    return None if found is None else _reviews(found, words, length)
+        reviews = read_folder(folder)
+        if reviews is not None:
+            return _reviews(reviews, words, length)
+    reviews = read_keras(loading.keras_cache() / "imdb.npz")
+    return None if reviews is None else _reviews(reviews, words, length)
 
 
 def _reviews(ranks: RankedReviews, words: int, length: int) -> Reviews:
@@ -281,10 +281,10 @@ def _reviews(ranks: RankedReviews, words: int, length: int) -> Reviews:
 def padded(part: ReviewPart, words: int, length: int) -> NDArray[np.int32]:
     """Every review as one row of word numbers, start number and padding, computed for all reviews at once."""
     starts, ends = part.offsets[:-1, np.newaxis], part.offsets[1:, np.newaxis]
-    places = ends - np.arange(length, 0, -1)
+    positions = ends - np.arange(length, 0, -1)
     numbers = part.ranks.astype(np.int32) + _FROM
     numbers[numbers >= words] = _RARE
-    rows = numbers.take(places, mode="clip") if len(numbers) else np.zeros(places.shape, np.int32)
-    rows[places < starts] = _PADDING
-    rows[places == starts - 1] = _START
+    rows = numbers.take(positions, mode="clip") if len(numbers) else np.zeros(positions.shape, np.int32)
+    rows[positions < starts] = _PADDING
+    rows[positions == starts - 1] = _START
     return rows

@@ -1,4 +1,4 @@
-"""Sources of a data set: real files, a download, the shipped sample or synthetic data.
+"""Choose the source of a data set: real files, a download, the shipped sample or synthetic data.
 
 DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only and must
 match the known size and SHA-256. A download installs all files or none.
@@ -203,9 +203,9 @@ def choose_form(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher:
                 "unsupported", "dataset_missing", f"Dyno ships no sample of {forms.name}, because no licence allows it"
             )
         return forms.sample()
-    found = _real(forms)
-    if found is not None:
-        return found
+    real = _real(forms)
+    if real is not None:
+        return real
     if not (settings.download and forms.remotes):  # a download would add missing files
         _refuse_unknown_files(settings, forms)
     try:
@@ -242,9 +242,9 @@ def _refuse_unknown_files(settings: Settings, forms: Forms[Data]) -> None:
 def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:
     if settings.download and forms.remotes:
         fetcher.into(folders(settings, forms.name)[0], forms.remotes)
-        found = _real(forms)
-        if found is not None:
-            return found
+        real = _real(forms)
+        if real is not None:
+            return real
     hint = "" if settings.download or not forms.remotes else "; set DYNO_DOWNLOAD=1 to download it"
     raise RunFailed("unsupported", "dataset_missing", forms.absent + hint)
 

@@ -1,8 +1,8 @@
-"""MNIST, 28 x 28 handwritten digits: the real data set if available, else the shipped sample.
+"""Read MNIST, 28 x 28 handwritten digits: the real data set if available, else the shipped sample.
 
 Search order: the four original files in `<data_dir>/mnist/`, then in Keras' cache, Keras' own copy there, the shipped
 sample. A damaged or incomplete data set is an error and never skipped. So is another data set (Fashion-MNIST has the
-same names and shapes). Synthetic data is used only on request.
+same names and shapes). Dyno uses synthetic data only on request.
 """
 
 from pathlib import Path

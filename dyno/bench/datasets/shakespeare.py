@@ -47,8 +47,8 @@ def load(settings: Settings, kind: DataKind = "auto") -> Text:
 
 
 def _real(settings: Settings) -> Text:
-    places = [folder / _FILE for folder in folders(settings, NAME)]
-    return _read(next((path for path in places if path.exists()), SAMPLE_FOLDER / _FILE))
+    paths = [folder / _FILE for folder in folders(settings, NAME)]
+    return _read(next((path for path in paths if path.exists()), SAMPLE_FOLDER / _FILE))
 
 
 def _read(path: Path) -> Text:
@@ -63,7 +63,7 @@ def _read(path: Path) -> Text:
 
 
 def _synthetic() -> Text:
-    """A learnable Markov chain as long as the real text: each of 32 characters is followed by one of four."""
+    """A learnable Markov chain as long as the real text: one of four characters follows each of 32 characters."""
     random = np.random.Generator(np.random.SFC64(len(NAME)))
     alphabet = np.frombuffer(b" abcdefghijklmnopqrstuvwxyz,.;!\n", np.uint8)
     following = np.argsort(random.random((len(alphabet), len(alphabet))), axis=1)[:, :4].tolist()

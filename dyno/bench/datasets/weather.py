@@ -1,9 +1,9 @@
-"""Hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
+"""Read hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
 
 UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Search order: `<data_dir>/weather/`, Keras' cache, the
 shipped extract. Dyno uses only stations with their own weather data: some of the twelve share it. Damaged or incomplete
-files are an error. Synthetic data (yearly and daily cycles, fronts that pass all stations, noise) is used only on
-request. Four forms are supported; a missing value is NaN until `filled`:
+files are an error. Dyno uses synthetic data (yearly and daily cycles, fronts that pass all stations, noise) only on
+request. It supports four forms; a missing value is NaN until `filled`:
 
 - `beijing_weather_hourly_2013-2017.csv.gz`: one row per hour and station, weather columns only.
 - `PRSA_Data_<station>_20130301-20170228.csv`: one published file per station, in `weather/` or a subfolder.
@@ -64,7 +64,7 @@ def combined_rows(content: bytes, path: Path) -> list[Row]:
         names = lines[0].split(",")
         station, time, *quantities = (names.index(name) for name in ("station", "time", *QUANTITIES))
         mine = [line for line in lines if line.startswith(STATIONS)]
-        return [(row[station], row[time], [row[place] for place in quantities]) for row in csv.reader(mine)]
+        return [(row[station], row[time], [row[column] for column in quantities]) for row in csv.reader(mine)]
     except (UnicodeDecodeError, ValueError, IndexError, csv.Error) as error:
         raise DatasetDamaged(f"{path}: can't be read: {error!r}") from error
 
@@ -90,11 +90,11 @@ def station_table(rows: Sequence[Row], station: str, path: Path) -> NDArray[np.f
     if tuple(row[1] for row in mine) != expected:
         span = f"from {expected[0]} to {expected[-1]}"
         raise DatasetDamaged(f"{path}: expected the {len(expected)} hours of {station} {span}, in order")
-    return np.column_stack([parse_numbers([row[2][place] for row in mine], path) for place in range(len(QUANTITIES))])
+    return np.column_stack([parse_numbers([row[2][column] for row in mine], path) for column in range(len(QUANTITIES))])
 
 
 def parse_numbers(texts: Sequence[str], path: Path) -> NDArray[np.float32]:
-    """Parse numbers; missing ones become NaN. Raises DatasetDamaged for invalid or infinite ones, or if all miss."""
+    """Parse numbers; missing numbers become NaN. Raises DatasetDamaged if one is invalid or infinite, or all miss."""
     try:
         values = np.array([np.nan if text in _MISSING else float(text) for text in texts])
     except (TypeError, ValueError) as error:
@@ -266,9 +266,9 @@ def load(settings: Settings, kind: DataKind = "auto") -> Weather:
 
 def _real(settings: Settings) -> Weather | None:
     for folder in folders(settings, NAME):
-        found = read_folder(folder)
-        if found is not None:
-            return _weather(*found, "real")
+        contents = read_folder(folder)
+        if contents is not None:
+            return _weather(*contents, "real")
     return None
 
 
@@ -298,10 +298,10 @@ def filled(values: NDArray[np.float32]) -> NDArray[np.float32]:
     complete = values.copy()
     hours = np.arange(len(values))
     for column in np.flatnonzero(np.isnan(values).any(axis=0)):
-        known = np.flatnonzero(~np.isnan(values[:, column]))
+        measured = np.flatnonzero(~np.isnan(values[:, column]))
         if column in DIRECTIONS:
-            last = np.searchsorted(known, hours, side="right") - 1
-            complete[:, column] = values[known[last.clip(0)], column]
+            last = np.searchsorted(measured, hours, side="right") - 1
+            complete[:, column] = values[measured[last.clip(0)], column]
         else:
-            complete[:, column] = np.interp(hours, known, values[known, column])
+            complete[:, column] = np.interp(hours, measured, values[measured, column])
     return complete

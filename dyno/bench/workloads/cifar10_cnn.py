@@ -1,11 +1,11 @@
-"""Training a convolutional network on CIFAR-10: 32 x 32 x 3, four convolutions, two dense layers.
+"""Train a convolutional network on CIFAR-10: 32 x 32 x 3, four convolutions, two dense layers.
 
 Two blocks of batch normalisation, two convolutions (3 x 3, ReLU; 32, then 64 channels, the last one without padding),
 pooling and dropout, then Dense 512 (ReLU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with
 Keras' default learning rate. The article's labels are integers, Dyno's are one-hot; loss and accuracy are the same.
 
 FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
-and those of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
+and the gradients of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
 normalisation, pooling, activations and the optimiser.
 """
 

@@ -1,7 +1,7 @@
-"""Device and host facts: topology, caches, instructions, memory, GPUs, TPUs, frameworks.
+"""Report device and host facts: topology, caches, instructions, memory, GPUs, TPUs, frameworks.
 
-Times no arithmetic. The result's `details` hold all facts; the artifact `device.txt` is a readable list. A sample is
-the time to read the facts from /proc, /sys and NVML. Only the first run queries the frameworks.
+The workload times no arithmetic. The result's `details` hold all facts; the artifact `device.txt` is a readable list.
+A sample is the time to read the facts from /proc, /sys and NVML. Only the first run queries the frameworks.
 """
 
 import platform
@@ -38,10 +38,10 @@ def listing(facts: Facts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cpu(found: Topology) -> dict[str, JsonValue]:
-    cpu: dict[str, Any] = asdict(found)
-    cpu["isa"] = list(found.isa)
-    cpu["caches"] = [{"name": cache.name, **asdict(cache)} for cache in found.caches]
+def _cpu(topology: Topology) -> dict[str, JsonValue]:
+    cpu: dict[str, Any] = asdict(topology)
+    cpu["isa"] = list(topology.isa)
+    cpu["caches"] = [{"name": cache.name, **asdict(cache)} for cache in topology.caches]
     return cpu
 
 
@@ -64,13 +64,13 @@ def _tpu() -> dict[str, Any]:
 def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     yield from _cpu_rows(facts["cpu"])
     for kind in ("gpus", "tpu"):
-        for place, found in enumerate(facts[kind]["found"]):
-            title = f"{kind.upper().removesuffix('S')} {place}"
-            yield from ((f"{title} {name.replace('_', ' ')}", str(value)) for name, value in found.items() if value)
+        for number, device in enumerate(facts[kind]["found"]):
+            title = f"{kind.upper().removesuffix('S')} {number}"
+            yield from ((f"{title} {name.replace('_', ' ')}", str(value)) for name, value in device.items() if value)
         if reason := facts[kind].get("reason"):
             yield kind.upper().removesuffix("S"), reason
-    for name, found in facts.get("frameworks", {}).items():
-        yield from _framework_rows(name, found)
+    for name, framework in facts.get("frameworks", {}).items():
+        yield from _framework_rows(name, framework)
 
 
 def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -86,10 +86,10 @@ def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for node, processors in cpu["nodes"].items():
         yield f"NUMA {node}", processors
     for cache in cpu["caches"]:
-        each = f"{cache['each_bytes'] / 1024:g} KiB"
+        size = f"{cache['each_bytes'] / 1024:g} KiB"
         yield (
             f"{cache['name']} cache",
-            f"{cache['count']} x {each}, {cache['ways']} ways of {cache['line_bytes']} bytes",
+            f"{cache['count']} x {size}, {cache['ways']} ways of {cache['line_bytes']} bytes",
         )
     for name in ("shown", "least", "most", "measured"):
         if cpu.get(f"{name}_hz"):
@@ -99,12 +99,12 @@ def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Instructions", " ".join(cpu["isa"])
 
 
-def _framework_rows(name: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield name, found["version"]
-    for device in found["devices"]:
+def _framework_rows(name: str, framework: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield name, framework["version"]
+    for device in framework["devices"]:
         yield f"{name} sees", ", ".join(str(value) for value in device.values() if value is not None)
-    if "reason" in found:
-        yield f"{name} sees", f"no devices: {found['reason']}"
+    if "reason" in framework:
+        yield f"{name} sees", f"no devices: {framework['reason']}"
 
 
 LISTING = "device.txt"
@@ -138,11 +138,11 @@ class _DeviceInfo:
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         """Query the frameworks and write the list."""
-        own, installed = self._context.framework, discovery.installed_frameworks()
-        for place, (name, version) in enumerate(installed.items()):
-            self._context.report("asking", place, len(installed), "frameworks")
-            if name == own.name:
-                self._frameworks[name] = {"version": version, "devices": own.visible_devices()}
+        loaded, installed = self._context.framework, discovery.installed_frameworks()
+        for number, (name, version) in enumerate(installed.items()):
+            self._context.report("asking", number, len(installed), "frameworks")
+            if name == loaded.name:
+                self._frameworks[name] = {"version": version, "devices": loaded.visible_devices()}
             elif self._params.ask_frameworks:
                 self._frameworks[name] = {"version": version, **query_visible_devices(name)}
         if self._context.artifacts is not None:
@@ -158,12 +158,12 @@ class _DeviceInfo:
         device = self._context.device
         cores = device.cores if device else []
         measured = {"measured_hz": cpu_speed.measure_clock_hz(cores[0]) if cores else None}
-        found: dict[str, Any] = {**self._facts, "cpu": self._facts["cpu"] | measured}
-        return found | ({"frameworks": self._frameworks} if self._frameworks else {})
+        facts: dict[str, Any] = {**self._facts, "cpu": self._facts["cpu"] | measured}
+        return facts | ({"frameworks": self._frameworks} if self._frameworks else {})
 
 
 def flops(params: DeviceInfoParams) -> float:
-    """Zero: no arithmetic is timed."""
+    """Zero: the workload times no arithmetic."""
     return 0.0
 
 

@@ -1,10 +1,10 @@
-"""Training a convolutional network on Fashion-MNIST: 28 x 28 x 1, three convolutions, two dense layers.
+"""Train a convolutional network on Fashion-MNIST: 28 x 28 x 1, three convolutions, two dense layers.
 
 Three blocks of batch normalisation, convolution (5 x 5, ELU; 64, 128, 256 channels), pooling and dropout, then Dense
 256 (ELU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with Keras' default learning rate.
 
 FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
-and those of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
+and the gradients of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
 normalisation, pooling, activations and the optimiser.
 """
 

@@ -1,4 +1,4 @@
-"""Sentiment of film reviews: the reference's LSTM on the 25,000 + 25,000 reviews of the IMDB data set.
+"""Classify the sentiment of film reviews: the reference's LSTM on the 25,000 + 25,000 reviews of the IMDB data set.
 
 Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. The test
 reports accuracy on the test set and the predictions for its first reviews.
@@ -91,8 +91,8 @@ def _judged(
     }
     few = trainer.predict(test.inputs[:_SHOWN], batch_size).reshape(-1)
     shown: list[JsonValue] = [
-        {"index": index, "label": int(label[index]), "probability": float(probability)}
-        for index, probability in enumerate(few)
+        {"index": number, "label": int(label[number]), "probability": float(probability)}
+        for number, probability in enumerate(few)
     ]
     details: dict[str, JsonValue] = {
         "predicted_samples": shown,
@@ -103,7 +103,7 @@ def _judged(
 
 
 def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32]) -> float:
-    """Mean over the reviews, in nats; probabilities are clipped away from 0 and 1 as in Keras."""
+    """The mean over the reviews, in nats. Like Keras, it clips probabilities away from 0 and 1."""
     chance = np.clip(probability.astype(np.float64), 1e-7, 1 - 1e-7)
     return float(-np.mean(label * np.log(chance) + (1 - label) * np.log1p(-chance)))
 

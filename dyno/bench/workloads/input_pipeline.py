@@ -1,13 +1,13 @@
-"""The cost of a training's input pipeline: one compiled step, fed by a pipeline and from a resident batch.
+"""Measure the cost of a training's input pipeline: one compiled step, fed by a pipeline and from a resident batch.
 
-The pipeline works like that of a training from files. It shuffles the images for each epoch, decodes stored files,
+The pipeline works like a training's from files. It shuffles the images for each epoch, decodes stored files,
 scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
 pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
 batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold enlarged
-images whose pixels are squares; they decode faster than photographs of that size.
+images whose pixels are squares; they decode faster than photographs of the same size.
 
-Nothing runs in the background between two calls of `execute`. A call leaves as many batches ready as it found, so each
-call pays for the batches it takes. `verify` checks that the batches hold images and differ from each other: a model
+No thread works between two calls of `execute`. A call leaves as many batches ready as it found, so each call pays for
+the batches that it takes. `verify` checks that the batches hold images and differ from each other: a model
 memorises a repeated batch, and the loss doesn't reveal it.
 
 FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cifar10_cnn`) for each image. Decoding
@@ -56,16 +56,16 @@ class _Batch:
     parts: list[Future[float]]
 
     def filled_in_s(self) -> float:
-        """Wait for all parts and return their processor time. Raises an exception raised in a thread."""
+        """Wait for all parts and return their processor time. Raises the exception of a thread that failed."""
         return sum(part.result() for part in self.parts)
 
 
 class BatchFeed:
-    """Makes batches in threads. Entering the context starts the threads; leaving it stops them and cancels their work.
+    """Makes batches in threads. The context starts the threads; at its end, it stops them and cancels their work.
 
     Each epoch delivers every sample once, except samples that don't fill a batch. The order depends on the seed alone,
-    not on the number of threads. `ahead`: batches made before `take` needs them. `made_in_s`: the processor time spent
-    on the batches taken so far.
+    not on the number of threads. `ahead`: the number of batches made before `take` needs them. `made_in_s`: the
+    processor time of the batches taken so far.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class BatchFeed:
         self._pool.shutdown(cancel_futures=True)
 
     def take(self) -> tuple[Float32, NDArray[Any]]:
-        """Wait for the next batch and return its inputs and targets. Raises an exception raised in a thread."""
+        """Wait for the next batch and return its inputs and targets. Raises the exception of a thread that failed."""
         while len(self._batches) <= self._ahead:
             self._batches.append(self._begun())
         batch = self._batches.popleft()
@@ -106,7 +106,7 @@ class BatchFeed:
         return batch.inputs, self._targets[batch.rows]
 
     def settle(self) -> None:
-        """Wait for the batches made ahead. Call it before leaving the context, so that they can be taken later."""
+        """Wait for the batches made ahead. Call it at the end of the context, so that `take` finds them later."""
         for batch in self._batches:
             batch.filled_in_s()
 
@@ -148,8 +148,8 @@ def store_images(
 ) -> StoredImages:
     """Store images (samples, height, width, 1 or 3) in the form `source`.
 
-    `scale`: each pixel becomes a square of that side in the file, and decoding reduces the image again. `encoding` is
-    called with the number of finished files before each file, because large files take minutes.
+    `scale`: each pixel becomes a square of this side in the file, and decoding reduces the image again. Large files
+    take minutes, so `encoding` is called with the number of finished files before each file.
     """
     if source == "memory":
         floats = images.astype(np.float32) / _WHITE
@@ -168,10 +168,10 @@ def _gather(floats: Float32, rows: Rows, into: Float32) -> None:
 def _decode(files: Sequence[bytes], scale: int, rows: Rows, into: Float32) -> None:
     from PIL import Image
 
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         with Image.open(BytesIO(files[row])) as image:
             pixels = np.asarray(image.reduce(scale))
-        np.divide(pixels.reshape(into.shape[1:]), _WHITE, out=into[place])
+        np.divide(pixels.reshape(into.shape[1:]), _WHITE, out=into[position])
 
 
 def _encoded(image: NDArray[np.uint8], source: Source) -> bytes:
@@ -183,18 +183,18 @@ def _encoded(image: NDArray[np.uint8], source: Source) -> bytes:
     return file.getvalue()
 
 
-CHECKED_BATCHES = 3  # consecutive batches: if an epoch has two or more, two of these belong to the same epoch
+CHECKED_BATCHES = 3  # consecutive batches: if an epoch has two or more, two checked batches are of the same epoch
 
 
 def check_batches(batches: Sequence[tuple[NDArray[Any], ...]], samples: int) -> ResultWarning | None:
     """A warning if consecutive `batches` (inputs and targets) are constant or identical.
 
-    Identical batches are expected, and not reported, if `samples` are too few for two full batches.
+    If `samples` are too few for two full batches, identical batches are expected and raise nothing.
     """
     first = batches[0]
     if (constant := constant_data({"batches": np.stack([inputs for inputs, *_ in batches])})) is not None:
         return constant
-    repeated = all((part == other).all() for batch in batches[1:] for part, other in zip(first, batch, strict=True))
+    repeated = all((array == other).all() for batch in batches[1:] for array, other in zip(first, batch, strict=True))
     if not repeated or samples < 2 * len(first[0]):
         return None
     return warning("RESULT_INCORRECT", "The pipeline delivers the same batch repeatedly.", batches=len(batches))
@@ -217,7 +217,7 @@ class FedTraining:
     """One execution is one step on a full batch. Each step reads its loss back before taking the next batch.
 
     While the step waits for its batch, the device therefore waits too, in every framework. Only the fed steps show what
-    the model learned: it memorises a resident batch.
+    the model learned, because it memorises a resident batch.
     """
 
     def __init__(self, params: "InputPipelineParams", network: Network, context: contract.BuildContext) -> None:
@@ -276,18 +276,18 @@ class FedTraining:
         pipeline = self._pipeline()
         bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
         step = self._one_step() if self._context.run == 0 else None
-        found = step_checks.check_training(self._context, self._model, self._step, self._train, self._timed, step)
+        checked = step_checks.check_training(self._context, self._model, self._step, self._train, self._timed, step)
         of_run = (
             bound,
             check_batches(self._few_batches(), len(self._train)),
             synthetic_data(self._origin, _DECODING),
         )
         return contract.Verification(
-            warnings=[*self._losses.warnings(), *found.warnings, *(each for each in of_run if each is not None)],
-            verified=frozenset(found.verified),
-            unchecked=found.unchecked,
-            precision=found.precision,
-            tuned=found.tuned,
+            warnings=[*self._losses.warnings(), *checked.warnings, *(each for each in of_run if each is not None)],
+            verified=frozenset(checked.verified),
+            unchecked=checked.unchecked,
+            precision=checked.precision,
+            tuned=checked.tuned,
             details={
                 **pipeline,
                 "input_limit": INPUT_LIMIT,
@@ -297,7 +297,7 @@ class FedTraining:
                 "jit_compile": self._step.jit_compile,
                 "data": self._origin.model_dump(mode="json"),
                 **workload.model_details(self._model),
-                **found.details,
+                **checked.details,
             },
             amounts={"step": self.work},
             params={
@@ -321,7 +321,7 @@ class FedTraining:
         with self._feed as feed:
             placed = [self._step.placed(*feed.take()) for _ in range(CHECKED_BATCHES)]
             feed.settle()
-        return [tuple(framework.numpy(part) for part in batch) for batch in placed]
+        return [tuple(framework.numpy(array) for array in batch) for batch in placed]
 
     def _new_model(self) -> Any:
         keras, params = self._context.framework.keras, self._params
@@ -334,7 +334,7 @@ class FedTraining:
     def _shares(self) -> tuple[float, float]:
         """(share of the fed steps' time spent waiting, share of the cores' time spent making batches).
 
-        Includes the warm-up. Includes the first call, which may compile, only if there is no other call.
+        The warm-up counts. The first call, which may compile, counts only if there is no other call.
         """
         counted = self._calls[1:] or self._calls
         took_s = sum(call.took_s for call in counted)
@@ -342,7 +342,7 @@ class FedTraining:
         return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
     def _one_step(self) -> step_checks.CompiledStep:
-        """A step on a batch from the pipeline, compared by the labels that the data set has for its images."""
+        """A step on a batch from the pipeline, compared with the data set's labels for its images."""
 
         def step() -> tuple[NDArray[Any], NDArray[Any], None]:
             with self._feed as feed:
@@ -410,21 +410,21 @@ class InputPipelineParams(contract.Params):
         return self.network.samples(self.data)[0]
 
     def conflicts(self) -> list[FieldError]:
-        found = []
+        errors = []
         if self.train_samples > self._available:
             detail = f'at most {self._available} with "data": "{self.data}"'
-            found.append(FieldError("/train_samples", "too-many-samples", detail))
+            errors.append(FieldError("/train_samples", "too-many-samples", detail))
         if self.input_threads > self.batch_size:
             detail = f"each thread makes a part of every batch: at most {self.batch_size}"
-            found.append(FieldError("/input_threads", "too-many-threads", detail))
+            errors.append(FieldError("/input_threads", "too-many-threads", detail))
         if self.data == "sample" and not self.network.ships_sample:
-            found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
+            errors.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.source == "memory" and self.file_scale > 1:
-            found.append(FieldError("/file_scale", "no-files", 'source "memory" has no files to scale; use 1'))
+            errors.append(FieldError("/file_scale", "no-files", 'source "memory" has no files to scale; use 1'))
         if self.train_samples < self.batch_size:
             detail = f"{self.train_samples} images are too few for a batch of {self.batch_size}"
-            found.append(FieldError("/train_samples", "too-few-samples", detail))
-        return found
+            errors.append(FieldError("/train_samples", "too-few-samples", detail))
+        return errors
 
     @property
     def network(self) -> Network:
@@ -439,7 +439,7 @@ class InputPipelineParams(contract.Params):
 
 
 def flops(params: InputPipelineParams) -> float:
-    """Of one execution: a training step on a full batch."""
+    """FLOP of one execution: a training step on a full batch."""
     return params.network.flops_per_sample * params.batch_size
 
 

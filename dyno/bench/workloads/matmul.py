@@ -1,13 +1,13 @@
-"""Matrix products, the classic throughput benchmark: 2·M·N·K FLOP each, `repeats` products per execution.
+"""Multiply matrices, the classic throughput benchmark: 2·M·N·K FLOP a product, `repeats` products per execution.
 
-`chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads the sum of
+`chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal matrix and reads the sum of
 the product back. The chain hides dispatch, and its values neither overflow nor vanish. `dispatch`: one call per
 product over rotating operands that together exceed the last-level cache; reading the sum of the last product drains
 the queue. Both verify the timed output.
 
-`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products are
-summed in int32, count OP instead of FLOP and are verified bit by bit. Each entry of `sizes` is a separate case: cases
-are measured in turn and verified one by one.
+`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products have
+sums in int32, count OP instead of FLOP and are verified bit by bit. Each entry of `sizes` is a separate case: Dyno
+measures and verifies the cases one by one.
 """
 
 import math
@@ -28,7 +28,7 @@ from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
 
 Int8 = NDArray[np.int8]
-LARGEST = 127  # magnitude of int8 operands; -128 is excluded, as in quantisation
+LARGEST = 127  # magnitude of int8 operands; like quantisation, they exclude -128
 LONGEST = (2**31 - 1) // LARGEST**2  # longest inner side whose sums fit in int32
 _BLOCK_ELEMENTS = 1 << 20  # build the index in blocks that fit in the cache
 
@@ -52,7 +52,7 @@ def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Round to the 11 significant bits that TF32 keeps, ties to even.
 
     A device that multiplies in TF32 doesn't round these values further. It would round other values with the same error
-    in every product of a chain, and those errors would add up.
+    in every product of a chain, and these errors would add up.
     """
     bits = values.view(np.uint32)
     return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
@@ -102,18 +102,18 @@ class MatmulParams(contract.Params):
     mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products need dispatch")
 
     def conflicts(self) -> list[FieldError]:
-        found = self._dtype_conflicts()
+        errors = self._dtype_conflicts()
         if self.sizes is None:
-            return [*found, *self.size_conflicts()]
+            return [*errors, *self.size_conflicts()]
         if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
-            found.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
+            errors.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
         labels = [size.label for size in self.each]
-        for place, size in enumerate(self.each):
-            if of_one := size.size_conflicts():
-                found.append(FieldError(f"/sizes/{place}", of_one[0].code, of_one[0].detail))
-            if size.label in labels[:place]:
-                found.append(FieldError(f"/sizes/{place}", "twice", f"duplicate size {size.label}"))
-        return found
+        for number, size in enumerate(self.each):
+            if of_size := size.size_conflicts():
+                errors.append(FieldError(f"/sizes/{number}", of_size[0].code, of_size[0].detail))
+            if size.label in labels[:number]:
+                errors.append(FieldError(f"/sizes/{number}", "twice", f"duplicate size {size.label}"))
+        return errors
 
     def size_conflicts(self) -> list[FieldError]:
         """Conflicts of a single size with the other parameters."""
@@ -122,13 +122,13 @@ class MatmulParams(contract.Params):
     def _dtype_conflicts(self) -> list[FieldError]:
         if self.dtype != "int8":
             return []
-        found = []
+        errors = []
         if self.mode == "chain":
-            found.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
+            errors.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
         if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
             detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
-            found.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
-        return found
+            errors.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
+        return errors
 
     def _length_conflicts(self) -> list[FieldError]:
         """Refuse chains so long that their normal rounding errors could hide any mistake."""
@@ -146,14 +146,14 @@ class MatmulParams(contract.Params):
         return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
 
     def on(self, device: Device | None) -> Self:
-        """These params with `repeats` for the device: as many as hide the cost of a call, by its expected speed.
+        """These params with the `repeats` that hide the cost of a call at the device's expected speed.
 
-        One of three numbers, so that devices of one model get the same one, however their clocks wander.
+        There are three numbers, so that devices of one model get the same one, however their clocks wander.
         """
         if self.repeats is not None:
             return self
         m, k, n = self.sides
-        in_float32 = self.model_copy(update={"dtype": "float32"})  # so that precisions are compared by the same work
+        in_float32 = self.model_copy(update={"dtype": "float32"})  # so that all precisions get the same work
         product_s = 2.0 * m * n * k / _expected_flop_per_s(in_float32, device) if device is not None else 0.0
         many = [count for count in _REPEATS if count * product_s <= _EXECUTION_S]
         unlimited = self.mode == "dispatch" or self.dtype == "int8"
@@ -163,8 +163,8 @@ class MatmulParams(contract.Params):
     def _shape_conflicts(self) -> list[FieldError]:
         if self.m is None and self.k is None:
             return []
-        given = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
-        absent = [name for name in ("m", "k", "n") if name not in given]
+        set_sides = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
+        absent = [name for name in ("m", "k", "n") if name not in set_sides]
         if absent:
             return [FieldError(f"/{name}", "missing", "give m, k and n together, or n alone") for name in absent]
         unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
@@ -211,7 +211,7 @@ def _sides(size: int | list[int]) -> dict[str, int | None]:
 
 
 _REPEATS, _EXECUTION_S = (1, 10, 100), 0.1
-_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; one may even be exact
+_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; a product may be exact
 # With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
 _ENOUGH_VALUES = 64
 
@@ -309,19 +309,19 @@ class Chain:
         degenerate = result_checks.degenerate_data(start)
         if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
             degenerate = result_checks.degenerate_data(factor)
-        found = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
-        found = _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
+        verification = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
+        verification = _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
         if math.isfinite(single.rel_error):
-            found.tuned[self._tuned_name] = single.rel_error
-        return found
+            verification.tuned[self._tuned_name] = single.rel_error
+        return verification
 
     def _single_product(self, start: NDArray[Any], factor: NDArray[np.float64]) -> correctness.ProductCheck:
         """The check of one product, compiled like the chain."""
-        one = self._framework.numpy(self._of(1)(self._start, self._factor)[0])
-        return correctness.freivalds(start, factor, one, dtype=self._params.dtype, seed=self._seed)
+        product = self._framework.numpy(self._of(1)(self._start, self._factor)[0])
+        return correctness.freivalds(start, factor, product, dtype=self._params.dtype, seed=self._seed)
 
     def _first_runs_product(self) -> correctness.ProductCheck | None:
-        """The check of one product in the job's first run; None in that run, or if that product wasn't finite."""
+        """The check of one product in the job's first run; None in the first run, or if its product wasn't finite."""
         rel_error, n = self._tuned.get(self._tuned_name), self._params.n
         if not isinstance(rel_error, float):
             return None
@@ -336,7 +336,7 @@ class Chain:
 class Dispatch:
     """One call per product. The operands rotate through more memory than the last-level cache holds.
 
-    `by_xla`: the frameworks that compile a product when it first runs. The others have a kernel for it.
+    `by_xla`: the frameworks that compile a product when it first runs. Other frameworks have a kernel for products.
     """
 
     by_xla = frozenset({"jax"})
@@ -374,17 +374,17 @@ class Dispatch:
 
     def counted_flops(self) -> float | None:
         """Count one product in a separate trace, because `execute` runs without a graph."""
-        one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
-        return None if one is None else one * self._repeats
+        product_flops = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
+        return None if product_flops is None else product_flops * self._repeats
 
     def execute(self, count: int) -> None:
         matmul, pairs = self._multiply, self._pairs
-        place, a, b, product = self._next, None, None, None
+        number, a, b, product = self._next, None, None, None
         for _ in range(count * self._repeats):
-            a, b = pairs[place]
+            a, b = pairs[number]
             product = matmul(a, b)
-            place = place + 1 if place + 1 < len(pairs) else 0
-        self._next = place
+            number = number + 1 if number + 1 < len(pairs) else 0
+        self._next = number
         self._last = (a, b, product)
         self._framework.scalar(self._framework.total(product))
 
@@ -392,29 +392,30 @@ class Dispatch:
         return None
 
     def verify(self) -> contract.Verification:
-        a, b, product = (self._framework.numpy(each) for each in self._last)
+        a, b, product = (self._framework.numpy(array) for array in self._last)
         params = self._params
         check = correctness.freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
-        own = self._own_details()
+        details = self._own_details()
         inner = params.sides[1]
-        found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
-        found.details |= own
-        return _as_it_ran(found, self.work, self._repeats, chosen=self.chosen)
+        verification = _judged(check, check, 1, params.dtype, inner, self._degenerate(), details["working_set_bytes"])
+        verification.details |= details
+        return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
 
     def _degenerate(self) -> ResultWarning | None:
         """A warning for the first degenerate operand, if any."""
         shares = 2 * len(self._pairs)
-        values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
+        operands = (values for side in zip(*self._pairs, strict=True) for values in self._values(side))
         return next(
-            (raised for each in values if (raised := result_checks.degenerate_data(each, shares)) is not None), None
+            (raised for values in operands if (raised := result_checks.degenerate_data(values, shares)) is not None),
+            None,
         )
 
     def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
         """Each operand in turn. Small operands, whose values may be equal by chance, are joined into one."""
-        each = (self._framework.numpy(operand) for operand in operands)
+        arrays = (self._framework.numpy(operand) for operand in operands)
         if math.prod(operands[0].shape) >= _ENOUGH_VALUES:
-            return each
-        return iter([np.concatenate([values.reshape(-1) for values in each])])
+            return arrays
+        return iter([np.concatenate([values.reshape(-1) for values in arrays])])
 
     def _own_details(self) -> dict[str, int]:
         m, k, n = self._params.sides
@@ -434,7 +435,7 @@ def _judged(
     degenerate: ResultWarning | None,
     working_set_bytes: int,
 ) -> contract.Verification:
-    """Turn a check of `products` chained products into a `Verification`; a `single` product identifies the precision.
+    """Make a `Verification` of a check of `products` chained products. A `single` product identifies the precision.
 
     `inner`: the inner side of the products. `degenerate`: a warning about their operands.
     """
@@ -466,14 +467,14 @@ def _judged(
     )
 
 
-def _as_it_ran(found: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
-    """Add the amount of an execution and, if the device decided how many products it has, that number."""
-    found.amounts["execution"] = work
+def _as_it_ran(checked: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
+    """Add the amount of an execution and, if the device decided it, the number of products."""
+    checked.amounts["execution"] = work
     if chosen:
-        found.flops = work
-        found.params["repeats"] = repeats
-        found.details["execution"] = _execution(repeats)
-    return found
+        checked.flops = work
+        checked.params["repeats"] = repeats
+        checked.details["execution"] = _execution(repeats)
+    return checked
 
 
 def _execution(repeats: int) -> str:
@@ -482,7 +483,7 @@ def _execution(repeats: int) -> str:
 
 
 _LEAST_ODD = 113
-_FLOAT32_EXACT = 2**24  # float32 represents every integer up to here, and only even ones above
+_FLOAT32_EXACT = 2**24  # float32 represents every integer up to here, and only even integers above
 
 
 def _large_odd(count: int, random: np.random.Generator) -> Int8:
@@ -504,7 +505,7 @@ class IntegerDispatch(Dispatch):
         if k % 2 == 0:
             b[-1, 0] -= 1
         # CUDA multiplies int8 on its matrix units only by columns: on an H100, PyTorch reached 918 to 989 TOP/s with
-        # this order, and 129 to 133 by rows. The other frameworks choose an order themselves.
+        # this order, and 129 to 133 by rows. Other frameworks choose the order themselves.
         return a, np.asfortranarray(b)
 
     def _multiply(self, a: Any, b: Any) -> Any:
@@ -512,20 +513,20 @@ class IntegerDispatch(Dispatch):
 
     def verify(self) -> contract.Verification:
         """Check every row with Freivalds' test and some rows element by element, in exact integers."""
-        a, b, product = (self._framework.numpy(each) for each in self._last)
-        found = correctness.exact_product(a, b, product, seed=self._seed)
-        in_int32 = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
-        warnings = [self._degenerate(), None if found.exact else result_checks.result_incorrect(found.rel_error, 0.0)]
+        a, b, product = (self._framework.numpy(array) for array in self._last)
+        exact = correctness.exact_product(a, b, product, seed=self._seed)
+        in_int32 = exact.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
+        warnings = [self._degenerate(), None if exact.exact else result_checks.result_incorrect(exact.rel_error, 0.0)]
         details = self._own_details() | {
-            "rel_error": found.rel_error,
+            "rel_error": exact.rel_error,
             "rel_error_tolerance": 0.0,
-            "rows_compared": found.rows_compared,
+            "rows_compared": exact.rows_compared,
             "sums": str(product.dtype),
         }
         verification = contract.Verification(
             warnings=[raised for raised in warnings if raised is not None],
             verified=OUTPUT_CODES,  # integers are always finite
-            precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=found.rel_error),
+            precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=exact.rel_error),
             details=details,
         )
         return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
@@ -535,14 +536,14 @@ class Sizes:
     """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
 
     def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Chain | Dispatch]) -> None:
-        self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
+        self._built = {size.label: products for size, products in zip(sizes, built, strict=True)}
         self._first = built[0]
         self.work = self._first.work
-        self.cases = [_case(size.label, size.dtype, each) for size, each in zip(sizes, built, strict=True)]
+        self.cases = [_case(size.label, size.dtype, products) for size, products in zip(sizes, built, strict=True)]
 
     def compile(self) -> None:
-        for each in self._built.values():
-            each.compile()
+        for products in self._built.values():
+            products.compile()
 
     def execute(self, count: int) -> None:
         self._first.execute(count)
@@ -552,24 +553,24 @@ class Sizes:
 
     def verify(self) -> contract.Verification:
         """Verify each size; overall, report the first wrong precision and the smallest working set."""
-        found = {label: each.verify() for label, each in self._built.items()}
-        warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
-        by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
+        verified = {label: products.verify() for label, products in self._built.items()}
+        warnings = [_of(label, raised) for label, size in verified.items() for raised in size.warnings]
+        by_size: dict[str, Any] = {label: size.details for label, size in verified.items()}
         smallest = min(details["working_set_bytes"] for details in by_size.values())
         return contract.Verification(
             warnings=warnings,
-            unchecked=_unidentified(found)
-            | {code: why for each in found.values() for code, why in each.unchecked.items()},
-            verified=frozenset.intersection(*(each.verified for each in found.values())),
-            precision=_worst([each.precision for each in found.values() if each.precision is not None]),
+            unchecked=_unidentified(verified)
+            | {code: why for size in verified.values() for code, why in size.unchecked.items()},
+            verified=frozenset.intersection(*(size.verified for size in verified.values())),
+            precision=_worst([size.precision for size in verified.values() if size.precision is not None]),
             details={
                 "working_set_bytes": smallest,
                 "sizes": by_size,
                 **({"execution": next(iter(by_size.values()))["execution"]} if self._first.chosen else {}),
             },
-            amounts=next(iter(found.values())).amounts,
+            amounts=next(iter(verified.values())).amounts,
             flops=self.work if self._first.chosen else None,
-            tuned={name: value for each in found.values() for name, value in each.tuned.items()},
+            tuned={name: value for size in verified.values() for name, value in size.tuned.items()},
         )
 
 
@@ -590,17 +591,17 @@ def _of(label: str, raised: ResultWarning) -> ResultWarning:
     return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
 
 
-def _unidentified(found: Mapping[str, contract.Verification]) -> dict[str, str]:
+def _unidentified(checks: Mapping[str, contract.Verification]) -> dict[str, str]:
     """The precision observed for one size doesn't apply to another."""
-    silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
+    silent = [label for label, size in checks.items() if size.precision is None or size.precision.observed is None]
     return {"PRECISION_MISMATCH": f"the product of {silent[0]} doesn't identify its precision"} if silent else {}
 
 
-def _worst(seen: Sequence[Precision]) -> Precision | None:
-    """The largest error among the mismatching precisions, else among the identified ones, else among all."""
-    wrong = [precision for precision in seen if result_checks.precision_mismatch(precision)]
-    identified = [precision for precision in seen if precision.observed is not None]
-    return max(wrong or identified or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+def _worst(precisions: Sequence[Precision]) -> Precision | None:
+    """The precision with the largest error among the mismatching, else among the identified, else among all."""
+    wrong = [precision for precision in precisions if result_checks.precision_mismatch(precision)]
+    identified = [precision for precision in precisions if precision.observed is not None]
+    return max(wrong or identified or precisions, key=lambda precision: precision.rel_error or 0.0, default=None)
 
 
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
@@ -609,16 +610,16 @@ _INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
 START_S = 0.2  # the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
 _REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
-_ASSUMED_LAST_CACHE_BYTES = 128 << 20  # more than any device in peaks.csv has
-_SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
+_ASSUMED_LAST_CACHE_BYTES = 128 << 20  # larger than the cache of any device in peaks.csv
+_SMALL_CACHE_BYTES = 4 << 20  # smaller than the cache of any device in use
 _TF32_FROM = 80  # compute capability 8.0, Ampere
 _MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products anyway
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution; for several sizes, that of the first.
+    """2·M·N·K for each of the `repeats` products of one execution; of several sizes, the first counts.
 
-    Where the device decides about `repeats`, the run reports the figure itself.
+    If the device decides about `repeats`, the run itself reports the figure.
     """
     m, k, n = params.sides
     return 2.0 * m * n * k * (params.repeats or 1)
@@ -631,21 +632,21 @@ def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """Pairs of operands that `dispatch` rotates over: twice the last-level cache, so that none stays cached."""
+    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so none stays cached."""
     m, k, n = params.sides
     pair_bytes = (m * k + k * n) * params.item_bytes
-    wanted = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
-    return min(max(2, wanted), _MAX_ROTATION)
+    pairs = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
+    return min(max(2, pairs), _MAX_ROTATION)
 
 
 def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
     """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
-    each = [_of_one(size.on(device), device) for size in params.each]
-    memory_bytes = sum(one.memory_bytes for one in each) + estimates.runtime_bytes(device)
-    executions_s = tuple(seconds for one in each for seconds in one.executions_s)
-    return contract.Estimate(sum(one.start_s for one in each) + START_S, memory_bytes, executions_s=executions_s)
+    products = [_of_one(size.on(device), device) for size in params.each]
+    memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
+    executions_s = tuple(seconds for one in products for seconds in one.executions_s)
+    return contract.Estimate(sum(one.start_s for one in products) + START_S, memory_bytes, executions_s=executions_s)
 
 
 def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
@@ -689,8 +690,8 @@ def build(params: MatmulParams, context: contract.BuildContext) -> contract.Buil
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
     sizes = [size.on(context.device) for size in params.each]
     built = [_built(size, context) for size in sizes]
-    for each in built:
-        each.chosen = params.repeats is None
+    for products in built:
+        products.chosen = params.repeats is None
     return built[0] if params.sizes is None else Sizes(sizes, built)
 
 
@@ -703,7 +704,7 @@ def _built(params: MatmulParams, context: contract.BuildContext) -> Chain | Disp
 
 
 def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-    """Warnings that the sizes alone allow. The run itself finds out whether the device's cache holds them."""
+    """Warnings that follow from the sizes. The run itself finds out whether the device's cache holds the operands."""
     sides = [side for size in params.each for side in size.sides]
     small = next((raised for size in params.each if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"

@@ -1,4 +1,4 @@
-"""Training a small convolutional network on MNIST: 28 x 28 x 1, two convolutions, two dense layers.
+"""Train a small convolutional network on MNIST: 28 x 28 x 1, two convolutions, two dense layers.
 
 FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the
 weights and those of the inputs. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases, pooling,
@@ -71,8 +71,8 @@ _WRONG = "The article states neither the model nor the length of the training."
 
 def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) -> list[Reference]:
     """The notebook's figures at its three batch sizes."""
-    named = zip((256, 512, 1024), values, strict=True)
-    return [NOTEBOOK.figure(f"{hardware}, batch {batch}", metric, value, "s", _TWICE) for batch, value in named]
+    by_batch = zip((256, 512, 1024), values, strict=True)
+    return [NOTEBOOK.figure(f"{hardware}, batch {batch}", metric, value, "s", _TWICE) for batch, value in by_batch]
 
 
 WORKLOAD = workload.training_workload(

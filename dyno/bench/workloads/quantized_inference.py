@@ -1,4 +1,4 @@
-"""A trained network in float32 and in int8: file size, latency, throughput and accuracy of both.
+"""Run a trained network in float32 and in int8: file size, latency, throughput and accuracy of both.
 
 The run trains the network or loads another job's weights, converts it, and times four cases: each format in batches
 and image by image. It also times single calls (`dyno.bench.measure.latency`). The engine decides which layers are int8;
@@ -164,7 +164,7 @@ _CALIBRATION = 128  # training images that calibrate the int8 ranges
 class QuantizedRun:
     """One execution is one batch through the int8 model.
 
-    Only run 0 trains and evaluates, if the job does; timing needs neither.
+    Only run 0 trains and evaluates, if the job asks for it; timing needs neither.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class QuantizedRun:
         self.cases[0].execute(count)
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
-        """Write both models' files and, if they learnt anything, evaluate them. The training ran earlier."""
+        """Write both models' files and, if the models are trained, evaluate them. The training ran earlier."""
         if self._context.artifacts is not None:
             for name, content in (self._float32.file, self._int8.file):
                 (self._context.artifacts / name).write_bytes(content)
@@ -210,8 +210,8 @@ class QuantizedRun:
         by_float32, by_int8 = probabilities.argmax(-1), self._outputs(self._int8).argmax(-1)
         right = {"float32": int((by_float32 == truth).sum()), "int8": int((by_int8 == truth).sum())}
         for name, count in right.items():
-            found = statistics.wilson_interval(count, len(truth))
-            self._details[f"accuracy_{name}_interval"] = [found.low, found.high]
+            interval = statistics.wilson_interval(count, len(truth))
+            self._details[f"accuracy_{name}_interval"] = [interval.low, interval.high]
         self._figures = {
             **{f"accuracy_{name}": count / len(truth) for name, count in right.items()},
             "agreement": float((by_float32 == by_int8).mean()),
@@ -227,7 +227,7 @@ class QuantizedRun:
         nonfinite = result_checks.output_nonfinite(int((~np.isfinite(outputs)).sum()), outputs.size)
         origin = self._origin()
         return Verification(
-            warnings=[each for each in (nonfinite, result_checks.synthetic_data(origin)) if each is not None],
+            warnings=[raised for raised in (nonfinite, result_checks.synthetic_data(origin)) if raised is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
             unchecked=dict.fromkeys(OUTPUT_CODES - {"OUTPUT_NONFINITE"}, _NOT_JUDGED),
             precision=None if self._int8.in_int8 else Precision(requested="int8", observed="float32", rel_error=None),
@@ -251,17 +251,17 @@ class QuantizedRun:
         )
 
     def _model(self) -> Any:
-        """The model, with float32 inputs, 0 to 1: trained, if the job does. The figures of speed need no training."""
+        """The model with float32 inputs, 0 to 1, trained if the job trains. The figures of speed need no training."""
         context, params = self._context, self._params
-        whole: Any = None
+        model: Any = None
         if context.weights is not None or context.run > 0 or params.train == "steps":
-            whole = self._network.model(context.framework.keras, params.learning_rate, False)
+            model = self._network.model(context.framework.keras, params.learning_rate, False)
             if context.weights is not None:
-                load_weights(whole, context.weights)
+                load_weights(model, context.weights)
         else:
-            whole = self._train()
+            model = self._train()
         keras = context.framework.keras
-        return keras.Sequential([keras.Input(self._network.shape), *whole.layers[1:]])  # without the rescaling
+        return keras.Sequential([keras.Input(self._network.shape), *model.layers[1:]])  # without the rescaling
 
     def _train(self) -> Any:
         keras, params, context = self._context.framework.keras, self._params, self._context
@@ -292,14 +292,14 @@ class QuantizedRun:
         return kept[-1]
 
     def _cases(self) -> list[Case]:
-        found, image_flops = [], self._image_flops
+        cases, image_flops = [], self._image_flops
         for size in (self._params.batch_size, 1):
             batch = self._batch(size)
             for name, dtype, model in (("int8", self._int8_dtype, self._int8), ("float32", "float32", self._float32)):
                 execute = model.timed(batch)
                 label = f"{name}_batch_{size}"
-                found.append(Case(label, float(size), image_flops * size, dtype, execute, {"call": float(size)}))
-        return found
+                cases.append(Case(label, float(size), image_flops * size, dtype, execute, {"call": float(size)}))
+        return cases
 
     def _batch(self, size: int) -> Float32:
         """`size` test images, repeated from the first if there are fewer."""
@@ -320,7 +320,7 @@ class QuantizedRun:
         note = "not trained in this job: the weights come from another job"
         if self._engine == "litert":
             note += f"; the first {min(_CALIBRATION, len(self._data.train_images))} training images calibrated int8"
-        notes = [each for each in (origin.note, note) if each]
+        notes = [text for text in (origin.note, note) if text]
         return origin.model_copy(update={"train_samples": 0, "note": "; ".join(notes)})
 
     def _int8_note(self) -> str:
@@ -334,7 +334,7 @@ class QuantizedRun:
 
     @property
     def _int8_share(self) -> float:
-        """The share of the multiplications in int8: all, or those of the dense layers."""
+        """The share of the multiplications in int8: all, or the dense layers' share."""
         if self._engine == "litert":
             return 1.0
         dense = sum(2.0 * into * out for into, out in self._network.dense)
@@ -369,19 +369,19 @@ class QuantizedInferenceParams(ImageParams):
     rate_per_s: RatePerS | None = Field(None, description=RATE)
 
     def conflicts(self) -> list[FieldError]:
-        found = []
+        errors = []
         if self.data == "sample" and not self.network.ships_sample:
-            found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
+            errors.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.weights is None:
-            return [*found, *super().conflicts()]
+            return [*errors, *super().conflicts()]
         only = self.only_training("the weights come from another job", "jit_compile")
-        return [*found, *only, *self.beyond_the_data()]
+        return [*errors, *only, *self.beyond_the_data()]
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        found = super().conflicts_on(framework, replicas)
+        errors = super().conflicts_on(framework, replicas)
         if self.engine == "litert" and framework != LITERT_ON:
-            found.append(FieldError("/engine", "engine-unsupported", LITERT_NEEDS))
-        return found
+            errors.append(FieldError("/engine", "engine-unsupported", LITERT_NEEDS))
+        return errors
 
     @property
     def available(self) -> tuple[int, int]:
@@ -393,7 +393,7 @@ class QuantizedInferenceParams(ImageParams):
 
     @property
     def dtype(self) -> str:
-        """The dtype of the run's own figures; float32 is measured in further cases."""
+        """The dtype of the run's own figures; further cases measure float32."""
         return "int8"
 
     @property
@@ -402,7 +402,7 @@ class QuantizedInferenceParams(ImageParams):
 
 
 def flops(params: QuantizedInferenceParams) -> float:
-    """Of one execution: the forward pass of a batch, a third of a training step."""
+    """FLOP of one execution: the forward pass of a batch, a third of a training step."""
     return params.network.flops_per_sample / 3 * params.batch_size
 
 

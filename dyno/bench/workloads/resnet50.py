@@ -1,4 +1,4 @@
-"""ResNet-50, the standard image model, trained or run forward on synthetic images.
+"""Train ResNet-50, the standard image model, or run it forward, on synthetic images.
 
 Version 1 is Keras' network (He et al. 2015, with the stride in each stage's first 1 x 1 convolution). Version 1.5, to
 which most published throughputs refer, has the stride in the 3 x 3 convolution (torchvision, MLPerf, NVIDIA's Deep
@@ -126,10 +126,10 @@ def resnet50_model(
 _COMPARED = 8  # maximum inputs to compare, spread from the first to the last
 _ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 # Tolerated difference between probabilities. Errors of bfloat16 are smaller, differences to another model are larger.
-# An untrained model of 1000 classes gives about 0.001 for each; there bfloat16 changed the probabilities by a
-# thousandth of the largest.
+# An untrained model of 1000 classes gives each about 0.001; bfloat16 changed these probabilities by a thousandth of the
+# largest.
 _DIFFERENCE, _OF_LARGEST = 0.02, 0.1
-_OF_APART = 0.1  # share of the distance between outputs; a larger difference may mean the output of another input
+_OF_APART = 0.1  # share of the distance between outputs; a larger difference may show the output of another input
 _TOO_ALIKE = "the outputs differ by {:.2g} from Keras' own call, while those of different inputs differ by only {:.2g}"
 
 
@@ -168,13 +168,13 @@ class Inference:
         tolerance = min(_DIFFERENCE, _OF_LARGEST * float(by_keras.max()))
         apart = _apart(by_keras)
         too_alike = difference <= tolerance and difference > _OF_APART * apart
-        raised = (
+        warnings = (
             constant_data({"batch": self._framework.numpy(self._batch)}),
             output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
             result_incorrect(difference, tolerance) if np.isfinite(outputs).all() else None,
         )
         return contract.Verification(
-            warnings=[each for each in raised if each is not None],
+            warnings=[raised for raised in warnings if raised is not None],
             verified=OUTPUT_CODES - {"RESULT_INCORRECT"} if too_alike else OUTPUT_CODES,
             unchecked={"RESULT_INCORRECT": _TOO_ALIKE.format(difference, apart)} if too_alike else {},
             details={
@@ -266,7 +266,7 @@ class Resnet50Params(TrainingParams):
 
     @property
     def forward_flops(self) -> float:
-        """Of one image."""
+        """FLOP of the forward pass of one image."""
         return forward_flops(self.image_size, self.classes, self.version)
 
 
@@ -294,7 +294,7 @@ def flops(params: Resnet50Params) -> float:
 def estimate(
     params: Resnet50Params, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """As for a training, plus the time to build, trace and compile this many layers; inference doesn't train."""
+    """A training's estimate, plus the time to build, trace and compile so many layers. Inference doesn't train."""
     full = estimate_training(params, device, _work(params), replicas)
     return replace(full, start_s=full.start_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
@@ -340,10 +340,10 @@ def build(params: Resnet50Params, context: contract.BuildContext) -> contract.Bu
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     random = warning("SYNTHETIC_DATA", "The images are random: only the speed is meaningful.")
     work = _work(params)
-    found = [random, *estimates.batch_warnings(schedule_work(params, work).batch, replicas)]
+    warnings = [random, *estimates.batch_warnings(schedule_work(params, work).batch, replicas)]
     if device is None or params.mode == "inference":
-        return found
-    return [*found, *estimates.step_warnings(estimate_step(params, device, work, replicas), device)]
+        return warnings
+    return [*warnings, *estimates.step_warnings(estimate_step(params, device, work, replicas), device)]
 
 
 _AMP = "Of version 1.5 (`version`), in mixed precision, with a different batch size and input pipeline."

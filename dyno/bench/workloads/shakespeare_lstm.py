@@ -1,12 +1,12 @@
-"""Character model of Shakespeare's plays: the reference's two LSTMs, which write a passage after training.
+"""Train a character model of Shakespeare's plays: the reference's two LSTMs, which write a passage after training.
 
 Characters are bytes. Embedding 256 to 512, two LSTM 512 that return sequences, Dense 256 softmax, windows of 100
 characters whose targets are the following characters; RMSprop, sparse categorical cross-entropy. The test evaluates on
 held-out text.
 
 The model reads whole windows. To write, `CharacterReader` compiles one step of its layers and carries their states from
-character to character. This costs a 100th of predicting a whole window for each character. Each character is drawn from
-the model's probabilities.
+character to character, which costs a 100th of predicting a whole window for each character. It draws each character
+from the model's probabilities.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (8·units·(embedding + units) + 8·units·(2·units)
 + 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. The count omits character lookups,
@@ -49,8 +49,8 @@ def write_passage(model: Any, context: BuildContext, prompt: str, count: int, te
     reader = CharacterReader(model, context)
     for character in written[:-1]:
         reader.read(character)
-    for place in range(count):
-        context.report("generation", place, count, "characters")
+    for number in range(count):
+        context.report("generation", number, count, "characters")
         chances = apply_temperature(reader.read(written[-1]), temperature)
         written.append(int(random.choice(ALPHABET, p=chances)))
     return bytes(written).decode(errors="replace")
@@ -84,8 +84,8 @@ class CharacterReader:
     def read(self, character: int) -> NDArray[np.float32]:
         """The probability of each next character, (256,)."""
         chances, self._state = self._step(self._character(character), self._state)
-        found: NDArray[np.float32] = self._framework.numpy(chances)[0]
-        return found
+        probabilities: NDArray[np.float32] = self._framework.numpy(chances)[0]
+        return probabilities
 
     def _character(self, character: int) -> Any:
         return self._framework.array(np.array([character], np.int32), "int32")
@@ -94,7 +94,7 @@ class CharacterReader:
 GENERATED = "generated.txt"
 _SHOWN = 500  # characters of the passage in the details
 _BLOCK = 500  # characters: a few speeches, because the words of one speaker are alike
-_LEAST = 1e-7  # probability at which Keras clips in a loss
+_LEAST = 1e-7  # the probability at which Keras clips a loss
 
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
@@ -121,7 +121,7 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
 def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
     """Windows that start every `stride` characters; each window and the character after it end before `last`.
 
-    The target of each character is the next one. At least one window must fit: see `ShakespeareLstmParams.conflicts`.
+    Each character's target is the next character. At least one window must fit: see `ShakespeareLstmParams.conflicts`.
     """
     ids = text.ids.astype(np.int32)
     return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
@@ -134,8 +134,8 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training
     end = text.train_count
     kept = end - params.validated_characters
     train = windows(text, 0, kept, 1, params.window)
-    whole = windows(text, end, len(text.ids), params.window, params.window)
-    test = replace(whole, starts=_starts(whole)[: params.test_samples])
+    tested = windows(text, end, len(text.ids), params.window, params.window)
+    test = replace(tested, starts=_starts(tested)[: params.test_samples])
     keras = context.framework.keras
     return model_training.Plan(
         make=lambda jit_compile: character_model(keras, params, jit_compile),
@@ -184,7 +184,7 @@ def _judged(
 
 
 def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(nats, whether it was the most likely) of each held-out character, in the order of the text."""
+    """(nats, whether the character was the most likely) of each held-out character, in the order of the text."""
     nats, right = [], []
     for inputs, targets in evaluation.batches(test, trainer.batch_size):
         chances = trainer.predict(inputs, trainer.batch_size)
@@ -197,7 +197,7 @@ def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray
 def baselines(
     known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(unigram, bigram) nats of each character of `after`, which follows that of `before`.
+    """(unigram, bigram) nats of each character of `after`, which follows the character of `before`.
 
     Frequencies come from the text `known`, with 1 added to each count (Laplace) so that no probability is 0.
     """
@@ -247,13 +247,15 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
         return {"batch_size": 128 * replicas}
 
     def conflicts(self) -> list[FieldError]:
-        found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
+        errors = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if 0 < self.validated_characters <= self.window:
             detail = f"{self.validated_characters} characters are too few for a window of {self.window} and its target"
-            found.append(FieldError("/validation_share", "too-few-characters", detail))
-        if (self.test_samples or 0) > (most := self.most_test_samples):
-            found.append(FieldError("/test_samples", "too-many-samples", f"at most {most}, each of {self.window}"))
-        return found
+            errors.append(FieldError("/validation_share", "too-few-characters", detail))
+        if (self.test_samples or 0) > (available := self.most_test_samples):
+            errors.append(
+                FieldError("/test_samples", "too-many-samples", f"at most {available}, each of {self.window}")
+            )
+        return errors
 
     @property
     def most_test_samples(self) -> int:

@@ -1,17 +1,17 @@
-"""Weather forecast for the next day from the last eight weeks: the reference's GRU over 20 hourly signals.
+"""Forecast the next day's weather from the last eight weeks: the reference's GRU over 20 hourly signals.
 
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
-RMSprop, mean squared error without the first 50 steps. A window starts at any training hour and takes no memory of its
-own. The test forecasts held-out hours.
+RMSprop, mean squared error without the first 50 steps. A window starts at any training hour and takes no further
+memory. The test forecasts held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
 forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect
 to the signals (1.3 %), although a framework may skip it. It omits biases, gates and the optimiser.
 
-Nearly all memory holds what a step keeps for its backward pass. At the defaults a step needs 7.2e9 bytes in total with
-TensorFlow on a CPU and about 1.4e10 with JAX (derived from steps of 8 and 32 windows). Smaller `batch_size`, `window`
-and `units` reduce it.
+Nearly all memory holds the values that a step keeps for its backward pass. At the defaults a step needs 7.2e9 bytes in
+total with TensorFlow on a CPU and about 1.4e10 with JAX (derived from steps of 8 and 32 windows). Smaller `batch_size`,
+`window` and `units` reduce it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def series(data: weather.Weather, horizon: int) -> Series:
     """Scale the data and build inputs and targets; the targets belong to the first station."""
     station = data.signals[0].split()[0]
     columns = tuple(data.signals.index(f"{station} {quantity}") for quantity in QUANTITIES)
-    known = data.values[: data.origin.train_samples]
-    low, span = known.min(axis=0), np.ptp(known, axis=0)
+    training_values = data.values[: data.origin.train_samples]
+    low, span = training_values.min(axis=0), np.ptp(training_values, axis=0)
     span[span == 0] = 1.0
     scaled = (data.values - low) / span
     return Series(
@@ -70,7 +70,7 @@ def series(data: weather.Weather, horizon: int) -> Series:
         columns=columns,
         low=low[list(columns)],
         span=span[list(columns)],
-        train=len(known) - horizon,
+        train=len(training_values) - horizon,
         station=station,
     )
 
@@ -154,22 +154,22 @@ def _judged(
     context.report("evaluation", 0, len(test), "samples")
     first = int(test.starts[0])
     predicted = _series_of(test, trainer, params.warmup_steps)
-    known = slice(first + params.warmup_steps, first + params.warmup_steps + len(predicted))
-    true, now = hours.targets[known], hours.inputs[known][:, list(hours.columns)]
+    judged = slice(first + params.warmup_steps, first + params.warmup_steps + len(predicted))
+    true, last = hours.targets[judged], hours.inputs[judged][:, list(hours.columns)]
     mean = hours.targets[: hours.train].mean(axis=0)
-    own = _errors(predicted, true)
-    untrained = {"last_value_mse": _errors(now, true), "training_mean_mse": _errors(mean, true)}
+    model_errors = _errors(predicted, true)
+    untrained = {"last_value_mse": _errors(last, true), "training_mean_mse": _errors(mean, true)}
     training = {
-        "test": {"mse": float(own.mean())},
+        "test": {"mse": float(model_errors.mean())},
         "baselines": {name: float(errors.mean()) for name, errors in untrained.items()},
     }
     _draw(hours, predicted, true, params.horizon_h, context)
     details: dict[str, JsonValue] = {
-        "signals": [_signal(hours, place, predicted, true, now) for place in range(len(QUANTITIES))],
+        "signals": [_signal(hours, number, predicted, true, last) for number in range(len(QUANTITIES))],
         "forecast_hours": len(predicted),
         "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "gru"),
     }
-    return model_training.TrainingOutcome(training, details, evaluation.margins(own, untrained, _BLOCK_H))
+    return model_training.TrainingOutcome(training, details, evaluation.margins(model_errors, untrained, _BLOCK_H))
 
 
 def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np.float32]:
@@ -177,35 +177,37 @@ def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np
     assert test.starts is not None
     assert test.window is not None
     first = test.starts[0] + warmup_steps
-    found = np.empty((test.starts[-1] + test.window - first, len(QUANTITIES)), np.float32)
-    parts = [trainer.predict(inputs, trainer.batch_size) for inputs, _ in evaluation.batches(test, trainer.batch_size)]
-    for start, window in zip(test.starts + warmup_steps - first, np.concatenate(parts), strict=True):
-        found[start : start + test.window - warmup_steps] = window[warmup_steps:]
-    return found
+    forecast = np.empty((test.starts[-1] + test.window - first, len(QUANTITIES)), np.float32)
+    windows = [
+        trainer.predict(inputs, trainer.batch_size) for inputs, _ in evaluation.batches(test, trainer.batch_size)
+    ]
+    for start, window in zip(test.starts + warmup_steps - first, np.concatenate(windows), strict=True):
+        forecast[start : start + test.window - warmup_steps] = window[warmup_steps:]
+    return forecast
 
 
 def _draw(
     hours: Series, predicted: NDArray[np.float32], true: NDArray[np.float32], horizon_h: int, context: BuildContext
 ) -> None:
     """Plot the first held-out hours in physical units, one picture per signal."""
-    for place, (quantity, unit) in enumerate(QUANTITIES.items()):
-        low, span = hours.low[place], hours.span[place]
-        shown, really = low + span * predicted[:_PLOTTED, place], low + span * true[:_PLOTTED, place]
+    for column, (quantity, unit) in enumerate(QUANTITIES.items()):
+        low, span = hours.low[column], hours.span[column]
+        shown, really = low + span * predicted[:_PLOTTED, column], low + span * true[:_PLOTTED, column]
         title = f"{hours.station}: {quantity} {horizon_h} hours ahead, held-out hours"
         plots.plot_forecast(context.artifacts, f"forecast_{quantity}.png", shown, really, title, unit)
 
 
 def _signal(
-    hours: Series, place: int, predicted: NDArray[np.float32], true: NDArray[np.float32], now: NDArray[np.float32]
+    hours: Series, column: int, predicted: NDArray[np.float32], true: NDArray[np.float32], last: NDArray[np.float32]
 ) -> JsonValue:
     """Root mean squared errors in physical units. A sigmoid can't reach values outside the training range."""
-    quantity, unit = list(QUANTITIES.items())[place]
-    span, truth = float(hours.span[place]), true[:, place]
+    quantity, unit = list(QUANTITIES.items())[column]
+    span, truth = float(hours.span[column]), true[:, column]
     return {
         "signal": f"{hours.station} {quantity}",
         "unit": unit,
-        "rmse": span * _mse(predicted[:, place], truth) ** 0.5,
-        "last_value_rmse": span * _mse(now[:, place], truth) ** 0.5,
+        "rmse": span * _mse(predicted[:, column], truth) ** 0.5,
+        "last_value_rmse": span * _mse(last[:, column], truth) ** 0.5,
         "outside_training_range": float(np.mean((truth < 0) | (truth > 1))),
     }
 
@@ -243,18 +245,18 @@ class WeatherGruParams(recurrent.RecurrentParams):
     best_weights: bool = True
 
     def conflicts(self) -> list[FieldError]:
-        found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
+        errors = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if self.warmup_steps >= self.window:
-            found.append(
+            errors.append(
                 FieldError("/warmup_steps", "no-steps-left", f"must be less than the window of {self.window} steps")
             )
         if (tested := HOURS - TRAIN_HOURS - self.horizon_h) < self.window:
             detail = f"at most {tested}: that many held-out hours have a target {self.horizon_h} hours ahead"
-            found.append(FieldError("/window", "too-few-hours", detail))
+            errors.append(FieldError("/window", "too-few-hours", detail))
         if 0 < (validated := self.validated_hours) < self.window:
             detail = f"{validated} validation hours are too few for a window of {self.window}"
-            found.append(FieldError("/validation_share", "too-few-hours", detail))
-        return found
+            errors.append(FieldError("/validation_share", "too-few-hours", detail))
+        return errors
 
     @property
     def epoch_steps(self) -> int:

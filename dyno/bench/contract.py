@@ -90,8 +90,7 @@ class Estimate:
         """The time of one run, without a full training."""
         if not measure.is_divided:
             return max(
-                self.start_s + math.fsum(sampling_s(time_s, measure) for time_s in self.executions_s),
-                measure.least_s,
+                self.start_s + math.fsum(sampling_s(time_s, measure) for time_s in self.executions_s), measure.least_s
             )
         least_s = self.start_s + self._samples_s(FEW_SAMPLES)
         samples = SAMPLES if measure.buys_runs else MOST_SAMPLES
@@ -326,10 +325,10 @@ class Workload:
 
     def sampled_for(self, params: Any) -> list[MetricSpec]:
         """The sampled metrics, then a copy of each for every case, under the case's name."""
-        sampled = [spec for spec in self.metrics_for(params) if spec.sampled]
+        specs = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [
-            *sampled,
-            *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in sampled),
+            *specs,
+            *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in specs),
         ]
 
     def untimed_for(self, metric: str) -> frozenset[str]:

@@ -34,9 +34,7 @@ def variables_of(model: Any) -> State:
 
 def values_of(model: Any) -> State:
     """The current values of the variables."""
-    trainable, fixed, optimizer, metrics = (
-        [variable.value for variable in variables] for variables in variables_of(model)
-    )
+    trainable, fixed, optimizer, metrics = ([variable.value for variable in group] for group in variables_of(model))
     return trainable, fixed, optimizer, metrics
 
 

@@ -29,9 +29,7 @@ class TorchTrainer:
         self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._torch, self._device, self._model = torch, device, model
-        self._inputs, self._targets = (
-            torch.tensor(array, device=device) for array in (samples.inputs, samples.targets)
-        )
+        self._inputs, self._targets = (torch.tensor(data, device=device) for data in (samples.inputs, samples.targets))
         starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
         self._starts = torch.tensor(starts, device=device, dtype=torch.int64)
         self._window = samples.window

@@ -214,8 +214,7 @@ def _has_higher_clock(judged: JudgedResult) -> bool:
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
-    It is the present number if the result is settled, or if no number would settle it. It is `most` for a single run,
-    which shows no scatter.
+    The number stays if the result is settled or can't be. A single run shows no scatter, so then it is `most`.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):

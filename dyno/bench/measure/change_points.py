@@ -134,18 +134,17 @@ def _weak_cuts(logs: Any) -> list[int]:
 
 def _strong_cuts(logs: Any, cuts: Sequence[int]) -> list[int]:
     """`cuts` without those that aren't significant between their neighbours."""
-    remaining, limit = list(cuts), _z_limit(SIGNIFICANCE)
-    while remaining:
-        bounds = [0, *remaining, len(logs)]
+    kept, limit = list(cuts), _z_limit(SIGNIFICANCE)
+    while kept:
+        bounds = [0, *kept, len(logs)]
         strengths = [
-            _strength(logs[start:cut], logs[cut:end])
-            for start, cut, end in zip(bounds, remaining, bounds[2:], strict=False)
+            _strength(logs[start:cut], logs[cut:end]) for start, cut, end in zip(bounds, kept, bounds[2:], strict=False)
         ]
-        weakest = min(range(len(remaining)), key=strengths.__getitem__)
+        weakest = min(range(len(kept)), key=strengths.__getitem__)
         if strengths[weakest] > limit:
             break
-        del remaining[weakest]
-    return remaining
+        del kept[weakest]
+    return kept
 
 
 def _distance_sums(logs: Any) -> Any:

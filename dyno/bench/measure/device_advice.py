@@ -185,20 +185,18 @@ def _is_alike(ratio: Ratio) -> bool:
     return ratio.low is not None and ratio.verdict is not Comparative.SLOWER
 
 
-def _row(chosen: DeviceResult, figures: _Figures, now: datetime) -> advice.AdviceRow:
-    result, ended = chosen.result, chosen.job.finished_at or chosen.job.created_at
-    criteria = {
-        by: _figure(metrics[chosen.name]) if chosen.name in metrics else None for by, metrics in figures.items()
-    }
+def _row(entry: DeviceResult, figures: _Figures, now: datetime) -> advice.AdviceRow:
+    result, ended = entry.result, entry.job.finished_at or entry.job.created_at
+    ranks = {by: _figure(metrics[entry.name]) if entry.name in metrics else None for by, metrics in figures.items()}
     fixed = _fixed_s(result)
     interval = statistics.mean_interval(fixed) if fixed else None
     return advice.AdviceRow.model_validate(
         {
-            **{"device": chosen.name, "device_model": chosen.device.model, "job": chosen.job.id},
-            **{"finished_at": chosen.job.finished_at, "age_s": max(0.0, (now - ended).total_seconds())},
+            **{"device": entry.name, "device_model": entry.device.model, "job": entry.job.id},
+            **{"finished_at": entry.job.finished_at, "age_s": max(0.0, (now - ended).total_seconds())},
             **{"verdict": result.verdict, "warnings": [warning.code for warning in result.warnings]},
-            **{"imported": chosen.job.imported is not None, "runs": len(result.runs)},
-            **criteria,
+            **{"imported": entry.job.imported is not None, "runs": len(result.runs)},
+            **ranks,
             "fixed_s": None if interval is None else _as_figure("s", interval),
         },
         from_attributes=True,

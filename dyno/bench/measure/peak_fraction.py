@@ -65,13 +65,11 @@ def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[R
     figure = device.peak.get(ran_in, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
     if flops == 0:
         return Peak(value=None, unit=figure.unit, reason="this workload does no significant arithmetic")
-    dtype_peak = Peak(
-        value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source
-    )
+    limit = Peak(value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source)
     if figure.value is None:
-        return dtype_peak.model_copy(update={"reason": figure.reason})
+        return limit.model_copy(update={"reason": figure.reason})
     reached = statistics.mean_interval([flops / statistics.median(record.samples) for record in records]).value
-    return dtype_peak.model_copy(update={"fraction": reached / figure.value})
+    return limit.model_copy(update={"fraction": reached / figure.value})
 
 
 def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:

@@ -137,10 +137,8 @@ def loss_rising(training: Training) -> ResultWarning | None:
         return warning("LOSS_RISING", "A validation loss was NaN or infinite.", epochs=list[JsonValue](unknown))
     for trial in training.trials:
         last = trial.loss if trial.epochs > 1 else None
-        if trial.highest_loss is not None and (
-            warning_raised := loss_diverged(trial.start_loss, trial.highest_loss, last)
-        ):
-            return warning_raised.model_copy(update={"evidence": {**warning_raised.evidence, "seed": trial.seed}})
+        if trial.highest_loss is not None and (rising := loss_diverged(trial.start_loss, trial.highest_loss, last)):
+            return rising.model_copy(update={"evidence": {**rising.evidence, "seed": trial.seed}})
     if len(losses) < 2:
         return None
     half = len(losses) // 2

@@ -224,17 +224,14 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
 
 
 def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
-    """The mean over whole windows, which include the time between samples, as the energy counter does.
-
-    None unless each run reports its energy.
+    """The mean over whole windows, which include the time between samples, as the energy counter does. None unless each
+    run reports its energy.
     """
-    windows = [
-        sensors for run in runs if (sensors := run.sensors) and sensors.energy_j is not None and sensors.energy_s
-    ]
+    windows = [meter for run in runs if (meter := run.sensors) and meter.energy_j is not None and meter.energy_s]
     if not windows or len(windows) < len(runs):
         return None
-    joules = math.fsum(sensors.energy_j or 0.0 for sensors in windows)
-    seconds = math.fsum(sensors.energy_s or 0.0 for sensors in windows)
+    joules = math.fsum(meter.energy_j or 0.0 for meter in windows)
+    seconds = math.fsum(meter.energy_s or 0.0 for meter in windows)
     executions = sum(run.samples * run.executions_per_sample for run in runs)
     return joules / seconds * math.fsum(run.phases.steady_s or 0.0 for run in runs) / executions
 

@@ -114,10 +114,8 @@ def runner_cgroup(
 ) -> Cgroup:
     """Create a child cgroup with these limits, as far as the system allows them."""
     name = f"dyno-{os.getpid()}-{next(_numbers)}"
-    limits = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
-    return Cgroup(
-        **{controller: _made(controller, limits[controller], name, mount, membership) for controller in limits}
-    )
+    caps = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
+    return Cgroup(**{controller: _made(controller, caps[controller], name, mount, membership) for controller in caps})
 
 
 def _made(controller: str, limit: int, name: str, mount: Path, membership: Path) -> Path | None:

@@ -146,11 +146,9 @@ class ImageParams(TrainingParams):
     def beyond_the_data(self) -> list[FieldError]:
         """Errors in fields that ask for more images than this kind of data has."""
         errors = []
-        for name, available in zip(("train_samples", "test_samples"), self.available, strict=True):
-            if (getattr(self, name) or 0) > available:
-                errors.append(
-                    FieldError(f"/{name}", "too-many-samples", f'at most {available} with "data": "{self.data}"')
-                )
+        for name, limit in zip(("train_samples", "test_samples"), self.available, strict=True):
+            if (getattr(self, name) or 0) > limit:
+                errors.append(FieldError(f"/{name}", "too-many-samples", f'at most {limit} with "data": "{self.data}"'))
         if self.recognise is not None and self.recognise >= (tested := self._tested):
             detail = f"there are {tested} test images, numbered from 0"
             errors.append(FieldError("/recognise", "no-such-image", detail))

@@ -265,28 +265,26 @@ def check_training(
         result_checks.output_nonfinite(nonfinite, sum(array.size for array in weights)),
         timed.miscounted(model),
     )
-    checked = CheckedTraining(
+    facts = CheckedTraining(
         [raised for raised in warnings if raised is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
     )
     if why := timed.idle(model):
-        checked.unchecked["RESULT_INCORRECT"] = why
+        facts.unchecked["RESULT_INCORRECT"] = why
     elif step is not None:
-        _compare_with_plain_step(context, step, requested, checked)
-    _observe_precision(context, model, requested, checked)
-    return checked
+        _compare_with_plain_step(context, step, requested, facts)
+    _observe_precision(context, model, requested, facts)
+    return facts
 
 
-def _compare_with_plain_step(
-    context: BuildContext, step: CompiledStep, requested: str, checked: CheckedTraining
-) -> None:
+def _compare_with_plain_step(context: BuildContext, step: CompiledStep, requested: str, facts: CheckedTraining) -> None:
     finding = compare_step(context, step, requested)
-    checked.details |= finding.details
+    facts.details |= finding.details
     if finding.unchecked is not None:
-        checked.unchecked["RESULT_INCORRECT"] = finding.unchecked
+        facts.unchecked["RESULT_INCORRECT"] = finding.unchecked
         return
-    checked.verified.add("RESULT_INCORRECT")
+    facts.verified.add("RESULT_INCORRECT")
     if finding.raised is not None:
-        checked.warnings.append(finding.raised)
+        facts.warnings.append(finding.raised)
 
 
 def _computed_in(model: Any, requested: str) -> str:
@@ -300,7 +298,7 @@ def _computed_in(model: Any, requested: str) -> str:
     return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
 
 
-def _observe_precision(context: BuildContext, model: Any, requested: str, checked: CheckedTraining) -> None:
+def _observe_precision(context: BuildContext, model: Any, requested: str, facts: CheckedTraining) -> None:
     """The precision of the coarser of two Keras operations: a product and, if the model has them, a convolution.
 
     They run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
@@ -311,14 +309,14 @@ def _observe_precision(context: BuildContext, model: Any, requested: str, checke
     errors: dict[str, float] = dict(earlier) if isinstance(earlier, dict) else _rounding_errors(context, model, dtype)  # type: ignore[arg-type]
     names = {kind: correctness.precision_fingerprint(error, requested=dtype) for kind, error in errors.items()}
     coarsest = max(errors, key=lambda kind: errors[kind])
-    checked.precision = Precision(
+    facts.precision = Precision(
         requested=requested,
         observed=names[coarsest],
         rel_error=errors[coarsest],
         by_default=dtype == requested and _is_default(context, requested, names),
     )
-    checked.details["precision_by_operation"] = dict[str, JsonValue](names)
-    checked.tuned[_ERRORS] = dict[str, JsonValue](errors)
+    facts.details["precision_by_operation"] = dict[str, JsonValue](names)
+    facts.tuned[_ERRORS] = dict[str, JsonValue](errors)
 
 
 def _is_default(context: BuildContext, requested: str, observed: Mapping[str, str | None]) -> bool:
@@ -349,13 +347,11 @@ def _rounding_errors(context: BuildContext, model: Any, dtype: str) -> dict[str,
     image = framework.array(random.standard_normal((1, side, side, _CHANNELS), np.float32), dtype)
     kernel = framework.array(random.standard_normal((_KERNEL, _KERNEL, _CHANNELS, _CHANNELS), np.float32), dtype)
     convolved = ops.conv(image, kernel, padding="valid", data_format="channels_last")
-    outputs = framework.numpy(convolved).reshape(-1, _CHANNELS)
+    sums = framework.numpy(convolved).reshape(-1, _CHANNELS)
     windows = np.lib.stride_tricks.sliding_window_view(framework.numpy(image)[0], (_KERNEL, _KERNEL), axis=(0, 1))
-    patches = windows.transpose(0, 1, 3, 4, 2).reshape(
-        len(outputs), -1
-    )  # (place, row x column x channel of the kernel)
+    patches = windows.transpose(0, 1, 3, 4, 2).reshape(len(sums), -1)  # (place, row x column x channel of the kernel)
     filters = framework.numpy(kernel).reshape(-1, _CHANNELS)
-    return errors | {"convolution": _rel_error(context, patches, filters, outputs, dtype)}
+    return errors | {"convolution": _rel_error(context, patches, filters, sums, dtype)}
 
 
 def _rel_error(context: BuildContext, a: Any, b: Any, product: Any, dtype: str) -> float:

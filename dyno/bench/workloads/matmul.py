@@ -404,10 +404,9 @@ class Dispatch:
     def _degenerate(self) -> ResultWarning | None:
         """A warning for the first degenerate operand, if any."""
         shares = 2 * len(self._pairs)
-        operands = (values for side in zip(*self._pairs, strict=True) for values in self._values(side))
+        operands = (data for side in zip(*self._pairs, strict=True) for data in self._values(side))
         return next(
-            (raised for values in operands if (raised := result_checks.degenerate_data(values, shares)) is not None),
-            None,
+            (raised for data in operands if (raised := result_checks.degenerate_data(data, shares)) is not None), None
         )
 
     def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:

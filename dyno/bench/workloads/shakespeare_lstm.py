@@ -251,10 +251,8 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
         if 0 < self.validated_characters <= self.window:
             detail = f"{self.validated_characters} characters are too few for a window of {self.window} and its target"
             errors.append(FieldError("/validation_share", "too-few-characters", detail))
-        if (self.test_samples or 0) > (available := self.most_test_samples):
-            errors.append(
-                FieldError("/test_samples", "too-many-samples", f"at most {available}, each of {self.window}")
-            )
+        if (self.test_samples or 0) > (limit := self.most_test_samples):
+            errors.append(FieldError("/test_samples", "too-many-samples", f"at most {limit}, each of {self.window}"))
         return errors
 
     @property

@@ -178,10 +178,8 @@ def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np
     assert test.window is not None
     first = test.starts[0] + warmup_steps
     forecast = np.empty((test.starts[-1] + test.window - first, len(QUANTITIES)), np.float32)
-    windows = [
-        trainer.predict(inputs, trainer.batch_size) for inputs, _ in evaluation.batches(test, trainer.batch_size)
-    ]
-    for start, window in zip(test.starts + warmup_steps - first, np.concatenate(windows), strict=True):
+    parts = [trainer.predict(inputs, trainer.batch_size) for inputs, _ in evaluation.batches(test, trainer.batch_size)]
+    for start, window in zip(test.starts + warmup_steps - first, np.concatenate(parts), strict=True):
         forecast[start : start + test.window - warmup_steps] = window[warmup_steps:]
     return forecast
 

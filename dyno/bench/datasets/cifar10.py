@@ -147,9 +147,9 @@ class _Batch:
 
 def read_batches(folder: Path, classes: tuple[str, ...]) -> image_sets.Images | None:
     """Read the batches in `folder`; None if it has none. Raises DatasetDamaged with the file's name."""
-    found = find_batches(folder)
-    train = [_batch(name, *found[name]) for name in TRAIN if name in found]
-    tests = [_batch(name, *found[name]) for name in (TEST, TEST_FIRST) if name in found][:1]
+    files = find_batches(folder)
+    train = [_batch(name, *files[name]) for name in TRAIN if name in files]
+    tests = [_batch(name, *files[name]) for name in (TEST, TEST_FIRST) if name in files][:1]
     if not train and not tests:
         return None
     if not train or not tests:

@@ -104,11 +104,11 @@ class Torch(KerasFramework):
             both = (False, False) if exact else allowed
             torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = both
             try:
-                batch, wanted = (torch.tensor(each, device=self._device) for each in (inputs, targets))
+                batch, labels = (torch.tensor(array, device=self._device) for array in (inputs, targets))
                 model.zero_grad()
-                loss = model.compute_loss(batch, wanted, model(batch, training=True), training=True)
+                loss = model.compute_loss(batch, labels, model(batch, training=True), training=True)
                 model.optimizer.scale_loss(loss).backward()
-                return float(loss.detach()), [each.value.grad.detach().clone() for each in model.trainable_variables]
+                return float(loss.detach()), [var.value.grad.detach().clone() for var in model.trainable_variables]
             finally:
                 torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
 

@@ -528,16 +528,16 @@ def compare_variants(
     spoilt = _spoilt_pairs(result, second)
     noise = _against_itself(result, control[0], how) if control else None
     departure = _departure(noise)
-    found = compare(how, entries, workload, job.created_at, partial(_beyond, departure=departure, without=spoilt))
+    compared = compare(how, entries, workload, job.created_at, partial(_beyond, departure=departure, without=spoilt))
     comparison_id = comparison.comparison_of(job.id)
     notes = [
-        *found.notes,
+        *compared.notes,
         *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
         *([_unsteady_control(spec.confidence)] if departure > 1 else []),
-        *(_wrong_control(each) for each in control if each.verdict is Verdict.UNTRUSTED),
+        *(_wrong_control(repeated) for repeated in control if repeated.verdict is Verdict.UNTRUSTED),
     ]
     changes = {"id": comparison_id, "kind": "interleaved", "job": job.id, "control": noise, "notes": notes}
-    return found.model_copy(update=changes | {"urls": comparison.urls_of(comparison_id), "owner": job.owner})
+    return compared.model_copy(update=changes | {"urls": comparison.urls_of(comparison_id), "owner": job.owner})
 
 
 def _departure(control: comparison.Ratio | None) -> float:

@@ -242,13 +242,13 @@ def _levels(counted: Sequence[HistoryPoint]) -> list[list[float]]:
 
 def _with_classes(series: Sequence[ResultSeries]) -> Iterator[ResultSeries]:
     levels = defaultdict[tuple[Any, ...], dict[str | None, float]](dict)
-    for each in series:
-        if (level := _present_level(each)) is not None:
-            levels[_class(each)][each.device] = level
-    for each in series:
-        own = levels[_class(each)].get(each.device)
-        others = [level for device, level in levels[_class(each)].items() if device != each.device]
-        yield each if own is None else each.model_copy(update={"of_class": _class_band(own, others, each.better)})
+    for member in series:
+        if (level := _present_level(member)) is not None:
+            levels[_class(member)][member.device] = level
+    for member in series:
+        own = levels[_class(member)].get(member.device)
+        others = [level for device, level in levels[_class(member)].items() if device != member.device]
+        yield member if own is None else member.model_copy(update={"of_class": _class_band(own, others, member.better)})
 
 
 def _class(series: ResultSeries) -> tuple[Any, ...]:

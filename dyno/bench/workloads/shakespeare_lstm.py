@@ -173,7 +173,7 @@ def _judged(
         (context.artifacts / GENERATED).write_text(passage, encoding="utf-8")
     training = {
         "test": {"nats_per_character": float(nats.mean()), "accuracy": float(right.mean())},
-        "baselines": {name: float(each.mean()) for name, each in untrained.items()},
+        "baselines": {name: float(values.mean()) for name, values in untrained.items()},
     }
     details: dict[str, JsonValue] = {
         "generated": passage[:_SHOWN],

@@ -114,7 +114,7 @@ class _Made(NamedTuple):
 class SharedPages:
     """The pages of the last half second, by name and caller. Requests while a page is made wait for it.
 
-    A request that ends must not end the page of others, so all wait for a shielded future.
+    A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -139,7 +139,7 @@ POLLS_OF, STREAMS_OF = 2, 4
 
 @dataclass(frozen=True)
 class State:
-    """One per process; each route gets a copy whose `jobs` are those that its caller may see.
+    """One per process; each route gets a copy whose `jobs` holds what its caller may see.
 
     `stopping` is set when the server begins to shut down: long polls then respond at once. `streams` and `polls` limit
     open streams and long polls.
@@ -185,7 +185,7 @@ def check_store(settings: Settings) -> None:
 
 
 def has_keys(settings: Settings) -> bool:
-    """Whether a key was ever created. Also True while the store is unreachable: it serves no request then anyway."""
+    """Whether a key was ever created. Also True while the store is unreachable: the API then serves no request."""
     try:
         with sync_client(settings) as client:
             return any_key(client, settings)
@@ -211,9 +211,9 @@ async def opened(
     client = async_client(settings)
     blocking = blocking_client(settings)
     watch = events.ChangeNotifier(blocking, settings)
-    upkeep = _maintenance(settings, artifacts)
+    maintenance = _maintenance(settings, artifacts)
     await watch.start()
-    upkeep.start()
+    maintenance.start()
     try:
         forecasts = eta.Forecasts(client, settings, partial(expected_s, workloads))
         keys, connections = ApiKeys(client, settings), settings.max_connections
@@ -239,7 +239,7 @@ async def opened(
         async with webhook_delivery.webhook_deliverer(client, settings):
             yield state
     finally:
-        await asyncio.to_thread(upkeep.stop)
+        await asyncio.to_thread(maintenance.stop)
         await watch.stop()
         await blocking.aclose()
         await client.aclose()

@@ -1,8 +1,8 @@
 """The files of one attempt: its scratch folder, the weights that it starts from, and the upload of its artifacts.
 
-Files go to the shared store if one is configured, else through the API. By the time of the upload, the job is measured.
-So a failing store costs only the files, with a warning, and never the result. The worker therefore tests the store
-before the first run. The next attempt deletes the scratch folders of killed workers.
+Files go to the shared store if one is configured, else through the API. The upload follows the measurement, so a
+failing store costs only the files, with a warning, and never the result. The worker therefore tests the store before
+the first run. The next attempt deletes the scratch folders of killed workers.
 """
 
 import fcntl
@@ -43,8 +43,8 @@ from workers.outcome import Dropped, Failed, HandedBack
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """An empty folder in this user's part of `run_dir`, deleted with its contents at the end of the block.
 
-    Its owner holds a lock on it that ends with the process. Other workers delete folders without a lock. Raises OSError
-    if the folder can't be created.
+    Its owner locks it, and the lock ends with the process. Other workers delete folders that aren't locked. Raises
+    OSError if the folder can't be created.
     """
     root = folders.private_folder(run_dir) / "scratch"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -129,8 +129,8 @@ class ArtifactSender:
     def send(self, source: Path, patience_s: float, passing: TransientErrors, abandoned: threading.Event) -> Artifact:
         """Upload `source` under its own name.
 
-        `passing` errors are retried until `patience_s` after the first failure, then raised; a transfer without errors
-        isn't limited. Other errors are raised at once.
+        It retries `passing` errors until `patience_s` after the first failure, then raises them. It raises other errors
+        at once. A transfer without errors isn't limited.
         """
         name, size_bytes, sha256 = source.name, source.stat().st_size, artifact_store.sha256_of(source)
         deadline_s = math.inf
@@ -172,8 +172,8 @@ class SharedStoreTransport:
 
 
 class ApiTransport:
-    """Sends files through the API, which checks the attempt's token. Each file uses a new connection, so that none
-    stays open during runs.
+    """Sends files through the API, which checks the attempt's token. Each file uses a new connection, so that no
+    connection stays open during runs.
     """
 
     def __init__(self, url: str) -> None:
@@ -257,8 +257,8 @@ def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
         return f"{ref.job} and its files are gone"
     if not (artifact_store.is_artifact_name(ref.name) and artifact_store.is_weights(ref.name)):
         return f'"{ref.name}" is not a weights file'
-    found = next((artifact for artifact in listed if artifact.name == ref.name), None)
-    return found or f"{ref.job} has no file {ref.name}"
+    matches = (artifact for artifact in listed if artifact.name == ref.name)
+    return next(matches, f"{ref.job} has no file {ref.name}")
 
 
 def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
@@ -273,7 +273,7 @@ UPLOAD_PHASE = "artifacts"  # the phase in progress reports
 _TRANSIENT_ERRORS = (errors.ArtifactStoreUnavailable, errors.StoreUnavailable)
 _SLOWEST_BYTES_PER_S = 2**20  # slower transfers count as hanging
 _LEAST_S = 60.0
-_NAMED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
+_LISTED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
 
 
 @dataclass(frozen=True)
@@ -296,10 +296,10 @@ class UploadedArtifacts:
         if not self.not_stored:
             return []
         lost, count = self.not_stored, len(self.not_stored)
-        reasons = "; ".join(f"{each.name}: {each.why}" for each in lost[:_NAMED])
-        more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+        reasons = "; ".join(f"{artifact.name}: {artifact.why}" for artifact in lost[:_LISTED])
+        more = f"; and {count - _LISTED} more" if count > _LISTED else ""
         files: list[JsonValue] = [
-            {"name": each.name, "bytes": each.size_bytes, "why": each.why} for each in lost[:MAX_FILES]
+            {"name": artifact.name, "bytes": artifact.size_bytes, "why": artifact.why} for artifact in lost[:MAX_FILES]
         ]
         message = f"{count} of the job's files could not be stored and are lost: {reasons}{more}"
         return [warning("ARTIFACTS_NOT_STORED", message, count=count, files=files)]
@@ -345,7 +345,7 @@ class ArtifactUpload:
         except errors.StaleToken as error:
             raise AttemptEnded(Dropped()) from error
         except AttemptEnded as early:
-            if not isinstance(early.ending, HandedBack):
+            if not isinstance(early.outcome, HandedBack):
                 raise
             self._given_up = "the worker shut down before the upload finished"
             return self._given_up
@@ -382,28 +382,28 @@ class ArtifactUpload:
 
 
 def _under_unique_name(path: Path) -> Path:
-    """A hard link to the file for one try only.
+    """A hard link to the file, for one try only.
 
-    A store may move the file that it is given. An abandoned try may do so while the next try reads the file.
+    A store may move the file that it gets, and an abandoned try may still do so while the next try reads the file.
     """
     try:
-        own = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
-        own.hardlink_to(path)
+        link = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
+        link.hardlink_to(path)
     except OSError:  # a full disk, or a file system without hard links: then at least the first try may succeed
         return path
-    return own
+    return link
 
 
 def _entries(folder: Path) -> list[tuple[Path, str | None]]:
     """The folder's entries sorted by name, each with the reason not to store it, or None."""
-    found: list[tuple[Path, str | None]] = []
+    entries: list[tuple[Path, str | None]] = []
     fit = 0
     for path in sorted(folder.iterdir()):
         refused = _refusal(path)
         fit += refused is None
         over = f"the limit is {MAX_FILES} files per job" if fit > MAX_FILES else None
-        found.append((path, refused or over))
-    return found
+        entries.append((path, refused or over))
+    return entries
 
 
 def _refusal(path: Path) -> str | None:
@@ -428,7 +428,7 @@ _PROBE_PATIENCE_S = 5.0  # enough for an API that restarts; before the first run
 
 
 class JobFiles:
-    """The local files of one attempt, deleted at the end of the block. Methods raise AttemptEnded with the ending."""
+    """The local files of one attempt, deleted at the end of the block. Methods raise AttemptEnded with the outcome."""
 
     def __init__(self, claim: Claim, heartbeat: Heartbeat, leases: Leases, settings: Settings) -> None:
         self._claim, self._heartbeat, self._leases, self._settings = claim, heartbeat, leases, settings
@@ -458,7 +458,7 @@ class JobFiles:
         return self._folder
 
     def empty(self) -> Path:
-        """The folder for the files of run 0, emptied of what a failed start of that run left."""
+        """The folder for the files of run 0, without files that a failed start of that run left."""
         folder = self._folder / "artifacts"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -476,7 +476,7 @@ class JobFiles:
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
         """Before the first run, test the store if the job will upload files, and fetch the weights that it starts from.
 
-        This way a training whose weights can't be stored fails now, and not hours later, when `deliver` can only warn.
+        If the store fails, the training fails now, and not hours later, when `deliver` can only warn.
         """
         if isinstance(params, TrainingParams):
             if leaves_files:
@@ -498,13 +498,13 @@ class JobFiles:
         def fetch(_: threading.Event) -> Path | Failure:
             return fetch_weights(ref, self._claim, leases, self._transport, folder, max_bytes)
 
-        found = self._on_a_thread(fetch)
-        if isinstance(found, Failure):
-            raise AttemptEnded(Failed(found))
-        self.weights = found
+        weights = self._on_a_thread(fetch)
+        if isinstance(weights, Failure):
+            raise AttemptEnded(Failed(weights))
+        self.weights = weights
 
     def deliver(self, run: int) -> UploadedArtifacts:
-        """After the last run, number `run`, store the files of run 0. A failing store doesn't end the attempt."""
+        """After the last run, with the number `run`, store the files of run 0. A failing store ends no attempt."""
         return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._settings, run).keep(
             self._folder / "artifacts"
         )

@@ -35,13 +35,15 @@ from dyno.store.leases import Claim, Leases
 from dyno.tracing import Tracer
 from workers.artifact_upload import JobFiles, UploadedArtifacts
 from workers.heartbeat import AttemptEnded, Heartbeat, background_call
-from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
+from workers.outcome import Dropped, Failed, HandedBack, Outcome, Stopped, Succeeded
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """See `with_history`. If Redis is unreachable, only the check is skipped; the result couldn't be written either."""
-    own = headline(result, of.spec, of.params)
-    return (result, None) if own is None else with_history(result, of, _read_history(own.series, result.job, leases))
+    """See `with_history`. If Redis is unreachable, it skips the check only; the result couldn't be written either."""
+    figure = headline(result, of.spec, of.params)
+    if figure is None:
+        return result, None
+    return with_history(result, of, _read_history(figure.series, result.job, leases))
 
 
 def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None:
@@ -53,10 +55,10 @@ def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None
 
 
 class BaselineCheck:
-    """Holds the results of an attempt against the baseline that its job was submitted with.
+    """Compares the results of an attempt with the baseline that its job was submitted with.
 
-    If Redis becomes unreachable, what was read before counts. If nothing was, the outcome is inconclusive: without the
-    earlier results, the interval would be too narrow.
+    If Redis becomes unreachable, the check uses the earlier results that it has read. If it has read none, the outcome
+    is inconclusive: without earlier results, the interval would be too narrow.
     """
 
     def __init__(self, claim: Claim, leases: Leases) -> None:
@@ -70,7 +72,7 @@ class BaselineCheck:
         return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
     def hold(self, result: Result, of: ResolvedSpec) -> Result:
-        """The result with its outcome; as it is for a job without a baseline."""
+        """The result with its baseline's outcome; unchanged for a job without a baseline."""
         if of.spec.baseline is None:
             return result
         judged = self._judged(result, of)
@@ -80,7 +82,7 @@ class BaselineCheck:
         return baseline_outcome.with_outcome(judged)
 
     def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
-        """What is judged, or why nothing is."""
+        """The result with all that its judgement needs, or why it can't be judged."""
         try:
             self._baseline = self._baseline or self._leases.baseline(self._claim)
         except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
@@ -88,19 +90,19 @@ class BaselineCheck:
             return f"the worker couldn't read the baseline: {error}"
         if self._baseline is None:
             return "the job has no copy of its baseline"
-        figure, own = self._baseline.figure, headline(result, of.spec, of.params)
-        for series in {figure and figure.series, own and own.series} - {None}:
+        figure, own_headline = self._baseline.figure, headline(result, of.spec, of.params)
+        for series in {figure and figure.series, own_headline and own_headline.series} - {None}:
             peers = _read_history(str(series), result.job, self._leases)
             if peers is None and series not in self._peers:
                 return "the worker couldn't read earlier results of this work from the store"
             self._peers[str(series)] = self._peers[str(series)] if peers is None else peers
         sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
         free = free_params(self._baseline.metric, of.workload)
-        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own, sampled, self._peers, free)
+        return baseline_outcome.JudgedResult(self._baseline, of.spec, result, own_headline, sampled, self._peers, free)
 
 
 def _failed(outcome: BaselineOutcome | None) -> bool:
-    """Whether the result is slower than an earlier one, whose job the baseline is of."""
+    """Whether the result is worse than a baseline that was saved from an earlier job."""
     return outcome is not None and outcome.outcome == "fail" and outcome.job is not None
 
 
@@ -112,9 +114,10 @@ _KILLED = ("runner_killed", "runner_not_started")
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a supervisor shares with its attempts. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it.
+    """What a supervisor shares with its attempts.
 
-    `gone`: checks the device and returns why it is gone, or None. It may block for as long as the driver does.
+    `clock` is monotonic, in seconds; the deadlines of `stop` refer to it. `gone` checks the device and returns why it
+    is gone, or None. It may block for as long as the driver does.
     """
 
     device: Device
@@ -134,7 +137,7 @@ class WorkerContext:
 
 
 class JobAttempt:
-    """Runs one attempt. Call `run()` once; it returns the ending, and writes only heartbeats to the store."""
+    """Runs one attempt. Call `run()` once; it returns the outcome, and writes only heartbeats to the store."""
 
     def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
@@ -143,7 +146,7 @@ class JobAttempt:
         self._began_s = context.clock()
         self._files: list[JobFiles] = []  # by variant
 
-    def run(self) -> Ending:
+    def run(self) -> Outcome:
         if self._claim.cancel_requested:
             return Stopped()
         try:
@@ -158,21 +161,21 @@ class JobAttempt:
                     stack.enter_context(files).prepare(variant.params, leaves_files=variant.name is None)
                 return self._measure(variants)
         except AttemptEnded as early:
-            return early.ending
+            return early.outcome
         except Exception as error:  # noqa: BLE001 - a bug in the worker: the job must not wait until its lease runs out
             WORKER_LOG.exception("attempt-broke job=%s", self._claim.job_id)
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
 
     def send_log(self) -> None:
-        """Send the last output of the runners, before the ending is written."""
+        """Send the last output of the runners, before the outcome is written."""
         self._heartbeat.send_log()
 
     def _new_files(self) -> JobFiles:
         self._files.append(JobFiles(self._claim, self._heartbeat, self._context.leases, self._context.settings))
         return self._files[-1]
 
-    def _measure(self, variants: Sequence[Variant]) -> Ending:
+    def _measure(self, variants: Sequence[Variant]) -> Outcome:
         deadline_s = self._began_s + time_limit_s(variants, self._spec.timeout_s, self._context.device)
         expected = self._pace(variants)
         planned = planned_times(variants, self._context.device)
@@ -188,7 +191,7 @@ class JobAttempt:
         return self._succeeded(variants, expected) if early is None else self._early(*early)
 
     def _plan_for_baseline(self, variant: Variant, deadline_s: float) -> None:
-        """Decide once how many runs the baseline requires, as far as the time lasts."""
+        """Decide once how many runs the baseline requires, within the time that is left."""
         done = len(variant.records)
         if self._spec.baseline is None or variant.for_baseline.in_all:
             return
@@ -203,7 +206,7 @@ class JobAttempt:
     def _succeeded(self, variants: Sequence[Variant], expected: ExpectedDuration) -> Succeeded:
         """Assemble the result.
 
-        Files are stored for single specs only: those of A/B variants would have the same names.
+        It stores files for single specs only: the files of A/B variants would have the same names.
         """
         first = variants[0]
         kept = self._files[0].deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
@@ -222,9 +225,9 @@ class JobAttempt:
         )
 
     def _likely_duration_s(self, expected: ExpectedDuration) -> float | None:
-        """The duration of the attempt: by earlier jobs, else by the budget, else None.
+        """The duration of the attempt by earlier jobs, else by the budget, else None.
 
-        A store that can't be read now has no earlier jobs.
+        If the store can't be read now, earlier jobs don't count.
         """
         by_budget = expected.expected_s if all(arm.measure.is_divided for arm in self._spec.arms) else None
         try:
@@ -239,8 +242,8 @@ class JobAttempt:
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
         return ExpectedDuration(duration_series(self._spec, device), expected_s, work_digest(self._spec))
 
-    def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending:
-        """The ending of a job that this run ends."""
+    def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Outcome:
+        """The outcome of an attempt that ended with this run."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
         if ended.stopped_for is StopReason.CANCEL:

@@ -33,7 +33,7 @@ class _Pool(TaskPool):  # type: ignore[misc]
 
 
 class _Connection(CeleryConsumer):  # type: ignore[misc]
-    """Celery's consumer, but it reconnects every second or two instead of after up to 30 s.
+    """Celery's consumer, which reconnects within 2 s here instead of up to 30 s.
 
     It also calls `init_callback` after every reconnect, because wake-ups sent meanwhile may be lost.
     """
@@ -57,7 +57,7 @@ class _Connection(CeleryConsumer):  # type: ignore[misc]
 class Consumer:
     """Runs on the main thread until `end`.
 
-    It calls `serve` for each wake-up, and sends itself one when it is connected.
+    It calls `serve` for each wake-up, and sends itself a wake-up when it is connected.
     """
 
     def __init__(self, settings: Settings, device: Device, name: str, serve: Callable[[], int]) -> None:
@@ -79,12 +79,12 @@ class Consumer:
             loglevel=logging.WARNING,
             without_gossip=True,  # the store tracks live workers
             without_mingle=True,  # exchanges revoked tasks at startup, which Dyno doesn't use; costs a second
-            without_heartbeat=True,  # unused events that would disturb benchmarks
+            without_heartbeat=True,  # Dyno doesn't use these events, and sending them would disturb benchmarks
         )
 
     def run(self) -> int:
-        """Run until `end` is called and the current job is finished or handed back. Returns the exit code, not 0 after
-        a crash.
+        """Run until `end` is called and the current job is finished or handed back. Returns the exit code, which isn't
+        0 after a crash.
         """
         self._controller.start()
         return int(self._controller.exitcode or 0)

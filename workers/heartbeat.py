@@ -20,12 +20,12 @@ from dyno.models.job import WORKER_SHUTDOWN
 from dyno.models.result import PartialMetrics, Phases
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
-from workers.outcome import Dropped, Ending, HandedBack, Stopped
+from workers.outcome import Dropped, HandedBack, Outcome, Stopped
 
 FIRST_BEAT = 0.25  # of the time between two heartbeats: short jobs have progress, too
 
 
-PIECE_BYTES = 16 * 1024  # per heartbeat; of more output, only the end is kept
+PIECE_BYTES = 16 * 1024  # per heartbeat; if there is more output, only its end is kept
 
 
 class JobLog:
@@ -51,7 +51,7 @@ class JobLog:
         self._waiting = waiting[-PIECE_BYTES:]
 
     def piece(self) -> LogPiece | None:
-        """The piece to send; the same one, with the same number, until `sent` is called."""
+        """The piece to send; the same piece, with the same number, until `sent` is called."""
         if self._piece is None and self._waiting:
             text = self._decoder.decode(self._waiting)
             if self._left_out_bytes:
@@ -69,8 +69,8 @@ class JobLog:
 class Heartbeat:
     """The heartbeat of one attempt; it spans all runs, so that many short runs can't delay it.
 
-    `due_s`: time of the next one on `clock`. `heard`: whether the last one reached the store. `progress`: replace it
-    once the attempt knows how long its runs may take.
+    `due_s` is the time of the next heartbeat on `clock`. `heard`: the last heartbeat reached the store. Replace
+    `progress` once the attempt knows how long its runs may take.
     """
 
     def __init__(
@@ -113,16 +113,16 @@ class Heartbeat:
         self.progress.note_end(phases, self.clock() - self._claimed_s, is_first=is_first)
 
     def send_metrics(self, metrics: PartialMetrics) -> None:
-        """Send the figures of the runs so far. They are lost if Redis is unreachable: the next run's replace them."""
+        """Send the figures of the runs so far. If Redis is unreachable, they are lost: the next run's replace them."""
         try:
             self._leases.heartbeat(self._claim, None, so_far=metrics)
         except StoreUnavailable as error:
             event("metrics-not-sent", logging.WARNING, job=self._claim.job_id, why=error.detail)
 
     def send_log(self) -> None:
-        """Send the last output, before the ending is written.
+        """Send the last output, before the outcome is written.
 
-        While Redis is unreachable it is kept; call again then.
+        While Redis is unreachable, the output is kept; call again later.
         """
         while piece := self.log.piece():
             try:
@@ -136,11 +136,11 @@ T = TypeVar("T")
 
 
 class AttemptEnded(Exception):
-    """Ends the attempt before it has a result; `ending` says how."""
+    """Ends the attempt before it has a result; `outcome` says how."""
 
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(type(ending).__name__)
-        self.ending = ending
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(type(outcome).__name__)
+        self.outcome = outcome
 
 
 class CallTimedOut(Exception):
@@ -153,30 +153,30 @@ def background_call(
     """Run `work(abandoned)` on a thread, and return its value or raise its error.
 
     Raises AttemptEnded if the job is canceled, lost or handed back first, and CallTimedOut after `within_s`. In these
-    cases `abandoned` is set and the outcome of `work` is ignored.
+    cases `abandoned` is set and the value of `work` is ignored.
     """
-    abandoned, outcome = threading.Event(), Future[T]()
+    abandoned, future = threading.Event(), Future[T]()
     deadline_s = heartbeat.clock() + within_s
-    threading.Thread(target=_run_call, args=(outcome, work, abandoned), name=phase, daemon=True).start()
+    threading.Thread(target=_run_call, args=(future, work, abandoned), name=phase, daemon=True).start()
     try:
-        while not outcome.done():
-            wait([outcome], max(0.0, min(heartbeat.due_s, deadline_s) - heartbeat.clock()))
+        while not future.done():
+            wait([future], max(0.0, min(heartbeat.due_s, deadline_s) - heartbeat.clock()))
             if heartbeat.clock() >= heartbeat.due_s:
                 _beat(phase, run, heartbeat)
-            if not outcome.done() and heartbeat.clock() >= heartbeat.stop.deadline_s:
+            if not future.done() and heartbeat.clock() >= heartbeat.stop.deadline_s:
                 raise AttemptEnded(HandedBack(WORKER_SHUTDOWN))
-            if not outcome.done() and heartbeat.clock() >= deadline_s:
+            if not future.done() and heartbeat.clock() >= deadline_s:
                 raise CallTimedOut(f"timed out after {within_s:.0f} s")
-        return outcome.result()
+        return future.result()
     finally:
         abandoned.set()
 
 
-def _run_call(outcome: Future[T], work: Callable[[threading.Event], T], abandoned: threading.Event) -> None:
+def _run_call(future: Future[T], work: Callable[[threading.Event], T], abandoned: threading.Event) -> None:
     try:
-        outcome.set_result(work(abandoned))
+        future.set_result(work(abandoned))
     except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for the outcome
-        outcome.set_exception(error)
+        future.set_exception(error)
 
 
 def _beat(phase: str, run: int, heartbeat: Heartbeat) -> None:

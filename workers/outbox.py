@@ -29,23 +29,22 @@ from dyno.models.job import SCHEMA, Stored
 from dyno.models.spec import MAX_EXPIRES_IN_S
 from dyno.store import placement, records
 from dyno.store.leases import Claim, Leases
-from workers import outcome
+from workers.outcome import Failed, HandedBack, Outcome, Stopped, Succeeded
 
 _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
-    kind.__name__: TypeAdapter(kind)
-    for kind in (outcome.Succeeded, outcome.Failed, outcome.Stopped, outcome.HandedBack)
+    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Stopped, HandedBack)
 }
 
 
 class _Writer(Stored):
-    """The fields of a file's first line that every later version of Dyno keeps."""
+    """The fields of a file's first line that all later versions of Dyno keep."""
 
     schema_version: int = Field(alias="schema")
     version: str = ""
 
 
 class _Header(_Writer):
-    """The first line of a file: the attempt that the ending in the second line belongs to."""
+    """The first line of a file: the attempt that the outcome in the second line belongs to."""
 
     namespace: str
     job: str
@@ -61,18 +60,18 @@ class _Header(_Writer):
 class OutboxEntry:
     path: Path
     claim: Claim
-    ending: outcome.Ending
+    outcome: Outcome
 
 
 class NewerVersion(Exception):
-    """The file was written by a newer Dyno, or has an unknown kind of ending."""
+    """The file was written by a newer Dyno, or has an unknown kind of outcome."""
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
         self.version = version
 
 
-def encode_entry(ending: outcome.Ending, claim: Claim, namespace: str, version: str) -> bytes:
+def encode_entry(outcome: Outcome, claim: Claim, namespace: str, version: str) -> bytes:
     header = {
         "schema": SCHEMA,
         "version": version,
@@ -83,9 +82,9 @@ def encode_entry(ending: outcome.Ending, claim: Claim, namespace: str, version: 
         "device": claim.device,
         "queue": claim.queue,
         "spec": claim.spec.model_dump_json(),
-        "kind": type(ending).__name__,
+        "kind": type(outcome).__name__,
     }
-    return b"".join(to_json(line, inf_nan_mode="constants") + b"\n" for line in (header, ending))
+    return b"".join(to_json(line, inf_nan_mode="constants") + b"\n" for line in (header, outcome))
 
 
 def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> OutboxEntry | None:
@@ -107,8 +106,8 @@ def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> Out
 
 def _release(version: str) -> list[int]:
     """The release as numbers: [1, 2] for "1.2.dev3"; [] if the text doesn't begin with one."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return [int(part) for part in found[0].split(".")] if found else []
+    release = re.match(r"\d+(\.\d+)*", version)
+    return [int(part) for part in release[0].split(".")] if release else []
 
 
 def _claim(header: _Header) -> Claim:
@@ -134,16 +133,16 @@ def _content(path: Path, most_bytes: int) -> bytes:
         return file.read()
 
 
-MAX_OUTBOX_BYTES: Final = 2**30  # for the whole folder; the largest known ending, with 100,000 samples, takes 10 MB
+MAX_OUTBOX_BYTES: Final = 2**30  # for the whole folder; the largest known outcome, with 100,000 samples, takes 10 MB
 _UNFINISHED_S = 3600  # an older unfinished file is from a process that died
-_ENDING, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
+_OUTCOME, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
 
 
 class Outbox:
-    """The folder of undelivered endings, shared by all workers of a host.
+    """The folder of undelivered outcomes, shared by all workers of a host.
 
-    Several workers may write the same ending, as the store accepts it once. Damaged files are renamed to `.aside`, and
-    files written by a newer Dyno are left for it; neither blocks the other files. `version`: of the Dyno that uses it.
+    Several workers may write the same outcome, as the store accepts it once. The outbox renames damaged files to
+    `.aside`, and leaves files of a newer Dyno for it; neither blocks other files. `version`: this Dyno's version.
     """
 
     def __init__(
@@ -152,13 +151,13 @@ class Outbox:
         self._folder, self._namespace, self._most_bytes, self._version = folder, namespace, most_bytes, version
         self._passed_over: set[str] = set()
 
-    def keep(self, ending: outcome.Ending, claim: Claim) -> Path:
-        """Store the ending in a crash-safe file and return its path. Raises OSError if there is no room for it."""
-        text = encode_entry(ending, claim, self._namespace, self._version)
+    def keep(self, outcome: Outcome, claim: Claim) -> Path:
+        """Store the outcome in a crash-safe file and return its path. Raises OSError if there is no room for it."""
+        text = encode_entry(outcome, claim, self._namespace, self._version)
         _make_folder(self._folder)
         self._make_room(len(text))
         digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
-        path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
+        path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_OUTCOME}"
         unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         try:
             _write_synced(unfinished, text)
@@ -170,7 +169,7 @@ class Outbox:
         return path
 
     def waiting(self) -> Iterator[OutboxEntry]:
-        """All endings of this namespace, except those passed over; none if the folder can't be read."""
+        """All outcomes of this namespace, except those passed over; none if the folder can't be read."""
         try:
             names = sorted(path.name for path in self._folder.iterdir())
         except FileNotFoundError:
@@ -179,22 +178,22 @@ class Outbox:
             event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
             return
         for name in names:
-            if name.endswith(_ENDING) and name not in self._passed_over:
-                if spooled := self._read(self._folder / name):
-                    yield spooled
+            if name.endswith(_OUTCOME) and name not in self._passed_over:
+                if entry := self._read(self._folder / name):
+                    yield entry
             elif name.endswith(_UNFINISHED):
                 self._drop_left_over(self._folder / name)
 
     def count(self) -> int:
-        """The endings of all namespaces, and the files set aside; 0 if the folder can't be read."""
+        """The outcomes of all namespaces, and the files set aside; 0 if the folder can't be read."""
         try:
-            return sum(path.suffix in (_ENDING, _ASIDE) for path in self._folder.iterdir())
+            return sum(path.suffix in (_OUTCOME, _ASIDE) for path in self._folder.iterdir())
         except OSError:
             return 0
 
     def drop(self, path: Path) -> None:
-        """Delete the file: the ending is written, or doesn't count any more."""
-        with suppress(OSError):  # another worker has deleted it; or it is written once more, which does no harm
+        """Delete the file: the outcome is written, or doesn't count any more."""
+        with suppress(OSError):  # another worker has deleted it; else it is delivered again, which does no harm
             path.unlink()
 
     def pass_over(self, path: Path) -> None:
@@ -203,18 +202,18 @@ class Outbox:
 
     def _read(self, path: Path) -> OutboxEntry | None:
         try:
-            found = read_entry(path, self._namespace, self._most_bytes, self._version)
+            entry = read_entry(path, self._namespace, self._most_bytes, self._version)
         except FileNotFoundError:  # another worker has handled it
             return None
         except NewerVersion as error:
             event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
-            found = None
+            entry = None
         except Exception as error:  # noqa: BLE001 - a damaged file mustn't block the others
             self._set_aside(path, error)
             return None
-        if found is None:  # of another namespace, or of a newer Dyno
+        if entry is None:  # it belongs to another namespace or a newer Dyno
             self.pass_over(path)
-        return found
+        return entry
 
     def _set_aside(self, path: Path, error: Exception) -> None:
         event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
@@ -223,10 +222,10 @@ class Outbox:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Delete files set aside and endings of expired jobs, oldest first. Endings of other jobs are kept."""
-        found = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
-        used = sum(status.st_size for _, status in found)
-        useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
+        """Delete files set aside and outcomes of expired jobs, oldest first. Outcomes of other jobs are kept."""
+        files = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
+        used = sum(status.st_size for _, status in files)
+        useless = sorted((status.st_mtime, status.st_size, path) for path, status in files if _useless(path, status))
         for _, freed, path in useless:
             if used + size <= self._most_bytes:
                 return
@@ -253,15 +252,15 @@ def _status(path: Path) -> os.stat_result | None:
 def _useless(path: Path, status: os.stat_result) -> bool:
     """Whether the file was set aside, or is older than the maximum life of a job, so that no store can accept it."""
     old = time.time() - status.st_mtime > MAX_EXPIRES_IN_S
-    return path.suffix == _ASIDE or (path.suffix == _ENDING and old)
+    return path.suffix == _ASIDE or (path.suffix == _OUTCOME and old)
 
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
 
-def deliver_ending(
-    ending: outcome.Ending,
+def deliver_outcome(
+    outcome: Outcome,
     claim: Claim,
     leases: Leases,
     outbox: Outbox,
@@ -269,72 +268,72 @@ def deliver_ending(
     clock: Callable[[], float],
     send_log: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Write the ending, with retries while Redis is unreachable. False: it didn't count, or the worker had to end
+    """Write the outcome, with retries while Redis is unreachable. False: it didn't count, or the worker had to end
     first.
 
-    `send_log` is called before each try, to write the rest of the attempt's log. After the first failure the ending is
-    also stored in the outbox, so that another worker can deliver it if this one dies.
+    Each try first calls `send_log`, to write the rest of the attempt's log. After the first failure, the outcome is
+    also stored in the outbox, so that another worker can deliver it if this worker dies.
     """
     pause_s, kept = _FIRST_PAUSE_S, None
     while True:
         try:
             send_log()
-            counted = ending.write(leases, claim)
+            counted = outcome.write(leases, claim)
         except errors.StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
-        except redis.RedisError:  # refused permanently, for example by missing rights: kept for after the repair
-            _keep(ending, claim, outbox)
+        except redis.RedisError:  # Redis refuses it, for example by missing rights: keep it until that is repaired
+            _keep(outcome, claim, outbox)
             raise
         else:
             if kept is not None:
                 outbox.drop(kept)
             return counted
-        kept = kept or _keep(ending, claim, outbox)
+        kept = kept or _keep(outcome, claim, outbox)
         if clock() + pause_s >= stop.deadline_s:
-            _leave(ending, claim, kept)
+            _leave(outcome, claim, kept)
             return False
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def deliver_waiting(outbox: Outbox, leases: Leases) -> None:
-    """Write all endings in the outbox. Those that can't be written now stay there."""
-    for spooled in outbox.waiting():
+    """Write all outcomes in the outbox. Outcomes that can't be written now stay there."""
+    for entry in outbox.waiting():
         try:
-            _write(spooled, outbox, leases)
+            _write(entry, outbox, leases)
         except errors.StoreUnavailable as error:
             event("spool-not-written", logging.WARNING, why=error.detail)
             return
-        except redis.RedisError as error:  # Redis refuses this one, but may accept the others
-            outbox.pass_over(spooled.path)
-            event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
+        except redis.RedisError as error:  # Redis refuses this outcome, but may accept the others
+            outbox.pass_over(entry.path)
+            event("spool-refused", logging.ERROR, file=entry.path, why=repr(error))
 
 
-def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
-    claim = spooled.claim
-    counted = spooled.ending.write(leases, claim)
+def _write(entry: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
+    claim = entry.claim
+    counted = entry.outcome.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
-        outbox.pass_over(spooled.path)  # it belongs to another store with the same namespace, or the store lost the job
-        event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
+        outbox.pass_over(entry.path)  # it belongs to another store with the same namespace, or the store lost the job
+        event("spool-foreign", logging.WARNING, job=claim.job_id, file=entry.path)
         return
-    outbox.drop(spooled.path)
+    outbox.drop(entry.path)
     level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job or has ended it
-    event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
+    event("unspooled", level, job=claim.job_id, ending=type(entry.outcome).__name__, counted=counted)
 
 
-def _keep(ending: outcome.Ending, claim: Claim, outbox: Outbox) -> Path | None:
+def _keep(outcome: Outcome, claim: Claim, outbox: Outbox) -> Path | None:
     try:
-        return outbox.keep(ending, claim)
+        return outbox.keep(outcome, claim)
     except OSError as error:  # the disk is full; the next retry may still succeed
         event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
         return None
 
 
-def _leave(ending: outcome.Ending, claim: Claim, kept: Path | None) -> None:
+def _leave(outcome: Outcome, claim: Claim, kept: Path | None) -> None:
     if kept is not None:
-        event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
+        event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(outcome).__name__, file=kept)
     else:
-        event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)
+        event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(outcome).__name__)
 
 
 def _write_synced(path: Path, text: bytes) -> None:

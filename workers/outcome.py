@@ -1,4 +1,4 @@
-"""The endings of an attempt, and how each is written to the store."""
+"""The possible outcomes of an attempt; each writes itself to the store."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """After an infrastructure failure, the job is requeued while attempts are left.
+    """The store requeues the job after an infrastructure failure while attempts are left.
 
     Other failures would only repeat.
     """
@@ -55,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The job is requeued for a reason outside the job; the attempt doesn't count."""
+    """The store requeues the job, for a reason outside the job; the attempt doesn't count."""
 
     reason: str
 
@@ -71,4 +71,4 @@ class Dropped:
         return False
 
 
-Ending = Succeeded | Failed | Stopped | HandedBack | Dropped
+Outcome = Succeeded | Failed | Stopped | HandedBack | Dropped

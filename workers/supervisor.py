@@ -21,16 +21,16 @@ from dyno.models.job import DEVICE_BUSY, WORKER_SHUTDOWN, Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store import leases, placement
 from dyno.tracing import Carrier, Span, SpanAttributes, Tracer
-from workers import outcome
 from workers.attempt import JobAttempt, WorkerContext
-from workers.outbox import Outbox, deliver_ending, deliver_waiting
+from workers.outbox import Outbox, deliver_outcome, deliver_waiting
+from workers.outcome import Failed, HandedBack, Outcome
 
 
 def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> placement.ClaimFilter:
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first one's
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first arm's
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return placement.ClaimFilter(placement.profile(device), fits)
@@ -48,8 +48,9 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]
 
 _TURN_POLL_S = 0.1  # a poll takes 30 microseconds, on cores that run another worker's benchmark
 _HUNG_POLL_S = 1.0
-_LOOK_AGAIN_S = 5.0  # while another process holds the device: jobs may be queued, claimed or canceled meanwhile
-# After an attempt that found its device in use, although this worker had the turn; each further one doubles it.
+_LOOK_AGAIN_S = 5.0  # while another process holds the device: meanwhile, jobs may be queued, claimed or canceled
+# The rest after an attempt that found its device in use, although this worker had the turn. Each further such attempt
+# doubles the rest.
 _LEAST_REST_S, _MOST_REST_S = 5.0, 300.0
 
 
@@ -84,7 +85,7 @@ class Supervisor:
         self._serving = threading.Lock()
         self._hung: Holder | None = None
         self._rest_s, self._rests_until_s = 0.0, -math.inf
-        self._is_claim_unanswered = False  # Redis may have made it: `serve` asks again
+        self._is_claim_unanswered = False  # if so, Redis may have made the claim: `serve` claims again
 
     def serve(self) -> int:
         """Run all waiting jobs that fit this device. Returns their number. Called at each wake-up."""
@@ -109,9 +110,11 @@ class Supervisor:
         return served
 
     def catch_up(self) -> None:
-        """Write the endings in this host's outbox, and look whether a hung runner has ended; not while a job runs here,
-        since that could disturb its benchmark. Wakes this worker if its last claim had no answer: no other worker would
-        run a job that it has got."""
+        """Write the outcomes in this host's outbox, and look whether a hung runner has ended.
+
+        It does neither while a job runs here, since both could disturb the benchmark. If the last claim had no answer,
+        it wakes this worker: Redis may have given it a job, which no other worker would run.
+        """
         if self._serving.acquire(blocking=False):
             try:
                 deliver_waiting(self._outbox, self._context.leases)
@@ -123,10 +126,10 @@ class Supervisor:
                 self._wake_next(self._queues[0])
 
     def _look_whether_free(self) -> None:
-        found = self._turn.take()
+        held = self._turn.take()
         self._turn.leave()
-        if isinstance(found, HeldLocks):
-            found.release()
+        if isinstance(held, HeldLocks):
+            held.release()
             event("device-free", device=self._context.device.full_id)
             self._hung = None
             self._show_without_job()
@@ -147,34 +150,34 @@ class Supervisor:
         """Lock the device; wait for it while jobs wait. None if no job waits, or this worker is stopping."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
-            deliver_waiting(self._outbox, self._context.leases)  # an ending in it may free this device's lease
+            deliver_waiting(self._outbox, self._context.leases)  # an outcome in it may free this device's lease
             try:
-                found = self._look_at_device(unlike=holder)
+                held = self._look_at_device(unlike=holder)
             except DeviceUnavailable as error:
                 event("claim-failed", logging.WARNING, why=error.detail)
                 return None
-            if isinstance(found, HeldLocks):
+            if isinstance(held, HeldLocks):
                 self._hung = None
                 self._get_ready()
-                return found
-            self._hung = found if found.hung else None
-            if (queue := self._pass_over(found)) is None:
+                return held
+            self._hung = held if held.hung else None
+            if (queue := self._pass_over(held)) is None:
                 return None
-            if found != holder:
-                name, level = ("device-hung", logging.ERROR) if found.hung else ("device-held", logging.WARNING)
-                event(name, level, why=str(found))
-                self._show("busy", held_by=found)
+            if held != holder:
+                name, level = ("device-hung", logging.ERROR) if held.hung else ("device-held", logging.WARNING)
+                event(name, level, why=str(held))
+                self._show("busy", held_by=held)
                 self._wake_next(queue)  # another device may take the job
-            holder = found
+            holder = held
         return None
 
     def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
-        """This worker's turn, or the device's holder. Waits up to 5 s for a change if the holder is `unlike`."""
+        """This worker's turn, or the device's holder. While the holder equals `unlike`, it waits up to 5 s."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
-            found = self._turn.take()
-            if found != unlike or time.monotonic() >= until_s or self._context.stop.stopping:
-                return found
+            held = self._turn.take()
+            if held != unlike or time.monotonic() >= until_s or self._context.stop.stopping:
+                return held
             time.sleep(_TURN_POLL_S if self._hung is None else _HUNG_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
@@ -226,31 +229,31 @@ class Supervisor:
     def _see_through(self, claim: leases.Claim) -> bool:
         """Run the job to its end. False: don't claim again now, because a job handed back would return at once.
 
-        At a shutdown, another worker is woken for the job. A job whose device is busy waits for maintenance to send the
-        wake-up, because one sent now would return here at once. That happens if a process uses the device without a
-        turn. This worker then rests, longer each time.
+        At a shutdown, it wakes another worker for the job. A device is busy if a process uses it without a turn. Then
+        maintenance sends the job's wake-up, because a wake-up sent now would return here at once. This worker rests,
+        longer each time.
         """
         context = self._context
         attempt = JobAttempt(claim, context)
         with _attempt_span(claim, context.leases, context.traces) as span:
-            ending = attempt.run()
-            counted = deliver_ending(
-                ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
+            outcome = attempt.run()
+            counted = deliver_outcome(
+                outcome, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
             )
-            _note_attempt(span, ending, counted)
-        event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
-        if isinstance(ending, outcome.Failed) and has_lost_device(ending.failure):
-            event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
+            _note_attempt(span, outcome, counted)
+        event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(outcome).__name__, counted=counted)
+        if isinstance(outcome, Failed) and has_lost_device(outcome.failure):
+            event("device-gone", logging.ERROR, device=context.device.full_id, why=outcome.failure.message)
             self.stop(0)
             self._leave()
             self._wake_next(claim.queue)
             return False
-        if not isinstance(ending, outcome.HandedBack):
+        if not isinstance(outcome, HandedBack):
             self._rest_s = 0.0
             return True
-        if ending.reason == WORKER_SHUTDOWN:
+        if outcome.reason == WORKER_SHUTDOWN:
             self._wake_next(claim.queue)
-        elif ending.reason == DEVICE_BUSY:
+        elif outcome.reason == DEVICE_BUSY:
             self._rest_s = min(2 * self._rest_s, _MOST_REST_S) or _LEAST_REST_S
             self._rests_until_s = context.clock() + self._rest_s
         return False
@@ -258,7 +261,7 @@ class Supervisor:
 
 @contextmanager
 def _attempt_span(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> Iterator[Span]:
-    """The span of an attempt, preceded by one for the job's time in the queue. Spans are sent after the attempt, so
+    """The span of an attempt, preceded by a span of the job's time in the queue. Spans are sent after the attempt, so
     that sending can't disturb a run.
     """
     if not traces.on:
@@ -276,12 +279,12 @@ def _attempt_span(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> 
     traces.flush()
 
 
-def _note_attempt(span: Span, ending: outcome.Ending, counted: bool) -> None:
-    """Add the ending to the span. `counted`: whether the store accepted it; another attempt may have owned the job."""
-    failure = ending.failure if isinstance(ending, outcome.Failed) else None
+def _note_attempt(span: Span, outcome: Outcome, counted: bool) -> None:
+    """Add the outcome to the span. `counted`: the store accepted it, because no other attempt owned the job."""
+    failure = outcome.failure if isinstance(outcome, Failed) else None
     span.note(
         {
-            "dyno.ending": type(ending).__name__.lower(),
+            "dyno.ending": type(outcome).__name__.lower(),
             "dyno.counted": counted,
             "dyno.reason": failure.reason if failure else None,
         },

@@ -45,16 +45,16 @@ _HOST_POLL_S = 0.1
 def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> None:
     """Claim the host's name for this machine. Raises HostNameTaken if another machine has it and a live worker.
 
-    The claim of a machine that is gone, or of this one before its restart, expires within `device_ttl_s`: wait for it.
-    An unreachable store isn't an error; the worker's registration claims the name then.
+    A machine that is gone, or this machine before its restart, may still hold the claim. Such a claim expires within
+    `device_ttl_s`, so wait for it. If the store is unreachable, the worker's registration claims the name later.
     """
     until_s = time.monotonic() + settings.device_ttl_s + _HOST_POLL_S
     try:
         while True:
-            asked_s = time.monotonic()  # the answer may come long after, when the other claim has run out
+            claimed_s = time.monotonic()  # the answer may come long after, when the other claim has run out
             if fleet.claim_host(client, settings, name, boot_id):
                 return
-            if asked_s > until_s:
+            if claimed_s > until_s:
                 raise errors.HostNameTaken(_taken(name))
             time.sleep(_HOST_POLL_S)
     except errors.StoreUnavailable as error:
@@ -71,8 +71,8 @@ def _taken(name: str) -> str:
 class Registration:
     """Publishes the worker from its own thread at each change, and extends its record between changes.
 
-    `device()` returns the current device. `owns_name()`: whether the host's name is still this machine's. If not, the
-    worker is no longer published, and `name_taken` is called once.
+    `device()` returns the current device. `owns_name()` returns whether this machine still has the host's name. If not,
+    the worker is no longer published, and `name_taken` is called once.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Registration:
         self._owns_name, self._name_taken, self._is_taken = owns_name, name_taken, False
         self._changed, self._ended = threading.Event(), False
         self._published: tuple[Device, WorkerRecord] | None = None
-        self._thread = threading.Thread(target=self._go_on, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._go_on, name="registration", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -99,7 +99,7 @@ class Registration:
         self._changed.set()
 
     def stop(self) -> None:
-        """Remove the device from the list. Returns when that is written, or if Redis can't be reached."""
+        """Remove the device from the list. Returns when Redis has removed it, or can't be reached."""
         self._ended = True
         self._changed.set()
         self._thread.join()
@@ -129,16 +129,16 @@ class Registration:
             action()
         except errors.StoreUnavailable as error:
             event("presence-not-written", logging.WARNING, why=error.detail)
-        except redis.ResponseError as error:  # a damaged key, until maintenance repairs it; this thread must go on
+        except redis.ResponseError as error:  # a key is damaged until maintenance repairs it; this thread must go on
             event("presence-not-written", logging.WARNING, why=str(error))
 
 
 class Worker:
     """A worker with all its parts, in the order of their start.
 
-    The constructor raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit,
-    WrongSettings, ArtifactStoreUnfit or HostNameTaken before anything is started. An unreachable store isn't an error;
-    it may become available.
+    Before it starts anything, the constructor raises DeviceUnavailable, FrameworkMissing, TracingMissing,
+    WorkloadFault, StoreUnfit, WrongSettings, ArtifactStoreUnfit or HostNameTaken. An unreachable store isn't an error,
+    since it may become available.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
@@ -147,14 +147,14 @@ class Worker:
         if not self._device.frameworks:  # it would serve no queue
             raise errors.FrameworkMissing(missing_frameworks(self._device.driven_as))
         self._workloads = registry()
-        _check_spool(settings)
+        _check_outbox_folder(settings)
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
         artifact_store.shared_store(settings)  # only to fail now if it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
         self._boot_id = boot_id()
         claim_host_name(self._client, settings, self._device.host, self._boot_id)
-        self._end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)  # replaced once it can take jobs
+        self._end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)  # until the worker can claim jobs
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
         _keep_off(self._device, settings)
 
@@ -171,7 +171,7 @@ class Worker:
             passed = self._settings.runner_env
             launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables, passed)
             stack.callback(launcher.close)
-            self._presence = Registration(
+            self._registration = Registration(
                 self._client,
                 self._settings,
                 self._record(),
@@ -179,20 +179,20 @@ class Worker:
                 lambda: fleet.claim_host(self._client, self._settings, self._device.host, self._boot_id),
                 self._on_name_taken,
             )
-            stack.callback(self._presence.stop)
-            self._presence.start()
+            stack.callback(self._registration.stop)
+            self._registration.start()
             prepare = partial(self._prepare, launcher)
             turn = DeviceTurn(self._device, self._settings)
             try:
-                found = turn.take()
+                held = turn.take()
             except errors.DeviceUnavailable as error:
                 event("not-started", logging.ERROR, code=error.code, why=error.detail)
                 return errors.WorkerExit.NOT_STARTED
-            if isinstance(found, Holder):
+            if isinstance(held, Holder):
                 turn.leave()
-                event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
+                event("device-held", logging.WARNING, why=str(held), then="peaks are measured before the first job")
                 return self._serve(launcher, stack, prepare)
-            with found:
+            with held:
                 prepare()
             return self._serve(launcher, stack)
 
@@ -216,17 +216,17 @@ class Worker:
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            context, worker, call, self._presence.show, lambda: consumer.end(errors.WorkerExit.DEVICE_GONE), prepare
+            context, worker, call, self._registration.show, lambda: consumer.end(errors.WorkerExit.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         chores: dict[str, Callable[[redis.Redis], object]] = {
             "writing what was spooled": lambda _: supervisor.catch_up(),
             "ending records of the future": partial(fleet.end_future_records, settings=self._settings),
         }
-        upkeep = Maintenance(self._settings, call, chores)
-        upkeep.start()
-        stack.callback(upkeep.stop)
-        self._presence.show("idle", None)
+        maintenance = Maintenance(self._settings, call, chores)
+        maintenance.start()
+        stack.callback(maintenance.stop)
+        self._registration.show("idle", None)
 
         def end() -> None:
             supervisor.stop(0)
@@ -241,8 +241,8 @@ class Worker:
         self._end()
 
     def _gone(self, launcher: Launcher) -> str | None:
-        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and this
-        process may have different ones.
+        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and may run
+        on other cores than this process.
         """
         return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device)
 
@@ -267,8 +267,8 @@ def _check_store(client: redis.Redis, settings: Settings) -> None:
         event("store-away", logging.WARNING, why=error.detail)
 
 
-def _check_spool(settings: Settings) -> None:
-    """Raises WrongSettings if other users could change the outcomes that wait there. A missing folder is made later."""
+def _check_outbox_folder(settings: Settings) -> None:
+    """Raises WrongSettings if other users could change the outbox. The outbox creates a missing folder later."""
     folder = settings.spool_dir
     try:
         reason = folders.unsafe_reason(folder)

@@ -2,8 +2,8 @@
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
 bounded rate, because wake-ups may be lost. It removes index entries of expired records, and compares some jobs with
-their leases and queues. The API's also keeps the limits on done jobs (`dyno.store.retention`), and brings the indexes
-up to date.
+their leases and queues. The API's maintenance also enforces the limits on done jobs (`dyno.store.retention`), and
+brings the indexes up to date.
 """
 
 import logging
@@ -36,8 +36,8 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
     """End up to 100 leases that ran out. Their jobs go to the front of their queues, or end (`worker_lost` or
     canceled).
 
-    Returns the ids of these jobs. Does nothing until Redis has been up for a whole lease, because until then a worker
-    may not have had the chance to extend its lease. Safe to run in several processes at once. Raises StoreUnavailable.
+    Returns the ids of these jobs. Does nothing until Redis has been up for a whole lease: before that, a worker may not
+    have had the chance to extend its lease. Safe to run in several processes at once. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -51,7 +51,7 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
         try:
             with store_errors():
                 outcome, *job_id = _expire(client, keys, device)
-        except redis.ResponseError as error:  # the other leases count as well
+        except redis.ResponseError as error:  # the other leases must still end
             log.error("the lease of %s ran out and can't be ended: %s", device, error)
         else:
             ended += [] if outcome in ("live", "orphan") else job_id
@@ -71,16 +71,16 @@ def redis_now_s(client: redis.Redis, settings: Settings) -> float:
 
 def _expire(client: redis.Redis, keys: Keys, device: str) -> list[Any]:
     expire = client.register_script(SCRIPT_SOURCES[Script.EXPIRE])
-    ending = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
-    reply: list[Any] = expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *ending])
+    failure_args = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
+    reply: list[Any] = expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *failure_args])
     return reply
 
 
 def shorten_leases(client: redis.Redis, settings: Settings) -> list[str]:
-    """Let leases that end later than two of their lengths from now end after one without a heartbeat. Returns their
+    """Let leases that end more than two lease lengths from now end after one length without a heartbeat. Returns their
     devices.
 
-    Redis' clock has stepped back since their last heartbeats. Raises StoreUnavailable.
+    They exist if Redis' clock has stepped back since their last heartbeats. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     shorten = client.register_script(SCRIPT_SOURCES[Script.SHORTEN])
@@ -290,7 +290,7 @@ class Maintenance:
         self._guard = LeaseGuard(settings.lease_s)
         self._stop = threading.Event()
         self._failing: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -372,10 +372,10 @@ async def test_a_damaged_record_is_reported_and_the_others_are_repaired(jobs, a_
 async def test_maintenance_audits_and_logs_and_counts_each_repair(jobs, a_spec, client, keys, settings, caplog):
     job_id = (await jobs.submit(a_spec())).job.id
     client.zrem(keys.queue("cpu"), job_id)
-    upkeep = Maintenance(settings.model_copy(update={"reap_every_s": 0.02}), lambda queue: None)
-    upkeep.start()
+    maintenance = Maintenance(settings.model_copy(update={"reap_every_s": 0.02}), lambda queue: None)
+    maintenance.start()
     eventually(lambda: f"repaired the indexes of {job_id}: queued_without_queue" in caplog.text)
-    upkeep.stop()
+    maintenance.stop()
     counted = {name.partition(" ")[2] for name in client.hkeys(keys.counts) if name.startswith("repaired ")}
     assert counted == {"queued_without_queue"}
     assert counted <= set(REPAIRS)

@@ -63,8 +63,8 @@ async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do
         # Leases run out when the test says so, not while the machine is busy.
         leases = Leases(client, there.model_copy(update={"lease_s": 600.0}))
         record = Keys(there.namespace).job(job_id)
-        upkeep = Maintenance(there, lambda queue: None)
-        upkeep.start()
+        maintenance = Maintenance(there, lambda queue: None)
+        maintenance.start()
         assert leases.claim(DEVICE, ["cpu"], worker) is not None
         run_out(client, there)
         eventually(lambda: client.hget(record, "status") == "queued", what="the reaper believes in leases")
@@ -77,7 +77,7 @@ async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do
         run_out(client, there)
         eventually(lambda: client.hget(record, "status") != "running")
         assert time.monotonic() - back_s >= there.lease_s
-        upkeep.stop()
+        maintenance.stop()
 
 
 def run_out(client, there):

@@ -32,10 +32,10 @@ def live(client, settings):
 async def test_a_waiting_queue_is_woken_repeatedly(quick, jobs, a_spec):
     woken: list[str] = []
     await jobs.submit(a_spec())
-    upkeep = Maintenance(quick, woken.append)
-    upkeep.start()
+    maintenance = Maintenance(quick, woken.append)
+    maintenance.start()
     eventually(lambda: woken == ["cpu"] * len(woken) and len(woken) >= 2)
-    upkeep.stop()
+    maintenance.stop()
 
 
 @pytest.mark.anyio
@@ -44,10 +44,10 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(quick, jobs, a_spe
     await jobs.submit(a_spec())
     attempt = claim()
     run_out()
-    upkeep = Maintenance(quick, lambda queue: woken.set())
-    upkeep.start()
+    maintenance = Maintenance(quick, lambda queue: woken.set())
+    maintenance.start()
     assert woken.wait(60)
-    upkeep.stop()
+    maintenance.stop()
     assert client.hget(keys.job(attempt.job_id), "status") == "queued"
 
 
@@ -60,10 +60,10 @@ async def test_a_failing_wake_up_does_not_stop_maintenance(quick, jobs, a_spec):
         raise tried[-1]
 
     await jobs.submit(a_spec())
-    upkeep = Maintenance(quick, failing)
-    upkeep.start()
+    maintenance = Maintenance(quick, failing)
+    maintenance.start()
     eventually(lambda: len(tried) >= 4)
-    upkeep.stop()
+    maintenance.stop()
 
 
 @pytest.mark.anyio
@@ -76,11 +76,11 @@ async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(qui
         raise StoreUnavailable("OOM")
 
     with sync_client(quick) as client:
-        upkeep = Maintenance(quick, refused)
-        upkeep.start()
+        maintenance = Maintenance(quick, refused)
+        maintenance.start()
         run_out()
         eventually(lambda: client.hget(Keys(quick.namespace).job(lost.job.id), "status") == "queued")
-        upkeep.stop()
+        maintenance.stop()
     assert (await jobs.get(waiting.job.id)).status == "queued"
 
 
@@ -94,11 +94,11 @@ async def test_a_full_redis_does_not_prevent_the_next_attempt_of_a_lost_job(quic
         with sync_client(there) as client:
             assert Leases(client, there).claim(DEVICE, ["cpu"], worker) is not None
             client.config_set("maxmemory", 1)
-            upkeep = Maintenance(there, lambda queue: client.lpush(queue, "wake"))
-            upkeep.start()
+            maintenance = Maintenance(there, lambda queue: client.lpush(queue, "wake"))
+            maintenance.start()
             keys = Keys(there.namespace)
             eventually(lambda: client.zrange(keys.queue("cpu"), 0, -1) == [lost, waiting])
-            upkeep.stop()
+            maintenance.stop()
 
 
 @pytest.mark.anyio
@@ -112,15 +112,15 @@ async def test_a_queue_that_can_not_be_woken_does_not_block_others(settings, job
 
     await jobs.submit(a_spec(device="any"))
     await jobs.submit(a_spec(device="cpu"))
-    upkeep = Maintenance(settings.model_copy(update={"reap_every_s": 60.0}), wake)  # one pass, then a long pause
-    upkeep.start()
+    maintenance = Maintenance(settings.model_copy(update={"reap_every_s": 60.0}), wake)  # one pass, then a long pause
+    maintenance.start()
     eventually(lambda: "cpu" in woken)
-    upkeep.stop()
+    maintenance.stop()
 
 
 def test_without_a_server_maintenance_waits_and_can_be_stopped(quick, tmp_path, caplog):
-    upkeep = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
-    upkeep.start()
+    maintenance = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
+    maintenance.start()
     eventually(lambda: "maintenance is paused until Redis is back" in caplog.text)
-    upkeep.stop()
-    assert "upkeep" not in {thread.name for thread in threading.enumerate()}
+    maintenance.stop()
+    assert "maintenance" not in {thread.name for thread in threading.enumerate()}

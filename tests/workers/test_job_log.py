@@ -6,7 +6,7 @@ from dyno.models.job import Status
 from dyno.store.leases import LogPiece
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
-from tests.workers.endings import log_of
+from tests.workers.outcomes import log_of
 from tests.workers.programs import first_runner_is
 from workers.heartbeat import PIECE_BYTES, JobLog
 

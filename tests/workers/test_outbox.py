@@ -1,4 +1,4 @@
-"""Endings that a worker can't write to Redis wait on the disk, for this worker or a later one."""
+"""Outcomes that a worker can't write to Redis wait on the disk, for this worker or a later one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
-from tests.workers.endings import endings_in, given_up, succeeded
-from workers.outbox import Outbox, deliver_ending, deliver_waiting
+from tests.workers.outcomes import given_up, outcome_files, succeeded
+from workers.outbox import Outbox, deliver_outcome, deliver_waiting
 from workers.outcome import Failed, HandedBack, Stopped
 
 BROKEN = Failed(Failure(failure_class=FailureClass.BENCHMARK, reason="runner_crashed", message="it broke"))
@@ -29,7 +29,7 @@ def leases(client, quick):
 
 
 @pytest.fixture
-def spool(quick):
+def outbox(quick):
     return Outbox(quick.spool_dir, quick.namespace)
 
 
@@ -53,14 +53,14 @@ def nowhere(quick):
     return Leases(sync_client(settings), settings)
 
 
-def test_an_ending_that_is_written_at_once_makes_no_file(leases, spool, claimed, quick):
+def test_an_outcome_that_is_written_at_once_makes_no_file(leases, outbox, claimed, quick):
     claim = claimed()
-    assert deliver_ending(succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+    assert deliver_outcome(succeeded(claim), claim, leases, outbox, StopSwitch(), time.monotonic)
     assert not quick.spool_dir.exists()
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "attempt"),
+    ("outcome", "status", "attempt"),
     [
         (BROKEN, Status.FAILED, 1),
         (Stopped(), Status.CANCELED, 1),
@@ -68,11 +68,11 @@ def test_an_ending_that_is_written_at_once_makes_no_file(leases, spool, claimed,
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_a_later_worker_writes_the_ending_that_a_worker_could_not(
-    ending, status, attempt, claimed, nowhere, leases, quick, store
+def test_a_later_worker_writes_the_outcome_that_a_worker_could_not(
+    outcome, status, attempt, claimed, nowhere, leases, quick, store
 ):
     claim = claimed()
-    assert not given_up(ending, claim, nowhere, Outbox(quick.spool_dir, quick.namespace))
+    assert not given_up(outcome, claim, nowhere, Outbox(quick.spool_dir, quick.namespace))
     assert store.job(claim.job_id).status is Status.RUNNING
     deliver_waiting(Outbox(quick.spool_dir, quick.namespace), leases)
     job = store.job(claim.job_id)
@@ -80,79 +80,79 @@ def test_a_later_worker_writes_the_ending_that_a_worker_could_not(
     assert list(quick.spool_dir.iterdir()) == []
 
 
-def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_read_it(
-    claimed, nowhere, spool, leases, quick, store
+def test_a_result_comes_out_of_the_outbox_as_it_went_in_and_only_its_owner_may_read_it(
+    claimed, nowhere, outbox, leases, quick, store
 ):
     claim = claimed()
-    ending = succeeded(claim)
-    given_up(ending, claim, nowhere, spool)
-    [path] = endings_in(quick.spool_dir)
+    outcome = succeeded(claim)
+    given_up(outcome, claim, nowhere, outbox)
+    [path] = outcome_files(quick.spool_dir)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(quick.spool_dir.stat().st_mode) == 0o700
-    [spooled] = spool.waiting()
-    assert to_json(spooled.ending, inf_nan_mode="constants") == to_json(ending, inf_nan_mode="constants")
-    assert (spooled.claim.job_id, spooled.claim.token, spooled.claim.spec) == (claim.job_id, claim.token, claim.spec)
-    deliver_waiting(spool, leases)
+    [entry] = outbox.waiting()
+    assert to_json(entry.outcome, inf_nan_mode="constants") == to_json(outcome, inf_nan_mode="constants")
+    assert (entry.claim.job_id, entry.claim.token, entry.claim.spec) == (claim.job_id, claim.token, claim.spec)
+    deliver_waiting(outbox, leases)
     assert store.job(claim.job_id).status is Status.SUCCEEDED
     assert store.result(claim.job_id).job == claim.job_id
     assert [peer.job for peer in leases.peers("series")] == [claim.job_id]
 
 
-def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
-    claimed, nowhere, spool, leases, quick, store, caplog
+def test_a_waiting_outcome_whose_job_another_attempt_owns_is_dropped(
+    claimed, nowhere, outbox, leases, quick, store, caplog
 ):
     claim = claimed()
-    given_up(succeeded(claim), claim, nowhere, spool)
+    given_up(succeeded(claim), claim, nowhere, outbox)
     leases.requeue(claim, reason="worker_lost", counts_attempt=True)
-    deliver_waiting(spool, leases)
+    deliver_waiting(outbox, leases)
     assert store.job(claim.job_id).status is Status.QUEUED
     assert list(quick.spool_dir.iterdir()) == []
     assert "counted=false" in caplog.text
 
 
-def test_endings_of_another_namespace_or_store_are_left_alone(claimed, nowhere, spool, leases, quick, client):
+def test_outcomes_of_another_namespace_or_store_are_left_alone(claimed, nowhere, outbox, leases, quick, client):
     elsewhere, unknown, refused = (claimed(f"cpu:{number}-{number}@alpha") for number in range(3))
     given_up(succeeded(elsewhere), elsewhere, nowhere, Outbox(quick.spool_dir, "another"))
     for claim in (unknown, refused):
-        given_up(succeeded(claim), claim, nowhere, spool)
+        given_up(succeeded(claim), claim, nowhere, outbox)
     client.delete(Keys(quick.namespace).job(unknown.job_id))
     client.set(Keys(quick.namespace).job(refused.job_id), "no record at all")
-    left = endings_in(quick.spool_dir)
-    deliver_waiting(spool, leases)
-    assert endings_in(quick.spool_dir) == left
-    assert list(spool.waiting()) == [], "once is enough for one process"
+    left = outcome_files(quick.spool_dir)
+    deliver_waiting(outbox, leases)
+    assert outcome_files(quick.spool_dir) == left
+    assert list(outbox.waiting()) == [], "once is enough for one process"
 
 
-def test_an_ending_whose_record_is_damaged_is_kept_at_the_first_try(claimed, spool, leases, quick, client):
-    for number, ending_of in enumerate((succeeded, lambda _: HandedBack("worker_shutdown"))):
+def test_an_outcome_whose_record_is_damaged_is_kept_at_the_first_try(claimed, outbox, leases, quick, client):
+    for number, outcome_of in enumerate((succeeded, lambda _: HandedBack("worker_shutdown"))):
         claim = claimed(f"cpu:{number}-{number}@alpha")
         client.set(Keys(quick.namespace).job(claim.job_id), "no record at all")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            deliver_ending(ending_of(claim), claim, leases, spool, StopSwitch(), time.monotonic)
-        assert len(endings_in(quick.spool_dir)) == number + 1
+            deliver_outcome(outcome_of(claim), claim, leases, outbox, StopSwitch(), time.monotonic)
+        assert len(outcome_files(quick.spool_dir)) == number + 1
 
 
-def test_a_supervisor_catches_up_before_it_claims(claimed, nowhere, spool, store, quick, here, supervisor_of, forking):
-    """Otherwise the lease of the spooled attempt would keep the device from claiming a job."""
+def test_a_supervisor_catches_up_before_it_claims(claimed, nowhere, outbox, store, quick, here, supervisor_of, forking):
+    """Otherwise the lease of the undelivered attempt would keep the device from claiming a job."""
     claim = claimed(here.full_id)
-    given_up(succeeded(claim), claim, nowhere, spool)
+    given_up(succeeded(claim), claim, nowhere, outbox)
     following = store.submit(tiny())
     assert supervisor_of(quick, forking).serve() == 1
     assert {store.job(job_id).status for job_id in (claim.job_id, following)} == {Status.SUCCEEDED}
 
 
-def test_waiting_endings_are_not_written_during_a_benchmark(
-    claimed, nowhere, spool, store, quick, supervisor_of, forking, background
+def test_waiting_outcomes_are_not_written_during_a_benchmark(
+    claimed, nowhere, outbox, store, quick, supervisor_of, forking, background
 ):
     supervisor = supervisor_of(quick, forking)
-    spooled = claimed()
+    undelivered = claimed()
     running = store.submit(tiny(measure={"min_samples": 200, "min_s": 120, "max_s": 600}))
     serving: Future[int] = background.submit(supervisor.serve)
     eventually(lambda: store.job(running).status is Status.RUNNING)
-    given_up(succeeded(spooled), spooled, nowhere, spool)
+    given_up(succeeded(undelivered), undelivered, nowhere, outbox)
     supervisor.catch_up()
-    assert store.job(spooled.job_id).status is Status.RUNNING
+    assert store.job(undelivered.job_id).status is Status.RUNNING
     supervisor.stop(0)
     serving.result(60)
     supervisor.catch_up()
-    assert store.job(spooled.job_id).status is Status.SUCCEEDED
+    assert store.job(undelivered.job_id).status is Status.SUCCEEDED

@@ -1,4 +1,4 @@
-"""A worker retries the write of its attempt's ending until Redis has accepted it."""
+"""A worker retries the write of its attempt's outcome until Redis has accepted it."""
 
 import resource
 import time
@@ -14,13 +14,13 @@ from dyno.store.redis import sync_client
 from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
-from tests.workers.endings import endings_in, log_of, succeeded
+from tests.workers.outcomes import log_of, outcome_files, succeeded
 from workers.heartbeat import Heartbeat
-from workers.outbox import Outbox, deliver_ending
+from workers.outbox import Outbox, deliver_outcome
 
 
 @pytest.fixture
-def spool(quick):
+def outbox(quick):
     return Outbox(quick.spool_dir, quick.namespace)
 
 
@@ -41,12 +41,12 @@ def claimed(settings):
     return store, leases, claim
 
 
-def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(quick, spool, background, switch):
+def test_an_outcome_is_on_disk_while_its_worker_retries_and_deleted_once_written(quick, outbox, background, switch):
     with EmbeddedServer() as server:
         store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
-        telling = background.submit(deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic)
-        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        telling = background.submit(deliver_outcome, succeeded(claim), claim, leases, outbox, switch, time.monotonic)
+        eventually(lambda: outcome_files(quick.spool_dir) or telling.done())
         assert not telling.done()
         server.revive()
         assert telling.result(60) is True
@@ -65,12 +65,14 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_without_room_on_the_disk_the_ending_is_written_from_memory(quick, spool, background, switch, caplog):
+def test_without_room_on_the_disk_the_outcome_is_written_from_memory(quick, outbox, background, switch, caplog):
     with EmbeddedServer() as server:
         store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
         with files_of_at_most(100):
-            telling = background.submit(deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic)
+            telling = background.submit(
+                deliver_outcome, succeeded(claim), claim, leases, outbox, switch, time.monotonic
+            )
             eventually(lambda: "not-spooled" in caplog.text)
             assert list(quick.spool_dir.iterdir()) == []
         server.revive()
@@ -78,7 +80,7 @@ def test_without_room_on_the_disk_the_ending_is_written_from_memory(quick, spool
         assert store.job(claim.job_id).status is Status.SUCCEEDED
 
 
-def test_the_last_output_also_waits_for_redis(quick, spool, background, switch):
+def test_the_last_output_also_waits_for_redis(quick, outbox, background, switch):
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
         _, leases, claim = claimed(settings)
@@ -86,9 +88,9 @@ def test_the_last_output_also_waits_for_redis(quick, spool, background, switch):
         heartbeat.log.add(b"the last words\n")
         kill_once_written(server)
         telling = background.submit(
-            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.send_log
+            deliver_outcome, succeeded(claim), claim, leases, outbox, switch, time.monotonic, heartbeat.send_log
         )
-        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        eventually(lambda: outcome_files(quick.spool_dir) or telling.done())
         server.revive()
         assert telling.result(60) is True
         assert log_of(settings, claim.job_id) == "the last words\n"

@@ -9,7 +9,7 @@ import pytest
 
 from dyno.models.spec import MAX_EXPIRES_IN_S, Spec
 from dyno.store.leases import Claim
-from tests.workers.endings import endings_in, succeeded
+from tests.workers.outcomes import outcome_files, succeeded
 from workers.outbox import Outbox
 
 
@@ -26,13 +26,13 @@ def claim_of(job_id):
     )
 
 
-def keep(spool, job_id="job_one"):
+def keep(outbox, job_id="job_one"):
     claim = claim_of(job_id)
-    return spool.keep(succeeded(claim), claim)
+    return outbox.keep(succeeded(claim), claim)
 
 
-def jobs_in(spool):
-    return [spooled.claim.job_id for spooled in spool.waiting()]
+def jobs_in(outbox):
+    return [entry.claim.job_id for entry in outbox.waiting()]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def spool(folder):
+def outbox(folder):
     return Outbox(folder, "dyno")
 
 
@@ -63,10 +63,10 @@ def damage(folder, whole):
     return {*texts, "pipe", "folder", "link"}
 
 
-def test_damaged_files_are_set_aside_and_do_not_block_others(spool, folder):
-    whole = keep(spool)
+def test_damaged_files_are_set_aside_and_do_not_block_others(outbox, folder):
+    whole = keep(outbox)
     names = damage(folder, whole.read_bytes())
-    assert jobs_in(spool) == ["job_one"]
+    assert jobs_in(outbox) == ["job_one"]
     assert {path.name for path in folder.iterdir()} == {whole.name} | {f"{name}.aside" for name in names}
 
 
@@ -80,14 +80,14 @@ def test_damaged_files_are_set_aside_and_do_not_block_others(spool, folder):
         ("0.2.0", "0.2.0.dev1", False),
     ],
 )
-def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(ours, theirs, is_newer, folder, caplog):
+def test_an_outcome_of_a_newer_version_waits_for_a_worker_of_that_version(ours, theirs, is_newer, folder, caplog):
     newer = Outbox(folder, "dyno", version=theirs)
     path = keep(newer)
-    spool = Outbox(folder, "dyno", version=ours)
+    outbox = Outbox(folder, "dyno", version=ours)
     for _ in range(2):
-        assert jobs_in(spool) == ([] if is_newer else ["job_one"])
+        assert jobs_in(outbox) == ([] if is_newer else ["job_one"])
     assert caplog.text.count("spool-newer") == is_newer
-    assert endings_in(folder) == [path]
+    assert outcome_files(folder) == [path]
     assert jobs_in(newer) == ["job_one"]
 
 
@@ -99,18 +99,18 @@ def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(ours, t
         (b'"Succeeded"', b'"Ascended"'),
     ],
 )
-def test_a_form_that_is_not_known_yet_is_left_as_it_is(written, instead, spool, folder, caplog):
-    path = keep(spool)
+def test_a_form_that_is_not_known_yet_is_left_as_it_is(written, instead, outbox, folder, caplog):
+    path = keep(outbox)
     unknown = re.sub(written, instead, path.read_bytes())
     path.write_bytes(unknown)
-    keep(spool, "job_two")
+    keep(outbox, "job_two")
     for _ in range(2):
-        assert jobs_in(spool) == ["job_two"]
+        assert jobs_in(outbox) == ["job_two"]
     assert path.read_bytes() == unknown
     assert caplog.text.count("spool-newer") == 1
 
 
-def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(tmp_path, monkeypatch):
+def test_no_folder_on_the_way_to_an_outcome_is_lost_with_the_power(tmp_path, monkeypatch):
     synced, sync = list[Path](), os.fsync
 
     def noted(descriptor):
@@ -118,16 +118,16 @@ def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(tmp_path, monk
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    spool = Outbox(tmp_path / "share" / "dyno" / "spool", "dyno")
-    path = keep(spool)
+    outbox = Outbox(tmp_path / "share" / "dyno" / "spool", "dyno")
+    path = keep(outbox)
     assert {tmp_path, *(folder for folder in path.parents if tmp_path in folder.parents)} <= {*synced}
     synced.clear()
-    assert keep(spool, "job_two").parent == path.parent
+    assert keep(outbox, "job_two").parent == path.parent
     assert synced[1:] == [path.parent], "once is enough"
 
 
-def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool, folder):
-    waiting = keep(spool)
+def test_a_full_outbox_takes_no_more_and_makes_room_of_what_was_set_aside_only(outbox, folder):
+    waiting = keep(outbox)
     size = waiting.stat().st_size
     aside = folder / "old.aside"
     aside.write_bytes(bytes(2 * size))
@@ -138,8 +138,8 @@ def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(sp
     assert waiting.exists()
 
 
-def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(spool, folder):
-    paths = [keep(spool, f"job_{name}") for name in ("oldest", "older!", "recent")]
+def test_outcomes_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(outbox, folder):
+    paths = [keep(outbox, f"job_{name}") for name in ("oldest", "older!", "recent")]
     size = max(path.stat().st_size for path in paths)
     now_s = time.time()
     for path, age_s in zip(paths, (2 * MAX_EXPIRES_IN_S, MAX_EXPIRES_IN_S + 60, MAX_EXPIRES_IN_S - 60), strict=True):
@@ -154,8 +154,8 @@ def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_t
         keep(Outbox(folder, "dyno", 4 * size), "job_six")
 
 
-def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_place(spool, folder, monkeypatch):
-    told, listed = keep(spool), Path.iterdir
+def test_a_file_that_goes_while_room_is_looked_for_keeps_no_outcome_from_its_place(outbox, folder, monkeypatch):
+    told, listed = keep(outbox), Path.iterdir
 
     def listed_before_it_went(of):
         names = list(listed(of))
@@ -163,27 +163,27 @@ def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_plac
         return iter(names)
 
     monkeypatch.setattr(Path, "iterdir", listed_before_it_went)
-    kept = keep(spool, "job_two")
-    assert endings_in(folder) == [kept]
+    kept = keep(outbox, "job_two")
+    assert outcome_files(folder) == [kept]
 
 
-def test_old_unfinished_files_are_deleted(spool, folder):
+def test_old_unfinished_files_are_deleted(outbox, folder):
     folder.mkdir()
     old, new = folder / "old.1.part", folder / "new.2.part"
     for path in (old, new):
         path.touch()
     os.utime(old, (0, 0))
-    assert jobs_in(spool) == []
+    assert jobs_in(outbox) == []
     assert list(folder.iterdir()) == [new]
 
 
-def test_it_counts_what_is_undelivered_or_damaged_and_no_half_written_file(spool, folder):
-    assert spool.count() == 0
-    kept = keep(spool)
+def test_it_counts_what_is_undelivered_or_damaged_and_no_half_written_file(outbox, folder):
+    assert outbox.count() == 0
+    kept = keep(outbox)
     (folder / "job_two.1.0.1.part").write_text("half")
-    assert spool.count() == 1
+    assert outbox.count() == 1
     (folder / "job_two.1.0.ending").write_text("damaged")
-    assert jobs_in(spool) == ["job_one"]
-    assert spool.count() == 2, "the damaged one is set aside"
-    spool.drop(kept)
-    assert spool.count() == 1
+    assert jobs_in(outbox) == ["job_one"]
+    assert outbox.count() == 2, "the damaged one is set aside"
+    outbox.drop(kept)
+    assert outbox.count() == 1

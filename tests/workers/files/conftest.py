@@ -69,14 +69,14 @@ def attempt(here):
         yield attempted
 
 
-def ending(of):
+def outcome_of(of):
     with pytest.raises(AttemptEnded) as raised:
         of()
-    return raised.value.ending
+    return raised.value.outcome
 
 
 def reason(of):
     """Class and reason of its failure."""
-    ended = ending(of)
+    ended = outcome_of(of)
     assert isinstance(ended, Failed)
     return ended.failure.failure_class, ended.failure.reason

@@ -10,7 +10,7 @@ from service.app import create_app
 from tests.service.conftest import serving
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
-from tests.workers.files.conftest import Attempted, ending, reason, training
+from tests.workers.files.conftest import Attempted, outcome_of, reason, training
 from tests.workers.looking import device_is_free
 from workers.artifact_upload import UploadedArtifacts
 from workers.outcome import Dropped, Stopped
@@ -99,13 +99,13 @@ def test_an_attempt_that_lost_its_job_is_dropped_with_its_files(by_api, attempt)
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
     made.leases.requeue(made.claim, reason="worker_shutdown", counts_attempt=False)
-    assert isinstance(ending(lambda: made.files.deliver(0)), Dropped)
+    assert isinstance(outcome_of(lambda: made.files.deliver(0)), Dropped)
 
 
 def test_a_cancel_ends_a_delivery_that_waits(by_api, attempt, background):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
-    delivering = background.submit(ending, lambda: made.files.deliver(0))
+    delivering = background.submit(outcome_of, lambda: made.files.deliver(0))
     Store(by_api).cancel(made.job_id)
     assert isinstance(delivering.result(60), Stopped)
 
@@ -113,7 +113,7 @@ def test_a_cancel_ends_a_delivery_that_waits(by_api, attempt, background):
 def test_the_lease_is_kept_while_files_are_on_their_way(by_api, attempt, background):
     made = attempt(by_api)
     (made.files.empty() / "a.txt").touch()
-    delivering = background.submit(ending, lambda: made.files.deliver(0))
+    delivering = background.submit(outcome_of, lambda: made.files.deliver(0))
     store = Store(by_api)
     eventually(lambda: (seen := store.job(made.job_id).progress) is not None and seen.phase == "artifacts")
     store.cancel(made.job_id)

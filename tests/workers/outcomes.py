@@ -1,4 +1,4 @@
-"""Helpers for endings: one to write, one that couldn't be written, those in the outbox, and the log before."""
+"""Helpers for outcomes: make one, fail to write it, list those in the outbox, and read the log."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from dyno.store.eta import ExpectedDuration
 from dyno.store.jobs import read_log
 from dyno.store.redis import async_client
 from tests.results import a_result
-from workers.outbox import deliver_ending
+from workers.outbox import deliver_outcome
 from workers.outcome import Succeeded
 
 
@@ -21,14 +21,14 @@ def succeeded(claim):
     )
 
 
-def given_up(ending, claim, nowhere, spool):
-    """The ending of a worker that must end at once, so that it goes to the outbox."""
+def given_up(outcome, claim, nowhere, outbox):
+    """Deliver the outcome of a worker that must end at once, so that it goes to the outbox."""
     stop = StopSwitch()
     stop.stop(0)
-    return deliver_ending(ending, claim, nowhere, spool, stop, time.monotonic)
+    return deliver_outcome(outcome, claim, nowhere, outbox, stop, time.monotonic)
 
 
-def endings_in(folder):
+def outcome_files(folder):
     return sorted(folder.glob("*.ending"))
 
 

@@ -1,6 +1,6 @@
 """The HTTP service: JSON and pages over HTTP. `__main__` runs the application of `app` in `server`.
 
-Each feature is a folder with its routes, its logic, its page and its templates. What features share stands beside them:
+Each feature is a folder with its routes, its logic, its page and its templates. Features share what follows:
 
 - `app` builds the application, `pages` collects the dashboard's pages; `openapi`: the OpenAPI document.
 - `dashboard`: what pages share. `docs`: the API's documentation and the guide.

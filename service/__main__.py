@@ -1,8 +1,8 @@
 """`python -P -m service`: serve the API on settings.host and settings.port, in settings.processes processes.
 
 With several processes, for hosts with more than one core to spare, the first one opens the listening socket, passes it
-to its children, and restarts those that die. The kernel gives each new connection to one of them. They add their HTTP
-metrics in a common folder, so a scrape of any shows the sum.
+to its children, and restarts those that die. The kernel gives each new connection to one of them. The processes add
+up their HTTP metrics in a common folder, so a scrape of any process shows the sum.
 
 `--socket N --number K`: the K-th of several processes, which accepts connections on the inherited socket N.
 
@@ -39,7 +39,7 @@ from service import anonymous_access, middleware, state
 from service.app import create_app
 from service.server import CertificateWatch, HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 
-KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
+KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that no proxy reuses a closed one
 _REFUSALS = range(1, 4)  # exit codes of a service that doesn't start
 _STOP_S = 5.0  # beyond `shutdown_s`
 
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
-            set_tcp_user_timeout(each for server in self.servers for each in server.sockets)
+            set_tcp_user_timeout(listener for server in self.servers for listener in server.sockets)
         if self.config.ssl is not None and self._certificate is not None:
             self._renewal = asyncio.create_task(self._certificate.run(self.config.ssl))
         if self.started and self._prints:
@@ -88,7 +88,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -P -m service")
     parser.add_argument("--socket", type=int)
     parser.add_argument("--number", type=int, default=1)
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
         settings = load_settings()
     except WrongSettings as error:
@@ -106,9 +106,9 @@ def main(words: Sequence[str]) -> int:
                 "or set DYNO_ALLOW_UNAUTHENTICATED=true to serve every client without a key",
                 2,
             )
-        if asked.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
+        if options.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
             return _refuse(wrong, 3)
-        if asked.socket is None and settings.processes > 1:
+        if options.socket is None and settings.processes > 1:
             return _serve_with_children(settings)
         app = create_app(settings)
         state.check_store(settings)
@@ -117,8 +117,8 @@ def main(words: Sequence[str]) -> int:
     gc.collect()
     gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/decisions/0016)
     certificate = CertificateWatch.of(settings, app.state.meter)
-    server = Server(_config(app, settings), app.state.stopping, certificate, prints=asked.number == 1)
-    server.run(None if asked.socket is None else [socket.socket(fileno=asked.socket)])
+    server = Server(_config(app, settings), app.state.stopping, certificate, prints=options.number == 1)
+    server.run(None if options.socket is None else [socket.socket(fileno=options.socket)])
     return 0
 
 
@@ -148,7 +148,7 @@ class _NotStartedError(Exception):
 
 
 def _serve_with_children(settings: Settings) -> int:
-    """Run `settings.processes` processes until a signal. Returns the exit code: a child's if that refuses to start."""
+    """Run `settings.processes` processes until a signal. Returns the exit code, a child's if it refuses to start."""
     listening = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
     stack = Stack(_say)
     with tempfile.TemporaryDirectory(prefix="dyno-metrics-") as folder, interrupt_on_signals(), listening:
@@ -170,7 +170,7 @@ def _serve_with_children(settings: Settings) -> int:
 
 
 def _note_deaths(stack: Stack, folder: str) -> None:
-    """Take the gauges of dead processes out of the metrics. Raises _NotStartedError if one refused to start."""
+    """Take the gauges of dead processes out of the metrics. Raises _NotStartedError if a process refused to start."""
     for part in stack.parts:
         if part.process is not None and (code := part.process.poll()) is not None:
             mark_process_dead(part.process.pid, folder)  # type: ignore[no-untyped-call]

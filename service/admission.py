@@ -55,14 +55,14 @@ async def check_weights(jobs: Jobs, params: Params) -> None:
 
 def _check_weights_name(ref: WeightsRef, listed: list[Artifact]) -> None:
     weights = [artifact.name for artifact in listed if artifact_store.is_weights(artifact.name)]
-    there = f"weights of {ref.job}: {', '.join(weights) or 'none'}"
+    available = f"weights of {ref.job}: {', '.join(weights) or 'none'}"
     if not artifact_store.is_weights(ref.name):
         kinds = " or ".join(artifact_store.WEIGHTS_SUFFIXES)
         raise _weights_error(
-            "name", "not-weights", f'"{ref.name}" is not a file of weights, which ends in {kinds}; {there}'
+            "name", "not-weights", f'"{ref.name}" is not a file of weights, which ends in {kinds}; {available}'
         )
     if ref.name not in weights:
-        raise _weights_error("name", "artifact-not-found", f'no file "{ref.name}"; {there}')
+        raise _weights_error("name", "artifact-not-found", f'no file "{ref.name}"; {available}')
 
 
 def _weights_error(field: str, code: str, detail: str) -> errors.InvalidSpec:
@@ -71,7 +71,7 @@ def _weights_error(field: str, code: str, detail: str) -> errors.InvalidSpec:
 
 _WAITS = 'set "queue_if_absent": true to wait for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
-ESTIMATE_FACTOR = 3  # time estimates may be wrong by this factor, so only jobs beyond it are refused
+ESTIMATE_FACTOR = 3  # time estimates may be wrong by this factor, so the API refuses only jobs beyond it
 
 
 class Admission(NamedTuple):
@@ -94,9 +94,9 @@ class RecentAdmissions:
         if devices is not self._devices or len(self._known) == _MOST_RECENT:
             self._devices, self._known = devices, {}
         spec = request.spec.model_dump_json(exclude=_NOT_ADMITTED)
-        if (found := self._known.get(spec)) is None:
-            found = self._known[spec] = admit(request, devices)
-        return found
+        if (admission := self._known.get(spec)) is None:
+            admission = self._known[spec] = admit(request, devices)
+        return admission
 
 
 _MOST_RECENT = 1000
@@ -145,8 +145,8 @@ def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
 
 
 def _linted(request: JobRequest, device: Device | None) -> list[SpecWarning]:
-    found = request.workload.lint(request.params, device, request.spec.replicas)
-    return [SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence)) for w in found]
+    findings = request.workload.lint(request.params, device, request.spec.replicas)
+    return [SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence)) for w in findings]
 
 
 def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
@@ -158,9 +158,9 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError
     """Why no device can run the job: what the closest match lacks."""
     spec = request.spec
     if not (meant := [device for device in devices if fits(spec.device, device)]):
-        there = ", ".join(sorted(device.full_id for device in devices)) or "none"
-        asked = device_class(spec.device)
-        return errors.NoDeviceFits(f'no live worker has a device "{asked}"; live devices: {there}; {_WAITS}')
+        live_devices = ", ".join(sorted(device.full_id for device in devices)) or "none"
+        requested = device_class(spec.device)
+        return errors.NoDeviceFits(f'no live worker has a device "{requested}"; live devices: {live_devices}; {_WAITS}')
     if not (able := _serving(spec, meant)):
         return errors.Unsupported(
             [errors.FieldError("/framework", "framework-missing", _missing(spec.framework, meant))]
@@ -170,23 +170,23 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError
     if not (willing := [device for device in enough if not request.refusals(device)]):
         refused = request.refusals(enough[0])
         return errors.Unsupported(
-            [errors.FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused]
+            [errors.FieldError(f"/params{fault.pointer}", fault.code, fault.detail) for fault in refused]
         )
     return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
 
 
 def _all_cordoned(able: Sequence[Device]) -> str:
-    reasons = {each.full_id: each.cordon_reason for each in able if isinstance(each, DeviceStatus)}
+    reasons = {candidate.full_id: candidate.cordon_reason for candidate in able if isinstance(candidate, DeviceStatus)}
     names = sorted(device.full_id for device in able)
-    told = ", ".join(f"{name} ({why})" if (why := reasons.get(name)) else name for name in names)
-    return f"all live devices that fit the job are cordoned: {told}"
+    cordoned = ", ".join(f"{name} ({why})" if (why := reasons.get(name)) else name for name in names)
+    return f"all live devices that fit the job are cordoned: {cordoned}"
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
-    there = ", ".join(sorted({name for device in fitting for name in device.frameworks})) or "none"
+    available = ", ".join(sorted({name for device in fitting for name in device.frameworks})) or "none"
     extra = _EXTRAS[framework]
     return (
-        f"no live worker with a fitting device has {framework} installed; available: {there}. "
+        f"no live worker with a fitting device has {framework} installed; available: {available}. "
         f'Install the extra "{extra}" for a worker (pip install ".[{extra}]" in a checkout), choose another framework, '
         f"or {_WAITS}"
     )
@@ -227,7 +227,7 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
 
 
 def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
-    """Pointers to the integer params that lower the cost when halved: the ones worth changing."""
+    """Pointers to the integer params that lower the cost when halved, which are worth changing."""
     full = cost(request.estimate(device))
     return [
         f"/params/{name}"

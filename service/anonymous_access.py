@@ -24,10 +24,10 @@ from service.problems import HostNotAllowed, OriginNotAllowed, ProxyNotAllowed
 def is_loopback(host: str) -> bool:
     """Whether `host`, an address or a name, resolves to loopback addresses only. Unresolvable names don't."""
     try:
-        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
+        addresses = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+    return bool(addresses) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
 def needs_keys(settings: Settings) -> bool:
@@ -112,9 +112,9 @@ def check_anonymous(request: Request, settings: Settings) -> None:
     """
     if settings.allow_unauthenticated and not settings.allowed_hosts:
         return
-    asked = request.headers.getlist("host")
-    if len(asked) != 1 or not _is_allowed(asked[0], settings):
-        raise HostNotAllowed(f'"{", ".join(asked)[:100]}" is not a name of this host; {_FIRST_A_KEY}')
+    hosts = request.headers.getlist("host")
+    if len(hosts) != 1 or not _is_allowed(hosts[0], settings):
+        raise HostNotAllowed(f'"{", ".join(hosts)[:100]}" is not a name of this host; {_FIRST_A_KEY}')
     if proxy := next(filter(_OF_PROXIES.fullmatch, request.headers), None):
         raise ProxyNotAllowed(f"the header {proxy} shows that the request came through a proxy; {_FIRST_A_KEY}")
     check_origin(request, settings)
@@ -130,16 +130,16 @@ def check_origin(request: Request, settings: Settings) -> None:
         raise OriginNotAllowed("a page of another origin sent this request; allow its origin in DYNO_CORS_ORIGINS")
 
 
-def _is_allowed(asked: str, settings: Settings) -> bool:
-    found = _HOST.fullmatch(asked)
-    if found is None:
+def _is_allowed(host: str, settings: Settings) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None:
         return False
-    name = found[1].strip("[]").lower()
+    name = match[1].strip("[]").lower()
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:  # a name; it isn't resolved, as its owner decides what it resolves to
-        known = {"localhost", settings.host.lower(), *settings.allowed_hosts}
-        return name in known or name.endswith(".localhost")
+        names = {"localhost", settings.host.lower(), *settings.allowed_hosts}
+        return name in names or name.endswith(".localhost")
 
 
 def _is_own_page(request: Request, host: str, settings: Settings) -> bool:

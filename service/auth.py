@@ -45,14 +45,14 @@ async def check_weights_access(request: Request, state: State) -> None:
 
     Raises NotAuthorized, RepeatedHeader, StaleToken, UnknownJob.
     """
-    own, token = _single_header(request, JOB_HEADER) or "", bearer_token(request)
-    if token is None or JOB_ID.fullmatch(own) is None:
+    attempt_job, token = _single_header(request, JOB_HEADER) or "", bearer_token(request)
+    if token is None or JOB_ID.fullmatch(attempt_job) is None:
         raise problems.NotAuthorized(f"{JOB_HEADER} must name the job of the attempt whose token is sent")
     with problems.hide_store_details():
-        await check_token(state.client, state.settings, own, token)
-    asked = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
-    if asked not in _weights_of((await state.jobs.get(own)).spec):
-        raise UnknownJob(f"{own} doesn't start from this file")
+        await check_token(state.client, state.settings, attempt_job, token)
+    requested = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
+    if requested not in _weights_of((await state.jobs.get(attempt_job)).spec):
+        raise UnknownJob(f"{attempt_job} doesn't start from this file")
 
 
 def _single_header(request: Request, name: str) -> str | None:
@@ -105,30 +105,30 @@ def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint],
 
 
 def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]:
-    """(method, path) -> rule. Raises RuntimeError that names every route without one."""
-    found, missing = dict[tuple[str, str], RouteRule](), list[str]()
-    for each in iter_route_contexts(list(routes)):  # flattens included routers
-        route = each.original_route
+    """(method, path) -> rule. Raises RuntimeError that names every route without a rule."""
+    rules, missing = dict[tuple[str, str], RouteRule](), list[str]()
+    for context in iter_route_contexts(list(routes)):  # flattens included routers
+        route = context.original_route
         if isinstance(route, APIRoute) and route.endpoint in _RULES:
-            found |= {(method, each.path or ""): _RULES[route.endpoint] for method in route.methods or ()}
+            rules |= {(method, context.path or ""): _RULES[route.endpoint] for method in route.methods or ()}
         else:
-            missing.append(str(each.path))
+            missing.append(str(context.path))
     if missing:
         raise RuntimeError(f"routes without @requires(...) from service.auth: {sorted(missing)}")
-    return found
+    return rules
 
 
 CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
-# These need a key even while no other route does. Otherwise any client could create the first key and lock out all
-# others. `dyno keys create` on the host creates it.
+# These routes need a key even while no other route does. Otherwise any client could create the first key and lock out
+# all others. `dyno keys create` on the host creates it.
 ALWAYS_NEED_KEY = ("/v1/keys", "/keys")  # prefixes
 # While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
 WITHOUT_STORE = ("GET", "/metrics")
 
 
 class Caller(NamedTuple):
-    """Who sent the request. Without a key, where none is needed, everything is allowed.
+    """Who sent the request. Where no key is needed, a caller without a key may do everything.
 
     `session`: the id of the browser's session; None if the request sent the key itself.
     """
@@ -152,7 +152,7 @@ class Caller(NamedTuple):
 async def authorize(request: Request) -> Caller:
     """Identify the caller and check the route's rule. Runs before every route, before the body is read.
 
-    Raises NotAuthorized (no key, or an unknown one), KeyExpired, RepeatedHeader, ScopeMissing, LimitReached,
+    Raises NotAuthorized (no key, or an unknown key), KeyExpired, RepeatedHeader, ScopeMissing, LimitReached,
     OriginNotAllowed, and all that `check_anonymous` raises.
     """
     row = (request.method, request.scope["route"].path)
@@ -170,7 +170,7 @@ async def authorize(request: Request) -> Caller:
 
 
 def likely_viewer(request: Request, state: State) -> Viewer | None:
-    """Whose data `authorize` will probably allow: that of the key whose last request was admitted; None if unknown.
+    """Whose data `authorize` will probably allow: the key's, if its last request was admitted; None if unknown.
 
     The data may be read before `authorize` has replied, but not shown.
     """
@@ -206,7 +206,7 @@ async def is_known(request: Request, state: State) -> bool:
 
 
 async def may_continue(state: State, caller: Caller) -> bool:
-    """Whether an open stream may go on: its key is valid, and its session open; without a key, none was created since.
+    """Whether an open stream may go on. Its key must be valid and its session open. Without a key, no key may exist.
 
     While the store is unreachable the stream may go on: it has no data to send.
     """

@@ -153,43 +153,43 @@ async def _preferred_wait_s(
 
     `prefer` is for the OpenAPI document only: it has one line of the header, and clients may send several.
     """
-    found = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
-    return min(int(found[1]), MAX_WAIT_S) if found else None
+    match = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
+    return min(int(match[1]), MAX_WAIT_S) if match else None
 
 
 async def check_parameters(request: Request) -> None:
     """Run before every route under /v1/. Raises InvalidRequest for parameters that would be silently ignored.
 
-    An unknown parameter is misspelled, or belongs to another route. Of a repeated parameter one value would be lost,
-    as no query parameter is a list.
+    An unknown parameter is misspelled, or belongs to another route. A repeated parameter would lose a value, as no
+    query parameter is a list.
     """
     route = request.scope["route"]
     headers = [name for name, _ in request.scope["headers"]]
     is_plain = not request.query_params and len(set(headers)) == len(headers)
     if is_plain or not route.path.startswith(auth.CONTRACT):
         return
-    known = [(each.alias, each.field_info) for each in get_flat_params(route.dependant)]
+    parameters = [(field.alias, field.field_info) for field in get_flat_params(route.dependant)]
     elsewhere = (params.Path, params.Header, params.Cookie)
-    of_query = {name for name, info in known if not isinstance(info, elsewhere)}
-    of_headers = {name for name, info in known if isinstance(info, params.Header)} - LIST_HEADERS
+    of_query = {name for name, info in parameters if not isinstance(info, elsewhere)}
+    of_headers = {name for name, info in parameters if isinstance(info, params.Header)} - LIST_HEADERS
     given = Counter(name for name, _ in request.query_params.multi_items())
     if wrong := [*_wrong_parameters(of_query, given), *_repeated_headers(of_headers, headers)]:
         raise InvalidRequest(wrong)
 
 
-def _wrong_parameters(known: Set[str], given: Mapping[str, int]) -> Iterator[FieldError]:
+def _wrong_parameters(accepted: Set[str], given: Mapping[str, int]) -> Iterator[FieldError]:
     """`given`: how often each parameter was sent."""
-    unknown = f"unknown parameter; this route accepts {', '.join(sorted(known)) or 'no query parameters'}"
+    unknown = f"unknown parameter; this route accepts {', '.join(sorted(accepted)) or 'no query parameters'}"
     for name, times in given.items():
-        if name not in known:
+        if name not in accepted:
             yield FieldError(pointer("/query", name), "extra-forbidden", unknown)
         elif times > 1:
             yield FieldError(pointer("/query", name), "duplicate-parameter", "the parameter is given more than once")
 
 
-def _repeated_headers(known: Set[str], given: Sequence[bytes]) -> Iterator[FieldError]:
+def _repeated_headers(names: Set[str], given: Sequence[bytes]) -> Iterator[FieldError]:
     """Only list headers may have several lines (RFC 9110, section 5.3)."""
-    for name in sorted(known):
+    for name in sorted(names):
         if given.count(name.encode()) > 1:
             yield FieldError(pointer("/header", name), "duplicate-parameter", "the header is given more than once")
 

@@ -62,8 +62,10 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     store = await state.readiness.store.latest()
     reasons = [*store.errors, *await state.readiness.artifact_store.latest()]
     if reasons:
-        known = await auth.is_known(request, state)
-        raise problems.NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
+        may_see_details = await auth.is_known(request, state)
+        raise problems.NotReady(
+            "; ".join(dict.fromkeys(reason.detail if may_see_details else reason.code for reason in reasons))
+        )
     return Readiness(notes=list(store.notes) if store.notes and await auth.is_known(request, state) else [])
 
 
@@ -88,10 +90,10 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def metrics(state: dependencies.StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
-    found, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
+    tally, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
     # A folder that is ready doesn't hang.
     disk = await anyio.to_thread.run_sync(state.artifacts.disk) if ready["artifact_store"] else None
-    scrape = Scrape(request.app.state.meter, found, ready, disk, state.workloads.keys())
+    scrape = Scrape(request.app.state.meter, tally, ready, disk, state.workloads.keys())
     return Response(
         await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     )
@@ -124,61 +126,61 @@ class Scrape:
     def __init__(
         self,
         meter: middleware.HttpMetrics,
-        found: StoreMetrics | None,
+        tally: StoreMetrics | None,
         ready: Mapping[str, bool],
         disk: DiskSpace | None,
         workloads: Collection[str],
     ) -> None:
-        self._meter, self._found, self._ready, self._workloads = meter, found, ready, workloads
+        self._meter, self._tally, self._ready, self._workloads = meter, tally, ready, workloads
         self._disk = disk
 
     def collect(self) -> Iterator[Metric]:
         yield from self._meter.collect()
-        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._found is not None)
+        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._tally is not None)
         ready = GaugeMetricFamily("dyno_ready", "Whether this part is ready, as in /readyz", labels=["part"])
         for part, is_ready in self._ready.items():
             ready.add_metric([part], is_ready)
         yield ready
         if self._disk is not None:
             yield from _disk(self._disk)
-        if self._found is not None:
-            yield from _memory(self._found)
-            yield from _standing(self._found)
-            yield from _counters(self._found, self._workloads)
-            yield from _histograms(self._found, self._workloads)
+        if self._tally is not None:
+            yield from _memory(self._tally)
+            yield from _standing(self._tally)
+            yield from _counters(self._tally, self._workloads)
+            yield from _histograms(self._tally, self._workloads)
 
 
-def _memory(found: StoreMetrics) -> Iterator[Metric]:
-    yield GaugeMetricFamily("dyno_store_memory_bytes", "Memory that Redis uses", value=found.memory_bytes)
+def _memory(tally: StoreMetrics) -> Iterator[Metric]:
+    yield GaugeMetricFamily("dyno_store_memory_bytes", "Memory that Redis uses", value=tally.memory_bytes)
     yield GaugeMetricFamily(
-        "dyno_store_memory_limit_bytes", "Redis' maxmemory; 0 without a limit", value=found.memory_limit_bytes
+        "dyno_store_memory_limit_bytes", "Redis' maxmemory; 0 without a limit", value=tally.memory_limit_bytes
     )
-    yield GaugeMetricFamily("dyno_store_aof_bytes", "Size of Redis' append-only file", value=found.aof_bytes)
+    yield GaugeMetricFamily("dyno_store_aof_bytes", "Size of Redis' append-only file", value=tally.aof_bytes)
     yield GaugeMetricFamily(
-        "dyno_store_aof_rewrite_ok", "Whether Redis' last rewrite of its file succeeded", value=found.aof_rewrite_ok
+        "dyno_store_aof_rewrite_ok", "Whether Redis' last rewrite of its file succeeded", value=tally.aof_rewrite_ok
     )
 
 
-def _disk(found: DiskSpace) -> Iterator[Metric]:
+def _disk(space: DiskSpace) -> Iterator[Metric]:
     yield GaugeMetricFamily(
-        "dyno_artifact_disk_bytes", "Size of the disk with the artifact folder", value=found.total_bytes
+        "dyno_artifact_disk_bytes", "Size of the disk with the artifact folder", value=space.total_bytes
     )
-    yield GaugeMetricFamily("dyno_artifact_disk_free_bytes", "Free room on that disk", value=found.free_bytes)
+    yield GaugeMetricFamily("dyno_artifact_disk_free_bytes", "Free room on that disk", value=space.free_bytes)
 
 
-def _standing(found: StoreMetrics) -> Iterator[Metric]:
+def _standing(tally: StoreMetrics) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("dyno_jobs", "Stored jobs, by status", labels=["status"])
-    for status, number in found.jobs.items():
+    for status, number in tally.jobs.items():
         jobs.add_metric([status], number)
     depths = GaugeMetricFamily(
         "dyno_queue_depth", "Queued jobs, by queue; an empty queue has no series", labels=["queue"]
     )
-    for queue, depth in found.queues.items():
+    for queue, depth in tally.queues.items():
         depths.add_metric([queue], depth)
     oldest = GaugeMetricFamily(
-        "dyno_oldest_queued_seconds", "Age of the oldest queued job; 0 without one", value=found.oldest_wait_s
+        "dyno_oldest_queued_seconds", "Age of the oldest queued job; 0 without one", value=tally.oldest_wait_s
     )
-    states = Counter((device.kind, worker.state) for device, worker in found.devices)
+    states = Counter((device.kind, worker.state) for device, worker in tally.devices)
     devices = GaugeMetricFamily(
         "dyno_devices", "Devices of live workers, by the worker's state", labels=["kind", "state"]
     )
@@ -193,36 +195,48 @@ def _standing(found: StoreMetrics) -> Iterator[Metric]:
     hung = GaugeMetricFamily(
         "dyno_device_hung", "Whether a runner that hangs still uses the device", labels=["device", "kind"]
     )
-    for device, worker in found.devices:
+    for device, worker in tally.devices:
         busy.add_metric([device.full_id, device.kind], worker.state == "busy")
         held.add_metric([device.full_id, device.kind], worker.held_by is not None)
         hung.add_metric([device.full_id, device.kind], worker.held_by is not None and worker.held_by.hung)
     outboxes = GaugeMetricFamily(
         "dyno_outbox_results", "Results on a host's disk that Redis hasn't taken", labels=["host"]
     )
-    for host, number in found.outboxes.items():
+    for host, number in tally.outboxes.items():
         outboxes.add_metric([host], number)
     yield from (jobs, depths, oldest, devices, busy, held, hung, outboxes)
 
 
-def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
+def _counters(tally: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
     ended = [(workload, status, name) for workload in workloads for status, name in _endings()]
     counters: list[tuple[str, str, str, list[str], Iterable[tuple[str, ...]]]] = [
         ("submitted", "dyno_jobs_submitted", "Accepted jobs", ["workload"], [(name,) for name in workloads]),
         ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
-        ("dropped", "dyno_jobs_dropped", "Done jobs deleted at a limit", ["limit"], [(each,) for each in LIMITS]),
+        ("dropped", "dyno_jobs_dropped", "Done jobs deleted at a limit", ["limit"], [(limit,) for limit in LIMITS]),
         ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
         ("repaired", "dyno_index_repairs", "Repairs of jobs' indexes", ["kind"], [(kind,) for kind in REPAIRS]),
-        ("firing", "dyno_schedule_firings", "Due times of schedules", ["outcome"], [(each,) for each in FIRINGS]),
-        ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(each,) for each in _DELIVERED]),
-        ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(each,) for each in Outcome]),
+        ("firing", "dyno_schedule_firings", "Due times of schedules", ["outcome"], [(outcome,) for outcome in FIRINGS]),
+        (
+            "webhook",
+            "dyno_webhooks",
+            "Finished webhook deliveries",
+            ["status"],
+            [(delivered,) for delivered in _DELIVERED],
+        ),
+        (
+            "webhook_attempt",
+            "dyno_webhook_attempts",
+            "Delivery attempts",
+            ["outcome"],
+            [(outcome,) for outcome in Outcome],
+        ),
     ]
     for what, name, help_text, labels, expected in counters:
         family = CounterMetricFamily(name, help_text, labels=labels)
-        allowed = [set(each) for each in zip(*expected, strict=True)]
+        allowed = [set(choices) for choices in zip(*expected, strict=True)]
         numbers = Counter(dict.fromkeys(expected, 0))
-        for words, number in found.counts.items():
+        for words, number in tally.counts.items():
             if words[0] == what and len(words) == len(labels) + 1:
                 numbers[_bounded(words[1:], allowed)] += number
         for values, number in numbers.items():
@@ -230,7 +244,7 @@ def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
         yield family
     busy = CounterMetricFamily("dyno_device_busy_seconds", "Time for which devices were leased", labels=["kind"])
     for kind in KINDS:
-        busy.add_metric([kind], found.busy_s(kind))
+        busy.add_metric([kind], tally.busy_s(kind))
     yield busy
 
 
@@ -240,7 +254,7 @@ def _endings() -> Iterator[tuple[str, str]]:
     yield from ((Status.FAILED, name) for name in FailureClass)
 
 
-def _histograms(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
+def _histograms(tally: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
     histograms: list[tuple[str, str, str, str, Collection[str]]] = [
         ("wait", "dyno_queue_wait_seconds", "From queueing to claim", "kind", KINDS),
         ("attempt", "dyno_attempt_duration_seconds", "From claim to the end of an attempt", "workload", workloads),
@@ -249,10 +263,10 @@ def _histograms(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Met
         family = HistogramMetricFamily(name, help_text, labels=[label])
         bounds = [*(str(float(bound)) for bound in BOUNDS_S[what]), "+Inf"]
         for value in expected:
-            within, sum_s = found.histogram(what, value)
+            within, sum_s = tally.histogram(what, value)
             family.add_metric([value], list(zip(bounds, within, strict=True)), sum_s)
         yield family
 
 
 def _bounded(values: tuple[str, ...], allowed: list[set[str]]) -> tuple[str, ...]:
-    return tuple(value if value in known else OTHER for value, known in zip(values, allowed, strict=True))
+    return tuple(value if value in choices else OTHER for value, choices in zip(values, allowed, strict=True))

@@ -1,8 +1,8 @@
 """The four most frequent requests, answered without FastAPI's routing, dependencies and serializing.
 
 They are `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result`. A request with an
-option (a filter, `wait`, `Prefer`, a repeated header) goes on to the route in `service/jobs/routes.py`, which declares
-the contract and answers every request in the same way: tests/service/test_hot_routes.py compares the two.
+option (a filter, `wait`, `Prefer`, a repeated header) goes on to the route in `service/jobs/routes.py`. The route
+declares the contract and answers every request in the same way; tests/service/test_hot_routes.py compares the two.
 """
 
 import re
@@ -42,11 +42,11 @@ class HotRoutes:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _answer(scope) if scope["type"] == "http" else None
-        if found is None:
+        matched = _answer(scope) if scope["type"] == "http" else None
+        if matched is None:
             await self._app(scope, receive, send)
             return
-        scope["route"], answer = found
+        scope["route"], answer = matched
         request = Request(scope, receive)
         try:
             response = await answer(request, scope["app"].state.opened)
@@ -90,8 +90,8 @@ async def _submit(request: Request, state: State) -> Response:
     caller = await authorize(request)
     key = request.headers.get("idempotency-key")
     document, faults = validation.parse_json(await validation.read_body(request, state.settings))
-    asked = validation.validate_job(document, faults, state.workloads)
-    submitted = await submission.submit(state.seen_by(caller.viewer), asked, key)
+    job_request = validation.validate_job(document, faults, state.workloads)
+    submitted = await submission.submit(state.seen_by(caller.viewer), job_request, key)
     return await streaming.accepted_job(state, submitted, None)
 
 
@@ -124,6 +124,6 @@ async def _list(request: Request, state: State) -> Response:
     page = await jobs.browse_first(limit, fetched if viewer == caller.viewer else None)
     response = list_response(page)
     if page.next_cursor is not None:
-        asked = f"{query.decode()}&" if query else ""
-        response.headers["Link"] = f'<{_JOBS.path}?{asked}cursor={page.next_cursor}>; rel="next"'
+        filters = f"{query.decode()}&" if query else ""
+        response.headers["Link"] = f'<{_JOBS.path}?{filters}cursor={page.next_cursor}>; rel="next"'
     return response

@@ -1,7 +1,7 @@
 """Middleware around all routes: request ids, security headers, access log, metrics, traces, CORS and HEAD.
 
-All of it is plain ASGI, so that streams pass through piece by piece. Metrics are those of this process and end with it.
-Where no route handles HEAD, the response is that to GET without the body (RFC 9110, 9.3.2). Each request has a span,
+All of it is plain ASGI, so that streams pass through piece by piece. Metrics cover this process and end with it. Where
+no route handles HEAD, it answers as to GET, without the body (RFC 9110, 9.3.2). Each request has a span,
 named by OpenTelemetry's conventions for HTTP servers, within the client's trace if the client sends one.
 """
 
@@ -86,8 +86,8 @@ class HttpMetrics:
 
     def observe_response(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
         """`route` is a template, never a path, as it becomes a label."""
-        known = method if method in METHODS else "other"
-        self._requests.labels(known, route, str(status), "yes" if held else "no").observe(seconds)
+        label = method if method in METHODS else "other"
+        self._requests.labels(label, route, str(status), "yes" if held else "no").observe(seconds)
 
     def count_closed(self, why: str) -> None:
         """Count a connection that the service closed for one of CLOSE_REASONS."""
@@ -165,7 +165,7 @@ class TracingMiddleware:
 
 def _carried(scope: Scope) -> Carrier:
     """The client's trace; empty if it sends several. Lines of `tracestate` are one list (W3C Trace Context, 3.3)."""
-    parents, states = ([value for name, value in scope["headers"] if name == each] for each in _CARRIERS)
+    parents, states = ([value for name, value in scope["headers"] if name == header] for header in _CARRIERS)
     if len(parents) != 1:
         return {}
     carried = {"traceparent": parents[0].decode("latin-1")}
@@ -251,7 +251,7 @@ class EdgeMiddleware:
         answer = partial(exchange.send, send)
         try:
             await self._app(scope, receive, answer)
-        except asyncio.CancelledError:  # by the server, at the end of its shutdown timeout
+        except asyncio.CancelledError:  # the server cancels it at the end of the shutdown timeout
             if not exchange.begun:  # else the server closes the connection; a traceback for each would be noise
                 await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:

@@ -257,8 +257,8 @@ def problem(
         "code": code,
         "detail": detail,
     }
-    if (asked := current_request_id.get()) is not None:
-        content["request_id"] = asked
+    if (request_id := current_request_id.get()) is not None:
+        content["request_id"] = request_id
     if errors is not None:
         content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]
     if job_status is not None:
@@ -273,13 +273,13 @@ def problem(
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route for OpenAPI: one entry per status, which lists its codes."""
-    found: dict[int | str, dict[str, Any]] = {}
+    responses: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         status, _ = PROBLEMS[code]
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        entry = found.setdefault(status, {"description": "", "content": content})
+        entry = responses.setdefault(status, {"description": "", "content": content})
         entry["description"] = ", ".join(filter(None, (entry["description"], f"`{code}`")))
-    return found
+    return responses
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
@@ -360,20 +360,20 @@ async def _of_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """All methods of the path. Starlette itself lists those of the first route only; HEAD is allowed where GET is."""
+    """All methods of the path. Starlette itself lists the first route's only; HEAD is allowed where GET is."""
     routes: Sequence[BaseRoute] = request.app.state.routes
     fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
-    found = {method for route in fitting for method in route.methods or ()}
-    return sorted(found | {"HEAD"} if "GET" in found else found)
+    methods = {method for route in fitting for method in route.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = (
-        FieldError(reduce(pointer, each["loc"], ""), each["type"].replace("_", "-"), validation_message(each))
-        for each in error.errors()
+    faults = (
+        FieldError(reduce(pointer, fault["loc"], ""), fault["type"].replace("_", "-"), validation_message(fault))
+        for fault in error.errors()
     )
-    errors = list(dict.fromkeys(found))  # two dependencies of a route may report the same parameter
+    errors = list(dict.fromkeys(faults))  # two dependencies of a route may report the same parameter
     return problem("invalid-request", _summary(errors), errors=errors)
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class SharedCheck(Generic[T]):
     """A check whose outcome serves all requests of the next second. Requests during a check wait for its outcome.
 
-    A request that ends must not end the check for others, so all wait for a shielded future.
+    A request that ends must not cancel a check that other requests wait for, so all wait for a shielded future.
     """
 
     def __init__(self, check: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +43,7 @@ class SharedCheck(Generic[T]):
 
 @dataclass(frozen=True)
 class StoreReadiness:
-    """Why Redis can't keep jobs, and what to change or to know although it can."""
+    """Why Redis can't keep jobs; if it can, what operators should change or know all the same."""
 
     errors: Sequence[DynoError]
     notes: Sequence[str] = ()
@@ -59,10 +59,10 @@ class ReadinessChecks:
         return cls(SharedCheck(partial(_check_store, client, settings)), SharedCheck(_ArtifactCheck(artifacts)))
 
     async def require_fit(self) -> None:
-        """Raises StoreUnfit if Redis may lose what it is given now. The check began a second ago at most, or is under
-        way. An unreachable Redis raises nothing here: the call that follows reports it.
+        """Raises StoreUnfit if Redis may lose new jobs. The check began at most a second ago, or is under way. If Redis
+        is unreachable, it raises nothing: the call that follows reports that.
         """
-        unfit = [each.detail for each in (await self.store.latest()).errors if isinstance(each, StoreUnfit)]
+        unfit = [fault.detail for fault in (await self.store.latest()).errors if isinstance(fault, StoreUnfit)]
         if unfit:
             raise StoreUnfit(f"nothing new is accepted, because Redis may lose it: {'; '.join(unfit)}")
 
@@ -78,7 +78,7 @@ async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> Store
 
 
 class _ArtifactCheck:
-    """Uses one thread of its own. A mount that hangs may keep it for ever, and no further one is started then."""
+    """Checks on one thread of its own. A mount that hangs may block it for ever; then no further thread starts."""
 
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts, self._thread = artifacts, anyio.CapacityLimiter(1)

@@ -14,7 +14,7 @@ from service.dependencies import etag_matches
 JSON = "application/json"
 DEFAULT_LIMIT = 50  # jobs on a page
 _NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0{0,3})?")
-# A result never changes, but another version of Dyno may show more of its fields. The weak ETag is that of the result,
+# A result never changes, but another version of Dyno may show more of its fields. The weak ETag identifies the result,
 # compressed or not.
 _RESULT_HEADERS = {
     "ETag": f'W/"{RESULT_SHAPE}"',
@@ -51,8 +51,8 @@ def accepts_gzip(accept_encoding: str) -> bool:
     """Whether the header's value lists gzip or `*`, with a weight above 0. An explicit gzip counts more than `*`."""
     weights: dict[str, bool] = {}
     for part in accept_encoding.lower().split(","):
-        coding, *parameters = (each.strip() for each in part.split(";"))
-        weights[coding] = not any(_NO_WEIGHT.fullmatch(each) for each in parameters)
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        weights[coding] = not any(_NO_WEIGHT.fullmatch(parameter) for parameter in parameters)
     return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
 
 

@@ -33,7 +33,7 @@ MAX_FIELDS = 100
 
 
 class Refusal(NamedTuple):
-    """`why` is a label of dyno_connections_ended_total, the rest a problem."""
+    """`why` is a label of dyno_connections_ended_total, the other fields make a problem."""
 
     why: str
     code: str
@@ -48,14 +48,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     uvicorn.Config has no setting for them: `limit_concurrency` doesn't close silent connections,
     `h11_max_incomplete_event_size` is for h11 alone, and `timeout_keep_alive` begins after a response.
-    tests/service/abuse tries each limit over a real socket, in case a release of uvicorn moves one.
+    The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes one.
     """
 
     def __init__(self, settings: Settings, metrics: HttpMetrics, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._settings, self._metrics = settings, metrics
         self._head_timer: asyncio.TimerHandle | None = None
-        self._head_bytes = 0  # of a head, or of a chunk's extensions and trailers, that isn't complete
+        self._head_bytes = 0  # bytes of an incomplete head, or of a chunk's extensions and trailers
         self._refusal: Refusal | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,7 +127,7 @@ class HttpProtocol(HttpToolsProtocol):
         return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Close the connection with a problem, or after the responses to the requests before."""
+        """Close the connection with a problem, or after the responses to earlier requests."""
         self._refusal = refusal
         self._metrics.count_closed(refusal.why)
         if self._is_working:
@@ -152,17 +152,17 @@ def _problem_bytes(refusal: Refusal) -> bytes:
 FILES_PER_CONNECTION = 2  # its socket, and a file it sends or receives or a share of the process' other files
 
 
-def allowed_connections(wanted: int) -> int:
+def allowed_connections(requested: int) -> int:
     """`wanted`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = FILES_PER_CONNECTION * wanted
+    needed = FILES_PER_CONNECTION * requested
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed == needed:
-        return wanted
+        return requested
     most = allowed // FILES_PER_CONNECTION
-    log.warning("the limit of %d open files allows %d connections, not %d", allowed, most, wanted)
+    log.warning("the limit of %d open files allows %d connections, not %d", allowed, most, requested)
     return most
 
 
@@ -170,13 +170,15 @@ USER_TIMEOUT_MS = 90_000  # longer than a long poll
 
 
 def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
-    """Accepted connections inherit it: the kernel ends one whose peer has acknowledged nothing for so long.
+    """Accepted connections inherit the timeout: the kernel ends one whose peer acknowledges nothing for so long.
 
     Otherwise a client that stops reading could keep its connection, and its stream, forever.
     """
-    for each in listening:
-        with socket.fromfd(each.fileno(), each.family, each.type) as own:  # uvloop's objects take no options
-            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    for listener in listening:
+        with socket.fromfd(
+            listener.fileno(), listener.family, listener.type
+        ) as duplicate:  # uvloop's objects take no options
+            duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
@@ -212,7 +214,7 @@ def _unusable(cert: Path, key: Path) -> str | None:
             return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"
         if error.reason in _OF_ANOTHER:
             return f"{_KEY}: {key} is not the key of {cert}"
-        if error.reason is None:  # the PEM can't be parsed; the certificate's was
+        if error.reason is None:  # the key's PEM can't be parsed; the certificate's was parsed above
             return f"{_KEY}: {key} has no private key in PEM"
         return f"{_CERT}, {_KEY}: OpenSSL refuses {cert} and {key}: {error.reason}"
     return None
@@ -245,11 +247,11 @@ class CertificateWatch:
             await self.reload(context)
 
     async def reload(self, context: ssl.SSLContext) -> None:
-        """Load the files if they have changed. Unusable ones are logged once, and the old certificate stays in use."""
-        found = await asyncio.to_thread(self._versions)
-        if found == self._loaded:
+        """Load the files if they have changed. It logs unusable files once, and keeps the old certificate."""
+        versions = await asyncio.to_thread(self._versions)
+        if versions == self._loaded:
             return
-        self._loaded = found
+        self._loaded = versions
         try:
             # Checked in a context of its own: a certificate without its key would leave `context` without either.
             if wrong := await asyncio.to_thread(tls_error, self._settings):
@@ -257,7 +259,7 @@ class CertificateWatch:
                 return
             context.load_cert_chain(self._cert, self._key)
             self._metrics.tls_expiry.set(expiry_s(self._cert))
-        except (OSError, ValueError) as error:  # changed again since the check; the next look loads them
+        except (OSError, ValueError) as error:  # the files changed again after the check; the next look loads them
             log.error("the renewed TLS files can't be loaded: %s", error)
         else:
             log.warning("loaded the renewed TLS files")
@@ -289,19 +291,19 @@ def expiry_s(cert: Path) -> float:
 
 def _elements(der: bytes) -> list[tuple[int, bytes]]:
     """Tag and content of each element of a DER sequence."""
-    found, at = [], 0
+    elements, at = [], 0
     while at < len(der):
         tag, size, at = der[at], der[at + 1], at + 2
         if size & 0x80:  # so many bytes of the size follow
             width = size & 0x7F
             size, at = int.from_bytes(der[at : at + width]), at + width
-        found.append((tag, der[at : at + size]))
+        elements.append((tag, der[at : at + size]))
         at += size
-    return found
+    return elements
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:
-    """Changes with the contents, also if `file` is a link to another file since. None if it can't be read."""
+    """A version that changes with the contents, also if `file` now links elsewhere. None if it can't be read."""
     try:
         status = file.stat()
     except OSError:

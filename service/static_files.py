@@ -37,7 +37,7 @@ def read_file(file: Traversable) -> StaticFile:
 
 def read_files(files: Iterable[Traversable]) -> Mapping[str, StaticFile]:
     """The files by name."""
-    return {each.name: read_file(each) for each in files}
+    return {file.name: read_file(file) for file in files}
 
 
 def file_response(file: StaticFile | None, if_none_match: str | None) -> Response:

@@ -74,8 +74,8 @@ async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bo
             changed.result()
         return not left.done()
     finally:
-        for each in (changed, stopping, left):
-            each.cancel()
+        for task in (changed, stopping, left):
+            task.cancel()
 
 
 POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds

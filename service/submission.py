@@ -53,33 +53,33 @@ _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hang
 
 async def submit(
     state: State,
-    asked: JobRequest | ComparisonRequest,
+    request: JobRequest | ComparisonRequest,
     idempotency_key: str | None,
     rerun_of: str | None = None,
     *,
     uncharged: bool = False,
 ) -> jobs.Submitted:
-    """Queue the job, or find the one that an earlier request with this idempotency key created.
+    """Queue the job, or find the job that an earlier request with this idempotency key created.
 
     `uncharged`: as for `Jobs.submit`.
 
-    Raises StoreUnfit, and as `within_rights` and `admit_request` do, but not for a repeated request.
+    Raises StoreUnfit and what `within_rights` and `admit_request` raise, but nothing for a repeated request.
     """
     try:
-        asked = within_rights(state, asked)
-        admission = await admit_request(state, asked)
-        baseline = await named_baseline(state, asked.spec)
+        request = within_rights(state, request)
+        admission = await admit_request(state, request)
+        baseline = await named_baseline(state, request.spec)
         await state.readiness.require_fit()
     except (NoDeviceFits, InvalidSpec, StoreUnfit):
-        if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
+        if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, request.body_sha256)):
             return earlier
         raise
     submitted = await state.jobs.submit(
-        asked.spec,
+        request.spec,
         warnings=admission.warnings,
         fits=admission.fits,
         idempotency_key=idempotency_key,
-        body_sha256=asked.body_sha256,
+        body_sha256=request.body_sha256,
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
         baseline=baseline,
@@ -93,7 +93,7 @@ async def submit(
 
 def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | ComparisonRequest:
     """The job's spec as a request, with the defaults of this version filled in. Raises InvalidSpec."""
-    first, *others = (replace(stored_request(each, state), body_sha256=body_sha256) for each in job.spec.arms[:2])
+    first, *others = (replace(stored_request(arm, state), body_sha256=body_sha256) for arm in job.spec.arms[:2])
     if isinstance(job.spec, InterleavedSpec):
         return ComparisonRequest(first, others[0], job.spec, body_sha256)
     return first
@@ -112,7 +112,7 @@ def stored_request(spec: Spec, state: State) -> JobRequest:
 
 
 def wake_all(state: State, specs: Iterable[Spec]) -> None:
-    """Wake a worker of each queue of these jobs. A wake-up too many does no harm."""
+    """Wake a worker of each queue of these jobs. An extra wake-up does no harm."""
     for queue in {placement.queue_for(spec.device, spec.framework) for spec in specs}:
         _start_waking(state, queue)
 
@@ -126,12 +126,12 @@ def _start_waking(state: State, queue: str) -> None:
 _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)
 
 
-def within_rights(state: State, asked: _Asked) -> _Asked:
+def within_rights(state: State, request: _Asked) -> _Asked:
     """The request, if its key may submit it. Where it doesn't say how long to keep its results, the key's limit counts.
 
     Raises PriorityNotAllowed and InvalidSpec.
     """
-    viewer, spec = state.jobs.viewer, asked.spec
+    viewer, spec = state.jobs.viewer, request.spec
     if spec.priority == "high" and not viewer.high_priority:
         raise PriorityNotAllowed(
             f'{viewer.owner} may not submit jobs of priority "high": leave "priority" out, or use a key that was '
@@ -139,41 +139,41 @@ def within_rights(state: State, asked: _Asked) -> _Asked:
         )
     most_s = viewer.expires_in_s or (viewer.owner and state.settings.key_expires_in_s)
     if not most_s or spec.expires_in_s <= most_s:
-        return asked
-    first = asked if isinstance(asked, JobRequest) else asked.first
+        return request
+    first = request if isinstance(request, JobRequest) else request.first
     if "expires_in_s" in first.spec.model_fields_set:
         wrong = [
             FieldError("/expires_in_s", "limit-exceeded", f"{viewer.owner} may keep results for {most_s} s at most")
         ]
-        raise InvalidSpec(wrong) if isinstance(asked, JobRequest) else InvalidComparison(errors_in_spec(0, wrong))
+        raise InvalidSpec(wrong) if isinstance(request, JobRequest) else InvalidComparison(errors_in_spec(0, wrong))
     lowered: Any = spec.model_copy(update={"expires_in_s": most_s})
-    return replace(asked, spec=lowered)
+    return replace(request, spec=lowered)
 
 
-async def admit_request(state: State, asked: JobRequest | ComparisonRequest) -> Admission:
+async def admit_request(state: State, request: JobRequest | ComparisonRequest) -> Admission:
     """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit` raises.
 
     For a comparison, the pointers of the errors are under /specs.
     """
-    if isinstance(asked, JobRequest):
-        await _check_outside(state, asked)
+    if isinstance(request, JobRequest):
+        await _check_outside(state, request)
     else:
-        for place, request in enumerate(asked.each):
-            with _in_spec(place):
-                await _check_outside(state, request)
+        for index, spec_request in enumerate(request.each):
+            with _in_spec(index):
+                await _check_outside(state, spec_request)
     with contextlib.suppress(NoDeviceFits, InvalidSpec):  # a device may have come in the last second
-        return _admit(state, asked, await state.devices.read())
-    return _admit(state, asked, await state.devices.read(max_age_s=0))
+        return _admit(state, request, await state.devices.read())
+    return _admit(state, request, await state.devices.read(max_age_s=0))
 
 
-def _admit(state: State, asked: JobRequest | ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
-    return state.admissions.admit(asked, devices) if isinstance(asked, JobRequest) else admit_both(asked, devices)
+def _admit(state: State, request: JobRequest | ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
+    return state.admissions.admit(request, devices) if isinstance(request, JobRequest) else admit_both(request, devices)
 
 
-async def _check_outside(state: State, asked: JobRequest) -> None:
-    """Check what the spec names outside of itself."""
-    check_webhook(state.settings, asked.spec)
-    await check_weights(state.jobs, asked.params)
+async def _check_outside(state: State, request: JobRequest) -> None:
+    """Check the webhook and the weights that the spec names."""
+    check_webhook(state.settings, request.spec)
+    await check_weights(state.jobs, request.params)
 
 
 def baselines_of(state: State) -> Baselines:
@@ -181,18 +181,18 @@ def baselines_of(state: State) -> Baselines:
 
 
 async def named_baseline(state: State, spec: Spec) -> Baseline | None:
-    """The baseline of this key that the spec names. Raises InvalidSpec, also if no result can be held against it."""
+    """The baseline of this key that the spec names. Raises InvalidSpec, also if no result can be compared with it."""
     if spec.baseline is None:
         return None
     try:
-        found = await baselines_of(state).own(spec.baseline)
+        baseline = await baselines_of(state).own(spec.baseline)
     except UnknownBaseline as unknown:
         how = f"`dyno baseline save {spec.baseline} JOB` or PUT /v1/baselines/{spec.baseline}"
         detail = f"{unknown.detail}; save one with {how}"
         raise InvalidSpec([FieldError("/baseline", "unknown-baseline", detail)]) from None
-    of = resolve(spec, state.workloads)
-    check_metric(found, judged_metrics(of.workload, of.params))
-    return found
+    resolved = resolve(spec, state.workloads)
+    check_metric(baseline, judged_metrics(resolved.workload, resolved.params))
+    return baseline
 
 
 async def wake_up(state: State, queue_name: str) -> None:
@@ -260,43 +260,43 @@ def unfinished_comparison(job: Job, spec: InterleavedSpec, failure: Failure | No
     )
 
 
-def admit_both(asked: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
-    """Admit both specs to one device. Raises as `admit` does; the time is that of all runs together."""
-    first, second = (_admit_one(asked, place, devices).fits for place in range(2))
+def admit_both(request: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
+    """Admit both specs to one device. Raises as `admit` does; the estimated time covers all runs."""
+    first, second = (_admit_one(request, index, devices).fits for index in range(2))
     fits = {name: can and second.get(name, False) for name, can in first.items()}
     common = [device for device in devices if fits.get(placement.profile(device))]
-    if not common and not asked.spec.queue_if_absent:
+    if not common and not request.spec.queue_if_absent:
         raise NoDeviceFits("each spec fits a device, but no device fits both specs")
-    both = [_admit_one(asked, place, common) for place in range(2)]
+    both = [_admit_one(request, index, common) for index in range(2)]
     warnings = [*both[0].warnings, *(w for w in both[1].warnings if w not in both[0].warnings)]
     estimates = [admission.estimate for admission in both if admission.estimate is not None]
     if len(estimates) < 2:
         return Admission(None, warnings, fits)
-    time_s = estimates[0].time_s * (2 if asked.spec.control else 1) + estimates[1].time_s
-    memory_bytes = max(each.memory_bytes for each in estimates)  # the specs run one after the other
+    time_s = estimates[0].time_s * (2 if request.spec.control else 1) + estimates[1].time_s
+    memory_bytes = max(of_spec.memory_bytes for of_spec in estimates)  # the specs run one after the other
     estimate = JobEstimate(device=estimates[0].device, time_s=time_s, memory_bytes=memory_bytes)
-    return Admission(estimate, _with_timeout(asked.spec.timeout_s, estimate, warnings), fits)
+    return Admission(estimate, _with_timeout(request.spec.timeout_s, estimate, warnings), fits)
 
 
-def _admit_one(asked: ComparisonRequest, place: int, devices: Sequence[DeviceStatus]) -> Admission:
-    with _in_spec(place):
-        return admit(asked.each[place], devices)
+def _admit_one(request: ComparisonRequest, index: int, devices: Sequence[DeviceStatus]) -> Admission:
+    with _in_spec(index):
+        return admit(request.each[index], devices)
 
 
 @contextmanager
-def _in_spec(place: int) -> Iterator[None]:
+def _in_spec(index: int) -> Iterator[None]:
     try:
         yield
     except InvalidSpec as invalid:
-        raise type(invalid)(errors_in_spec(place, invalid.errors)) from invalid
+        raise type(invalid)(errors_in_spec(index, invalid.errors)) from invalid
 
 
 def _with_timeout(timeout_s: float | None, estimate: JobEstimate, warnings: list[SpecWarning]) -> list[SpecWarning]:
-    """`warnings`, with the timeout warning of a single spec replaced by that of all runs. Raises ExceedsTimeout."""
+    """`warnings`, with one timeout warning for all runs in place of a single spec's. Raises ExceedsTimeout."""
     if timeout_s is None or estimate.time_s <= timeout_s:
         return warnings
     if estimate.time_s > ESTIMATE_FACTOR * timeout_s:
         detail = f"all runs of both specs need about {estimate.time_s:.3g} s on {estimate.device}"
         raise ExceedsTimeout([FieldError(at, "exceeds-timeout", detail) for at in ("/specs/0/timeout_s", "/pairs")])
     joint = timeout_warning(estimate.time_s, timeout_s)
-    return [*(each for each in warnings if each.code != joint.code), joint]
+    return [*(warning for warning in warnings if warning.code != joint.code), joint]

@@ -63,15 +63,15 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
         body.clear()  # the traceback of an error would keep the bytes in memory until garbage collection
 
 
-def _check_content_type(request: Request, wanted: str) -> None:
+def _check_content_type(request: Request, expected: str) -> None:
     """Routes of the API accept only JSON: browsers send forms and text of foreign pages without a CORS preflight."""
     sent = [value for name, value in request.scope["headers"] if name in (b"content-type", b"content-encoding")]
-    if sent == [wanted.encode()]:
+    if sent == [expected.encode()]:
         return
     media_type, *parameters = (part.strip().lower() for part in _header_values(request, "content-type").split(";"))
-    if media_type != wanted:
+    if media_type != expected:
         given = f'"{media_type}"' if media_type else "missing"
-        raise UnsupportedMediaType(f'Content-Type is {given}; send "{wanted}"')
+        raise UnsupportedMediaType(f'Content-Type is {given}; send "{expected}"')
     charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
     if any(charset not in ("utf-8", "utf8") for charset in charsets):
         raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not supported; send UTF-8')
@@ -101,18 +101,18 @@ class _Object(dict[str, Any]):
 
 
 class _Values:
-    """What `json.loads` calls for objects and numbers. `odd`: whether one may have to be reported."""
+    """What `json.loads` calls for objects and numbers. `odd`: whether a value may have to be reported."""
 
     def __init__(self, text: str) -> None:
         self.odd = "\\u" in text  # an escaped surrogate
 
     def object(self, pairs: list[tuple[str, Any]]) -> _Object:
-        found = _Object(pairs)
-        if len(found) < len(pairs):
+        members = _Object(pairs)
+        if len(members) < len(pairs):
             self.odd = True
             given = Counter(key for key, _ in pairs)
-            found.repeated = tuple(key for key, times in given.items() if times > 1)
-        return found
+            members.repeated = tuple(key for key, times in given.items() if times > 1)
+        return members
 
     def number(self, text: str) -> int | float:
         """Return 1.0 and 1e3 as integers, as JSON Schema and languages with a single number type treat them."""
@@ -150,7 +150,7 @@ def _decode(body: bytes) -> str:
 
 
 def _check_size(text: str, max_parts: float) -> None:
-    """Check the number of parts and the depth, ignoring the contents of strings; stop at the first part too many."""
+    """Check the number of parts and the depth, ignoring the contents of strings; stop where they exceed the limit."""
     opened = text.count("[") + text.count("{")
     if opened <= MAX_DEPTH and opened + text.count(",") <= max_parts:
         return
@@ -240,12 +240,12 @@ def validate_model(
 ) -> _Asked:
     """The document as a `model`. Raises `refusal` with the `faults` from parsing and the model's errors."""
     try:
-        asked = model.model_validate(document, strict=True)
+        validated = model.model_validate(document, strict=True)
     except ValidationError as invalid:
         raise refusal(one_error_per_field([*faults, *field_errors(model, document, invalid)])) from invalid
     if faults:
         raise refusal([*faults])
-    return asked
+    return validated
 
 
 def _params(
@@ -264,10 +264,10 @@ def _params(
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
     """The first error of each field: models needn't repeat what the parser reports of a NaN, for example."""
-    found: dict[str, FieldError] = {}
+    first_errors: dict[str, FieldError] = {}
     for error in errors:
-        found.setdefault(error.pointer, error)
-    return list(found.values())
+        first_errors.setdefault(error.pointer, error)
+    return list(first_errors.values())
 
 
 def _known(workloads: Mapping[str, Workload]) -> str:
@@ -300,49 +300,49 @@ def validate_comparison(
     document: Mapping[str, Any], faults: Iterable[FieldError], workloads: Mapping[str, Workload]
 ) -> ComparisonRequest:
     """Raises InvalidComparison with every wrong field of either spec, and NotComparable without a shared metric."""
-    errors, asked = [*faults], None
+    errors, comparison = [*faults], None
     try:
-        asked = CompareSpecs.model_validate(document, strict=True)
+        comparison = CompareSpecs.model_validate(document, strict=True)
     except ValidationError as invalid:
         errors += field_errors(CompareSpecs, document, invalid)
     requests = _validate_both(document.get("specs"), workloads, errors)
-    if errors or asked is None:
+    if errors or comparison is None:
         raise InvalidComparison(one_error_per_field(errors))
-    first, second = (_with_runs(each, asked.pairs) for each in requests)
+    first, second = (_with_runs(request, comparison.pairs) for request in requests)
     joint = InterleavedSpec(
         **dict(first.spec),
         against=second.spec,
-        pairs=asked.pairs,
-        control=asked.control,
-        metric=_metric(asked.metric, first, second),
-        margin=asked.margin,
-        confidence=asked.confidence,
+        pairs=comparison.pairs,
+        control=comparison.control,
+        metric=_metric(comparison.metric, first, second),
+        margin=comparison.margin,
+        confidence=comparison.confidence,
     )
     return ComparisonRequest(first, second, joint, body_digest(document))
 
 
 def _validate_both(given: object, workloads: Mapping[str, Workload], errors: list[FieldError]) -> list[JobRequest]:
     """Both specs, or fewer if there are errors; those are added to `errors`."""
-    if not (isinstance(given, list) and len(given) == 2 and all(isinstance(each, dict) for each in given)):
+    if not (isinstance(given, list) and len(given) == 2 and all(isinstance(spec, dict) for spec in given)):
         return []  # the model's errors report it
     first, second = given
     inherited = {name: first[name] for name in _JOB_FIELDS if name in first and name not in second}
-    found: list[JobRequest] = []
-    for place, document in enumerate((first, {**inherited, **second})):
+    validated: list[JobRequest] = []
+    for index, document in enumerate((first, {**inherited, **second})):
         try:
-            found.append(validate_job(document, (), workloads))
+            validated.append(validate_job(document, (), workloads))
         except InvalidSpec as invalid:
-            reported = {f"/{name}" for name in inherited} if place else set()
-            errors += errors_in_spec(place, [e for e in invalid.errors if _field(e.pointer) not in reported])
+            reported = {f"/{name}" for name in inherited} if index else set()
+            errors += errors_in_spec(index, [e for e in invalid.errors if _field(e.pointer) not in reported])
         if "processes" in (document.get("measure") if isinstance(document.get("measure"), dict) else {}):
             detail = "leave it out: `pairs` sets the number of runs of each spec"
-            errors.append(FieldError(f"/specs/{place}/measure/processes", "pairs-say-it", detail))
+            errors.append(FieldError(f"/specs/{index}/measure/processes", "pairs-say-it", detail))
         if document.get("baseline") is not None:
             detail = "leave it out: a comparison holds the second spec against the first"
-            errors.append(FieldError(f"/specs/{place}/baseline", "comparison-judges", detail))
-    if len(found) == 2:
-        errors += _job_field_errors(*found)
-    return found
+            errors.append(FieldError(f"/specs/{index}/baseline", "comparison-judges", detail))
+    if len(validated) == 2:
+        errors += _job_field_errors(*validated)
+    return validated
 
 
 def _field(pointer: str) -> str:
@@ -364,15 +364,15 @@ def _with_runs(request: JobRequest, pairs: int) -> JobRequest:
     return replace(request, spec=request.spec.model_copy(update={"measure": measure}))
 
 
-def _metric(asked: str | None, first: JobRequest, second: JobRequest) -> str:
-    """The metric to compare: one that every run of both samples. Raises NotComparable and InvalidComparison."""
+def _metric(requested: str | None, first: JobRequest, second: JobRequest) -> str:
+    """The metric to compare, which every run of both specs must sample. Raises NotComparable and InvalidComparison."""
     differing = compare_results.spec_differences([first.spec, second.spec])
     free = first.params.untimed | first.params.how
-    sampled = [each.workload.sampled_for(each.params) for each in (first, second)]
+    sampled = [request.workload.sampled_for(request.params) for request in (first, second)]
     shared = compare_results.shared_metrics(sampled, differing, lambda _: free)
-    return shared.choose(asked, "a metric that the runs of both specs sample in the same unit")
+    return shared.choose(requested, "a metric that the runs of both specs sample in the same unit")
 
 
-def errors_in_spec(place: int, errors: Iterable[FieldError]) -> list[FieldError]:
+def errors_in_spec(index: int, errors: Iterable[FieldError]) -> list[FieldError]:
     """The errors of the spec at `place`, with pointers into the comparison's body."""
-    return [FieldError(f"/specs/{place}{each.pointer}", each.code, each.detail) for each in errors]
+    return [FieldError(f"/specs/{index}{error.pointer}", error.code, error.detail) for error in errors]

@@ -54,26 +54,26 @@ async def _advice(state: State, given: Mapping[str, str]) -> dict[str, Any]:
         params = as_spec({name: text for name, text in given.items() if name.startswith("params.")}).get("params", {})
         chosen = {name: given[name] for name in ("workload", "framework", "metric") if name in given}
         document = {**chosen, "params": json.dumps(params)}
-        wanted = validate_model(advice_routes.AdviceFilter, document, [], InvalidRequest)
-        found = await advice_routes.show(state, wanted)
+        filters = validate_model(advice_routes.AdviceFilter, document, [], InvalidRequest)
+        advice = await advice_routes.show(state, filters)
     except InvalidSpec as invalid:
-        errors = [replace(each, pointer=each.pointer.removeprefix("/query")) for each in invalid.errors]
+        errors = [replace(error, pointer=error.pointer.removeprefix("/query")) for error in invalid.errors]
         return {"errors": errors, "wrong": beside_fields(errors)}
     return {
         "query": urlencode(document),
-        "advice": found,
-        "rows": {row.device: row for row in found.rows},
-        "pictures": _pictures(found),
+        "advice": advice,
+        "rows": {row.device: row for row in advice.rows},
+        "pictures": _pictures(advice),
     }
 
 
-def _pictures(found: Advice) -> dict[str, Any]:
+def _pictures(advice: Advice) -> dict[str, Any]:
     """For each criterion, the figures of the devices with their intervals."""
-    rows = {row.device: row for row in found.rows}
+    rows = {row.device: row for row in advice.rows}
     drawn: dict[str, Any] = {}
-    for ranking in found.rankings:
-        figures = {each.device: getattr(rows[each.device], ranking.by) for each in ranking.devices}
-        bounded = [pictures.Bounded(name, each.value, each.low, each.high) for name, each in figures.items()]
-        unit = next(each.unit for each in figures.values())
-        drawn[ranking.by] = pictures.intervals(f"{found.metric} {CRITERIA[ranking.by]}", bounded, unit)
+    for ranking in advice.rankings:
+        figures = {ranked.device: getattr(rows[ranked.device], ranking.by) for ranked in ranking.devices}
+        bounded = [pictures.Bounded(name, figure.value, figure.low, figure.high) for name, figure in figures.items()]
+        unit = next(figure.unit for figure in figures.values())
+        drawn[ranking.by] = pictures.intervals(f"{advice.metric} {CRITERIA[ranking.by]}", bounded, unit)
     return drawn

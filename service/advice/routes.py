@@ -44,7 +44,7 @@ class AdviceFilter(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Asked:
-    """The spec with all of its params, those that the request has, and the metric to rank by."""
+    """The spec with all params, the params that the request gives, and the metric to rank by."""
 
     resolved: ResolvedSpec
     given: Mapping[str, JsonValue]
@@ -52,8 +52,11 @@ class _Asked:
 
     def is_of(self, spec: Spec) -> bool:
         """Whether a job of that spec did the same amount of work in the same way."""
-        own, workload = self.resolved.spec, self.resolved.workload
-        if isinstance(spec, InterleavedSpec) or (spec.framework, spec.replicas) != (own.framework, own.replicas):
+        requested, workload = self.resolved.spec, self.resolved.workload
+        if isinstance(spec, InterleavedSpec) or (spec.framework, spec.replicas) != (
+            requested.framework,
+            requested.replicas,
+        ):
             return False
         try:
             filled = fill_defaults(spec, validate_params(workload, spec.params, spec.replicas, spec.framework))
@@ -61,7 +64,8 @@ class _Asked:
             return False
         free = workload.params.how | workload.untimed_for(self.metric)
         return not any(
-            compare_results.changes_amount(each, free) for each in compare_results.spec_differences([own, filled])
+            compare_results.changes_amount(difference, free)
+            for difference in compare_results.spec_differences([requested, filled])
         )
 
     def command(self, device: str) -> str:
@@ -79,43 +83,43 @@ class _Asked:
     responses=problems.documented("invalid-request", "record-unreadable", "store-unavailable"),
 )
 @auth.requires(auth.READ, auth.OWN)
-async def show(state: dependencies.StateDep, wanted: Annotated[AdviceFilter, Query()]) -> Advice:
+async def show(state: dependencies.StateDep, filters: Annotated[AdviceFilter, Query()]) -> Advice:
     """Rank the devices that are up by their newest comparable results of a spec, and say where results are missing.
 
     `best` of a ranking has the devices that can't be told apart from the first. Without an interval, the value alone
     ranks a device. Prices are those of `DYNO_PRICES`.
     """
-    asked = _asked(state, wanted)
-    candidates, read, has_more = await _candidates(state, asked)
+    query = _asked(state, filters)
+    candidates, read, has_more = await _candidates(state, query)
     chosen, not_ranked = list[device_advice.DeviceResult](), list[NotRanked]()
     for device in await state.devices.read():
-        found = await _chosen(state, device, candidates, asked)
-        if isinstance(found, NotRanked):
-            not_ranked.append(found)
+        choice = await _chosen(state, device, candidates, query)
+        if isinstance(choice, NotRanked):
+            not_ranked.append(choice)
         else:
-            chosen.append(found)
+            chosen.append(choice)
     ranked = await anyio.to_thread.run_sync(  # in a thread: it imports SciPy
-        device_advice.ranked, chosen, asked.resolved.workload, asked.metric, datetime.now(UTC)
+        device_advice.ranked, chosen, query.resolved.workload, query.metric, datetime.now(UTC)
     )
     return Advice(
-        workload=wanted.workload,
-        params=asked.resolved.spec.params,
-        framework=wanted.framework,
-        metric=asked.metric,
+        workload=filters.workload,
+        params=query.resolved.spec.params,
+        framework=filters.framework,
+        metric=query.metric,
         rows=ranked.rows,
         rankings=ranked.rankings,
         crossovers=ranked.crossovers,
-        not_ranked=sorted([*not_ranked, *ranked.not_ranked], key=lambda each: each.device),
+        not_ranked=sorted([*not_ranked, *ranked.not_ranked], key=lambda row: row.device),
         notes=ranked.notes,
         results_read=read,
         has_more=has_more,
     )
 
 
-def _asked(state: State, wanted: AdviceFilter) -> _Asked:
+def _asked(state: State, filters: AdviceFilter) -> _Asked:
     """Raises InvalidRequest."""
     try:
-        given = json.loads(wanted.params)
+        given = json.loads(filters.params)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
@@ -124,15 +128,15 @@ def _asked(state: State, wanted: AdviceFilter) -> _Asked:
         )
     try:
         with dependencies.as_parameter_errors():
-            spec = Spec(workload=wanted.workload, params=given, framework=wanted.framework)
+            spec = Spec(workload=filters.workload, params=given, framework=filters.framework)
             resolved = resolve(spec, state.workloads)
     except UnknownWorkload as unknown:
         raise problems.InvalidRequest([FieldError("/query/workload", "unknown-workload", unknown.detail)]) from unknown
     sampled = resolved.workload.sampled_for(resolved.params)
-    rates = [each.name for each in sampled if each.better == "higher" and each.unit.endswith("/s")]
-    metric = wanted.metric or next(iter(rates), None)
+    rates = [figure.name for figure in sampled if figure.better == "higher" and figure.unit.endswith("/s")]
+    metric = filters.metric or next(iter(rates), None)
     if metric is None or metric not in rates:
-        choices = f"choose {' or '.join(rates)}" if rates else f"{wanted.workload} has none"
+        choices = f"choose {' or '.join(rates)}" if rates else f"{filters.workload} has none"
         raise problems.InvalidRequest([FieldError("/query/metric", "not-a-rate", f"advice needs a rate; {choices}")])
     return _Asked(resolved, given, metric)
 
@@ -140,35 +144,35 @@ def _asked(state: State, wanted: AdviceFilter) -> _Asked:
 _Candidates = dict[str, list[tuple[Job, ResultSummary]]]  # by device, with its host
 
 
-async def _candidates(state: State, asked: _Asked) -> tuple[_Candidates, int, bool]:
-    """The newest results of the spec, the number of results looked at, and whether there are older ones."""
-    found, read, cursor = _Candidates(), 0, None
+async def _candidates(state: State, query: _Asked) -> tuple[_Candidates, int, bool]:
+    """The newest results of the spec, the number of results looked at, and whether older results exist."""
+    candidates, read, cursor = _Candidates(), 0, None
     while read < MOST_RESULTS:
-        workload = asked.resolved.spec.workload
+        workload = query.resolved.spec.workload
         page = await state.jobs.list(status=Status.SUCCEEDED, workload=workload, cursor=cursor, limit=_PAGE)
         read, cursor = read + len(page.data), page.next_cursor
-        same = [job for job in page.data if asked.is_of(job.spec)]
+        same = [job for job in page.data if query.is_of(job.spec)]
         figures = await read_result_summaries(state.client, state.settings, [job.id for job in same])
-        for job, each in zip(same, figures, strict=True):
-            if each is not None and job.worker is not None:
-                found.setdefault(job.worker.full_device, []).append((job, each))
+        for job, summary in zip(same, figures, strict=True):
+            if summary is not None and job.worker is not None:
+                candidates.setdefault(job.worker.full_device, []).append((job, summary))
         if cursor is None:
             break
-    return found, read, cursor is not None
+    return candidates, read, cursor is not None
 
 
 async def _chosen(
-    state: State, device: DeviceStatus, candidates: _Candidates, asked: _Asked
+    state: State, device: DeviceStatus, candidates: _Candidates, query: _Asked
 ) -> device_advice.DeviceResult | NotRanked:
     """The device with its newest usable result, or why it has none."""
-    name, framework = device.full_id, asked.resolved.spec.framework
+    name, framework = device.full_id, query.resolved.spec.framework
     if framework not in device.frameworks:
         return NotRanked(device=name, reason=f"{framework} isn't installed there")
     if device.emulated:
         return NotRanked(device=name, reason="the device is emulated, so it has no speed of its own")
     reason = "no result of this spec"
     for job, summary in candidates.get(name, ()):
-        if wrong := next(_faults(device, job, summary, asked.metric), None):
+        if wrong := next(_faults(device, job, summary, query.metric), None):
             reason = wrong
             continue
         try:
@@ -176,7 +180,7 @@ async def _chosen(
         except (UnknownJob, NoResult):  # it has expired since
             continue
         return device_advice.DeviceResult(device, job, result, _price(state, device))
-    return NotRanked(device=name, reason=reason, run=asked.command(name))
+    return NotRanked(device=name, reason=reason, run=query.command(name))
 
 
 def _faults(device: DeviceStatus, job: Job, summary: ResultSummary, metric: str) -> Iterator[str]:
@@ -186,7 +190,7 @@ def _faults(device: DeviceStatus, job: Job, summary: ResultSummary, metric: str)
         yield f"{job.id} is untrusted" + (f" ({codes})" if codes else "")
     if summary.hardware_id != hardware_id(device):
         yield f"{job.id} is from before the device's hardware changed"
-    if not any(each.name == metric and device_advice.is_rate(each) for each in summary.metrics):
+    if not any(figure.name == metric and device_advice.is_rate(figure) for figure in summary.metrics):
         yield f"{job.id} has no figure of {metric} for each run"
 
 

@@ -110,14 +110,14 @@ async def samples(
 
     CSV has a line for each sample, `jsonl` one for each run and case.
     """
-    found = await jobs.samples(job_id)
+    all_runs = await jobs.samples(job_id)
     if format == "json":
-        return SampleList(data=found)
+        return SampleList(data=all_runs)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-samples.{format}"'}
     if format == "jsonl":
-        lines = (f"{run.model_dump_json()}\n" for run in found)
+        lines = (f"{run.model_dump_json()}\n" for run in all_runs)
         return StreamingResponse(lines, media_type=MEDIA_TYPE, headers=headers)
-    return StreamingResponse(csv_pieces(found), media_type="text/csv; charset=utf-8", headers=headers)
+    return StreamingResponse(csv_pieces(all_runs), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def csv_pieces(runs: Sequence[RunSamples]) -> Iterator[str]:
@@ -131,8 +131,8 @@ _JSON = "application/json"
 _BYTES: dict[str, Any] = {artifact_store.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
 # Bytes first: clients generated from the document use the first type that they know.
 _SERVED = _BYTES | {
-    each.partition(";")[0]: {} if each == _JSON else _BYTES[artifact_store.OCTET_STREAM]
-    for each in artifact_store.MEDIA_TYPES.values()
+    media_type.partition(";")[0]: {} if media_type == _JSON else _BYTES[artifact_store.OCTET_STREAM]
+    for media_type in artifact_store.MEDIA_TYPES.values()
 }
 
 
@@ -193,7 +193,7 @@ async def download(
 ) -> Response:
     """Download one file. Browsers save it and never display it."""
     listed = (await state.jobs.result(job_id)).artifacts
-    artifact = next((each for each in listed if each.name == name), None)
+    artifact = next((entry for entry in listed if entry.name == name), None)
     if artifact is None:
         raise errors.ArtifactNotFound(f'{job_id} has no file "{name}"; files: {_names(listed)}')
     headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
@@ -219,7 +219,7 @@ def _file_pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _names(listed: list[Artifact]) -> str:
-    return ", ".join(each.name for each in listed) or "none"
+    return ", ".join(artifact.name for artifact in listed) or "none"
 
 
 @router.put(

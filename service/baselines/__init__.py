@@ -1,1 +1,1 @@
-"""Baselines: figures that jobs are held against."""
+"""Baselines: figures that jobs are compared with."""

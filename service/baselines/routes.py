@@ -58,7 +58,7 @@ BaselinesDep = Annotated[Baselines, Depends(_baselines)]
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def save(
     name: Name,
-    asked: Annotated[NewBaseline | NewLimit, Depends(_asked)],
+    new: Annotated[NewBaseline | NewLimit, Depends(_asked)],
     state: dependencies.StateDep,
     saved: BaselinesDep,
     response: Response,
@@ -68,12 +68,12 @@ async def save(
     Jobs that name the baseline keep the one that they were submitted with.
     """
     common: dict[str, Any] = {"name": name, "saved_at": datetime.now(UTC), "owner": state.jobs.viewer.owner}
-    if isinstance(asked, NewLimit):
-        baseline = Baseline(margin=0, job=None, **asked.model_dump(), **common)
+    if isinstance(new, NewLimit):
+        baseline = Baseline(margin=0, job=None, **new.model_dump(), **common)
     else:
-        metric, figure = await _figure(name, asked, state, saved)
+        metric, figure = await _figure(name, new, state, saved)
         of_metric: dict[str, Any] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
-        baseline = Baseline(margin=asked.margin, job=asked.job, figure=figure, **of_metric, **common)
+        baseline = Baseline(margin=new.margin, job=new.job, figure=figure, **of_metric, **common)
     await state.readiness.require_fit()
     if await saved.put(baseline):
         response.status_code = 201
@@ -81,17 +81,17 @@ async def save(
     return baseline
 
 
-async def _figure(name: str, asked: NewBaseline, state: State, saved: Baselines) -> tuple[Metric, BaselineFigure]:
+async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -> tuple[Metric, BaselineFigure]:
     try:
-        job, result = await state.jobs.get(asked.job), await state.jobs.result(asked.job)
+        job, result = await state.jobs.get(new.job), await state.jobs.result(new.job)
     except errors.UnknownJob:
-        raise _wrong_job("unknown-job", f"{asked.job} doesn't exist, or was deleted") from None
+        raise _wrong_job("unknown-job", f"{new.job} doesn't exist, or was deleted") from None
     except errors.ResultNotReady as error:
-        detail = f"{asked.job} is {error.job_status}: only a job that succeeded has a figure"
+        detail = f"{new.job} is {error.job_status}: only a job that succeeded has a figure"
         raise _wrong_job("not-succeeded", detail) from None
     if isinstance(job.spec, InterleavedSpec):
         raise _wrong_job("two-specs", f"{job.id} ran two specs in turns; name a job of a single spec")
-    metric = baseline_outcome.figure_metric(result, asked.metric)
+    metric = baseline_outcome.figure_metric(result, new.metric)
     headline, sampled = None, set[str]()
     try:
         of = resolve(job.spec, state.workloads)
@@ -99,7 +99,7 @@ async def _figure(name: str, asked: NewBaseline, state: State, saved: Baselines)
         pass
     else:
         headline = regression_band.headline(result, of.spec, of.params)
-        sampled = {each.name for each in of.workload.metrics_for(of.params) if each.sampled}
+        sampled = {sample.name for sample in of.workload.metrics_for(of.params) if sample.sampled}
     figure = baseline_outcome.figure_of(metric, result, job.spec, headline, sampled, job.finished_at)
     return metric, figure.model_copy(update={"level_since": await _level_since(name, job, figure, saved)})
 

@@ -1,4 +1,4 @@
-"""Comparisons in words, as pictures and as tables: of the results that the address names, and stored ones."""
+"""Comparisons in words, pictures and tables: of the results that the address names, or stored earlier."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -41,52 +41,57 @@ async def show(
 ) -> Response:
     """Compare the jobs of the query. With fewer than two, lead to the list in which to choose them."""
     if len(job) < 2:
-        return see_other(f"/jobs?{urlencode([('status', Status.SUCCEEDED), *(('compare', each) for each in job)])}")
+        return see_other(f"/jobs?{urlencode([('status', Status.SUCCEEDED), *(('compare', job_id) for job_id in job)])}")
     given = {"jobs": job, "base": base or 0, "metric": metric or None}
-    asked = validate_model(CompareResults, given, [], problems.InvalidRequest)
-    comparison = await compare_results_of(asked, state)
-    links = {each: urlencode([*(("job", one) for one in job), ("base", each)]) for each in job}
+    selection = validate_model(CompareResults, given, [], problems.InvalidRequest)
+    comparison = await compare_results_of(selection, state)
+    links = {base_id: urlencode([*(("job", job_id) for job_id in job), ("base", base_id)]) for base_id in job}
     context = await comparison_context(comparison, state) | {"links": links}
     return page(request, caller, "compare.html", context, file_name=f"{comparison.workload}-compared")
 
 
 @router.get("/comparisons/{comparison_id}")
 @requires(READ, OWN)
-async def show_stored(request: Request, state: StateDep, caller: CallerDep, found: Found) -> Response:
+async def show_stored(request: Request, state: StateDep, caller: CallerDep, stored: Found) -> Response:
     """A stored comparison, or the page of the job that still makes it."""
-    if isinstance(found, UnfinishedComparison):
-        return see_other(f"/jobs/{found.job}")
-    return page(request, caller, "compare.html", await comparison_context(found, state), file_name=found.id)
+    if isinstance(stored, UnfinishedComparison):
+        return see_other(f"/jobs/{stored.job}")
+    return page(request, caller, "compare.html", await comparison_context(stored, state), file_name=stored.id)
 
 
-async def comparison_context(found: Comparison, state: State) -> dict[str, Any]:
+async def comparison_context(comparison: Comparison, state: State) -> dict[str, Any]:
     """What the template of a comparison needs."""
-    names = result_names(found)
-    rows = list(zip(found.results, names, strict=True))
-    summaries = await read_result_summaries(state.client, state.settings, [each.job for each in found.results])
-    runs = [_by_run(each, summary, found.metric) for each, summary in zip(found.results, summaries, strict=True)]
-    bounded = [
-        pictures.Bounded(name, each.value, each.low, each.high, by_run)
-        for (each, name), by_run in zip(rows, runs, strict=True)
+    names = result_names(comparison)
+    rows = list(zip(comparison.results, names, strict=True))
+    summaries = await read_result_summaries(
+        state.client, state.settings, [compared.job for compared in comparison.results]
+    )
+    runs = [
+        _by_run(compared, summary, comparison.metric)
+        for compared, summary in zip(comparison.results, summaries, strict=True)
     ]
-    ratios = [(name, each.ratio) for each, name in rows if each.ratio]
-    control = [(f"{names[found.base]} again", found.control)] if found.control else []
+    bounded = [
+        pictures.Bounded(name, compared.value, compared.low, compared.high, by_run)
+        for (compared, name), by_run in zip(rows, runs, strict=True)
+    ]
+    ratios = [(name, compared.ratio) for compared, name in rows if compared.ratio]
+    control = [(f"{names[comparison.base]} again", comparison.control)] if comparison.control else []
     return {
-        "comparison": found,
+        "comparison": comparison,
         "rows": rows,
         "names": names,
         "in_words": IN_WORDS,
         "links": {},
         "pictures": {
-            "results": pictures.intervals(f"{found.metric} of each result", bounded, found.unit),
-            "ratios": pictures.ratios([*ratios, *control], found.margin),
+            "results": pictures.intervals(f"{comparison.metric} of each result", bounded, comparison.unit),
+            "ratios": pictures.ratios([*ratios, *control], comparison.margin),
         },
     }
 
 
 def _by_run(compared: Compared, summary: ResultSummary | None, name: str) -> Sequence[float]:
-    """The figures of the result's runs; none if it has gone."""
+    """The figures of the result's runs; none if the result is gone."""
     of_second = summary is not None and compared.arm == "second" and bool(summary.arms)
-    own = summary.arms[0] if summary and of_second else summary
-    metric = own.metric(name) if own else None
+    of_arm = summary.arms[0] if summary and of_second else summary
+    metric = of_arm.metric(name) if of_arm else None
     return metric.by_run if metric else ()

@@ -69,12 +69,14 @@ def bar_chart(comparison: Comparison) -> str:
     ElementTree.SubElement(root, "title", {"id": "title"}).text = _title(comparison)
     ElementTree.SubElement(root, "desc", {"id": "desc"}).text = " ".join(_sentence(comparison, r) for r in results)
     _text(root, 16, 26, _title(comparison), **{"font-size": "16"})
-    axis = axis_for([bound for each in results for bound in (each.value, each.low, each.high) if bound is not None])
+    axis = axis_for(
+        [bound for result in results for bound in (result.value, result.low, result.high) if bound is not None]
+    )
     better = f"{comparison.better} is better"
     _text(root, 16, 46, f"{better}; whiskers: {100 * comparison.confidence:.4g} % intervals" + ", log scale" * axis.log)
     _draw_ticks(root, axis, comparison.unit, height - CHART_BOTTOM)
-    for place, each in enumerate(results):
-        _draw_row(root, axis, each, CHART_TOP + ROW_HEIGHT * place, COLOURS[place % len(COLOURS)], comparison.unit)
+    for row, result in enumerate(results):
+        _draw_row(root, axis, result, CHART_TOP + ROW_HEIGHT * row, COLOURS[row % len(COLOURS)], comparison.unit)
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -112,17 +114,17 @@ def _draw_ticks(root: ElementTree.Element, axis: Axis, unit: str, bottom: int) -
         )
 
 
-def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, colour: str, unit: str) -> None:
-    name, middle = _name(each), top + ROW_HEIGHT / 2
+def _draw_row(root: ElementTree.Element, axis: Axis, result: Compared, top: int, colour: str, unit: str) -> None:
+    name, middle = _name(result), top + ROW_HEIGHT / 2
     _text(root, 16, middle - 3, name)
-    _text(root, 16, middle + 13, ", ".join((each.framework, _of(each), each.verdict)), **{"font-size": "11"})
+    _text(root, 16, middle + 13, ", ".join((result.framework, _of(result), result.verdict)), **{"font-size": "11"})
     said_at = CHART_WIDTH - CHART_RIGHT + 16
-    verdict = f" {each.ratio.verdict}" if each.ratio else ""
-    _text(root, said_at, middle - 3, format_quantity(each.value, unit) + verdict)
-    _text(root, said_at, middle + 13, _said(each, unit), **{"font-size": "11"})
-    if each.value is None:
+    verdict = f" {result.ratio.verdict}" if result.ratio else ""
+    _text(root, said_at, middle - 3, format_quantity(result.value, unit) + verdict)
+    _text(root, said_at, middle + 13, _said(result, unit), **{"font-size": "11"})
+    if result.value is None:
         return
-    start, end = sorted((axis.place(0.0), axis.place(each.value)))
+    start, end = sorted((axis.place(0.0), axis.place(result.value)))
     bar = {
         "x": f"{start:.1f}",
         "y": f"{middle - BAR_HEIGHT / 2:.1f}",
@@ -130,8 +132,8 @@ def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, c
         "height": str(BAR_HEIGHT),
     }
     ElementTree.SubElement(root, "rect", {**bar, "fill": colour, "rx": "2"})
-    if each.low is not None and each.high is not None:
-        _draw_whisker(root, axis.place(each.low), axis.place(each.high), middle)
+    if result.low is not None and result.high is not None:
+        _draw_whisker(root, axis.place(result.low), axis.place(result.high), middle)
 
 
 def _draw_whisker(root: ElementTree.Element, low: float, high: float, y: float) -> None:
@@ -141,25 +143,27 @@ def _draw_whisker(root: ElementTree.Element, low: float, high: float, y: float) 
 
 
 def _text(root: ElementTree.Element, x: float, y: float, text: str, **attributes: str) -> None:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}"}
-    ElementTree.SubElement(root, "text", {**place, **attributes}).text = _printable(text)
+    position = {"x": f"{x:.1f}", "y": f"{y:.1f}"}
+    ElementTree.SubElement(root, "text", {**position, **attributes}).text = _printable(text)
 
 
 def _title(comparison: Comparison) -> str:
     return _printable(f"{comparison.workload}: {comparison.metric} in {comparison.unit}")
 
 
-def _sentence(comparison: Comparison, each: Compared) -> str:
+def _sentence(comparison: Comparison, result: Compared) -> str:
     interval = ""
-    if each.low is not None and each.high is not None:
-        interval = f" ({format_quantity(each.low, comparison.unit)} to {format_quantity(each.high, comparison.unit)})"
-    figure = f"{format_quantity(each.value, comparison.unit)}{interval}"
-    said = _said(each, comparison.unit) + (f", {each.ratio.verdict}" if each.ratio else "")
-    return _printable(f"{_name(each)}, {each.framework}: {figure}; {said}; {each.verdict}.")
+    if result.low is not None and result.high is not None:
+        interval = (
+            f" ({format_quantity(result.low, comparison.unit)} to {format_quantity(result.high, comparison.unit)})"
+        )
+    figure = f"{format_quantity(result.value, comparison.unit)}{interval}"
+    said = _said(result, comparison.unit) + (f", {result.ratio.verdict}" if result.ratio else "")
+    return _printable(f"{_name(result)}, {result.framework}: {figure}; {said}; {result.verdict}.")
 
 
-def _said(each: Compared, unit: str) -> str:
-    ratio = each.ratio
+def _said(result: Compared, unit: str) -> str:
+    ratio = result.ratio
     if ratio is None:
         return "baseline"
     if ratio.value is None:
@@ -168,12 +172,12 @@ def _said(each: Compared, unit: str) -> str:
     return f"{ratio.value:.4g} {ratio_in_words(unit)}{interval}"
 
 
-def _of(each: Compared) -> str:
-    return each.arm or each.job[-8:]
+def _of(result: Compared) -> str:
+    return result.arm or result.job[-8:]
 
 
-def _name(each: Compared) -> str:
-    name = model_name(each.device_model or each.device)
+def _name(result: Compared) -> str:
+    name = model_name(result.device_model or result.device)
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
 
 
@@ -237,7 +241,7 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def create(
-    asked: Asked,
+    body: Asked,
     state: dependencies.StateDep,
     comparisons: ComparisonsDep,
     response: Response,
@@ -248,40 +252,42 @@ async def create(
     Whatever differs is in `differences`. Only results without a shared metric are refused (`not-comparable`).
     A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
-    if isinstance(asked, validation.ComparisonRequest):
-        return await _begun(asked, state, idempotency_key)
-    comparison = (await compare_results_of(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
+    if isinstance(body, validation.ComparisonRequest):
+        return await _begun(body, state, idempotency_key)
+    comparison = (await compare_results_of(body, state)).model_copy(update={"owner": state.jobs.viewer.owner})
     await state.readiness.require_fit()
     await comparisons.keep(comparison)
     response.headers["Location"] = comparison.urls.self
     return comparison
 
 
-async def _begun(asked: validation.ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
-    submitted = await submission.submit(state, asked, idempotency_key)
-    begun = submission.unfinished_comparison(submitted.job, asked.spec, submitted.job.failure)
+async def _begun(request: validation.ComparisonRequest, state: State, idempotency_key: str | None) -> Response:
+    submitted = await submission.submit(state, request, idempotency_key)
+    begun = submission.unfinished_comparison(submitted.job, request.spec, submitted.job.failure)
     headers = {"Location": begun.urls.self, "Retry-After": str(streaming.POLL_AFTER_S)}
     if submitted.replayed:
         headers["Idempotent-Replayed"] = "true"
     return Response(begun.model_dump_json(by_alias=True), 202, headers, "application/json")
 
 
-async def compare_results_of(asked: CompareResults, state: State) -> Comparison:
+async def compare_results_of(request: CompareResults, state: State) -> Comparison:
     """The comparison, which isn't stored."""
-    entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
+    entries = [
+        ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in request.jobs
+    ]
     workload = state.workloads.get(entries[0].result.workload)
-    return await anyio.to_thread.run_sync(_compared, asked, entries, workload)  # in a thread: it imports SciPy
+    return await anyio.to_thread.run_sync(_compared, request, entries, workload)  # in a thread: it imports SciPy
 
 
-def _compared(asked: CompareResults, entries: Sequence[ComparisonEntry], workload: Workload | None) -> Comparison:
+def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workload: Workload | None) -> Comparison:
     with_accuracies = [replace(entry, result=with_accuracy(entry.result)) for entry in entries]
-    return compare(asked, with_accuracies, workload, datetime.now(UTC), base=asked.base_index)
+    return compare(request, with_accuracies, workload, datetime.now(UTC), base=request.base_index)
 
 
 async def _found(
     comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
 ) -> Comparison | UnfinishedComparison:
-    """The stored comparison of results, or that of two specs, made from their job."""
+    """The stored comparison of results, or the comparison of two specs, made from their job."""
     try:
         return await comparisons.get(comparison_id)
     except UnknownComparison as unknown:
@@ -307,9 +313,9 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def show(found: Found) -> Comparison | UnfinishedComparison:
+async def show(stored: Found) -> Comparison | UnfinishedComparison:
     """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
-    return found
+    return stored
 
 
 @router.get(
@@ -325,14 +331,14 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def picture(found: Found) -> Response:
+async def picture(stored: Found) -> Response:
     """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
-    if isinstance(found, UnfinishedComparison):
-        kind = ResultNotReady if found.status == "running" else NoResult
-        raise kind(f"{found.id} is {found.status} and has no results to draw")
+    if isinstance(stored, UnfinishedComparison):
+        kind = ResultNotReady if stored.status == "running" else NoResult
+        raise kind(f"{stored.id} is {stored.status} and has no results to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # else a browser would show one key's chart to the next key
         **middleware.SANDBOXED,  # the chart has device names, which are foreign text
     }
-    return Response(bar_chart(found), media_type="image/svg+xml", headers=headers)
+    return Response(bar_chart(stored), media_type="image/svg+xml", headers=headers)

@@ -1,7 +1,7 @@
 """Read forms that a page sent, and turn one into a spec.
 
 A field's name is its path in the spec: `params.batch_size`, `measure.processes`. A text that is JSON is read as JSON.
-A form that creates something has a random hidden field, so that sending it twice creates one.
+A form that creates something has a random hidden field, so that sending it twice creates only one.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def idempotency_key(fields: Mapping[str, str]) -> str | None:
-    """The key of a sent form: the same if it is sent twice, another one once a field has changed."""
+    """The idempotency key of a sent form: the same if it is sent twice, another if a field has changed."""
     if _FORM_KEY not in fields:
         return None
     return f"form_{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
@@ -67,7 +67,7 @@ def beside_fields(errors: Iterable[FieldError]) -> dict[str, str]:
 
 def _labels(text: str) -> dict[str, str]:
     """`commit=abc, host=a` by name."""
-    pairs = (each.partition("=") for each in text.split(","))
+    pairs = (pair.partition("=") for pair in text.split(","))
     return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
 
 
@@ -81,5 +81,5 @@ def as_value(text: str) -> Any:
 
 def as_values(text: str) -> list[Any]:
     """The values between commas. Those that are JSON are read as JSON, so that lists may have commas, too."""
-    found = as_value(f"[{text}]")
-    return found if isinstance(found, list) else [as_value(each.strip()) for each in text.split(",") if each.strip()]
+    values = as_value(f"[{text}]")
+    return values if isinstance(values, list) else [as_value(item.strip()) for item in text.split(",") if item.strip()]

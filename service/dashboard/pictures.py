@@ -1,6 +1,6 @@
 """Pictures of results as SVG within a page. Colours and type sizes come from the page's style sheet.
 
-Each has a title for screen readers. The page has the figures behind it as a table.
+Each picture has a title for screen readers. The page has the figures behind it as a table.
 """
 
 import math
@@ -22,14 +22,14 @@ _MARGIN = 0.06  # of a scale, beyond its outermost values
 _BINS = 40
 _MOST_ROWS, _ROW = 12, 44  # of a histogram, and the height of one
 _MOST_CONDITIONS = 6  # runs whose clock and temperature have room side by side
-_NAMES, _LONGEST_NAME = 0.36 * WIDTH, 42  # where the axis begins if names of rows are left of it, and their length
+_NAMES, _LONGEST_NAME = 0.36 * WIDTH, 42  # start of the axis to the right of the rows' names; characters of a name
 _RATIO_STEPS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 _TICK_APART = 44.0
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Places values between two coordinates. `unit`: of the ticks' labels. `least_step`: between two ticks."""
+    """Places values between two coordinates. `unit`: of the labels. `least_step`: between two ticks."""
 
     low: float
     high: float
@@ -119,9 +119,9 @@ def runs(metric: Metric, earlier: Sequence[float] = ()) -> Markup | None:
 
     `earlier`: the values of earlier results of the series, as faint dots above.
     """
-    found = [*earlier, *metric.by_run, metric.value, metric.low, metric.high]
-    found += [metric.repeat.low, metric.repeat.high] if metric.repeat else []
-    values = [value for value in found if value is not None]
+    figures = [*earlier, *metric.by_run, metric.value, metric.low, metric.high]
+    figures += [metric.repeat.low, metric.repeat.high] if metric.repeat else []
+    values = [value for value in figures if value is not None]
     if len(metric.by_run) < 2:
         return None
     picture, along = (
@@ -147,7 +147,7 @@ def runs(metric: Metric, earlier: Sequence[float] = ()) -> Markup | None:
 def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Markup | None:
     """Each sample's time in the order in which it was taken, run after run; warm-up is faint.
 
-    `runs`: whose clocks and temperatures are written below, where there is room.
+    The picture names the clocks and temperatures of `runs` below, where there is room.
     """
     every = [
         (run.run, kind, time_s) for run in taken for kind in ("warmup", "samples") for time_s in getattr(run, kind)
@@ -163,29 +163,31 @@ def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Mar
     picture.draw_y(up, 76, WIDTH)
     along = Scale(0, len(every), 80, WIDTH - 8, "1")
     last_run = None
-    for place, (run, kind, time_s) in enumerate(every):
+    for index, (run, kind, time_s) in enumerate(every):
         if run != last_run:
-            picture.add("line", "edge", x1=along.place(place), x2=along.place(place), y1=8, y2=168)
-            picture.write(along.place(place) + 4, 184, f"run {run + 1}", "start")
+            picture.add("line", "edge", x1=along.place(index), x2=along.place(index), y1=8, y2=168)
+            picture.write(along.place(index) + 4, 184, f"run {run + 1}", "start")
             if run < len(conditions):
-                picture.write(along.place(place) + 4, 200, conditions[run], "start")
+                picture.write(along.place(index) + 4, 200, conditions[run], "start")
             last_run = run
-        if place % step == 0:
+        if index % step == 0:
             height = max(8.0, up.place(min(time_s, up.high)))
             css = "dot small" if kind == "samples" else "dot small faint"
-            picture.add("circle", css, format_quantity(time_s, "s"), cx=along.place(place), cy=height, r=2)
+            picture.add("circle", css, format_quantity(time_s, "s"), cx=along.place(index), cy=height, r=2)
     return picture.markup()
 
 
 def _conditions(run: RunSummary) -> str:
     """Such as `3.55 GHz, 61 °C`; empty if neither is known."""
     clock = f"{run.clock_hz / 1e9:.2f} GHz" if run.clock_hz else ""
-    known = run.sensors is not None and run.sensors.temperature_c is not None
-    return ", ".join(filter(None, (clock, f"{run.sensors.temperature_c:.0f} °C" if known and run.sensors else "")))
+    has_temperature = run.sensors is not None and run.sensors.temperature_c is not None
+    return ", ".join(
+        filter(None, (clock, f"{run.sensors.temperature_c:.0f} °C" if has_temperature and run.sensors else ""))
+    )
 
 
 def histogram(taken: Sequence[RunSamples]) -> Markup | None:
-    """How often which time was measured in each run, without warm-up. Many runs share one row."""
+    """A histogram of the times of each run, without warm-up. Many runs share one row."""
     rows = {f"run {run.run + 1}": run.samples for run in taken if run.samples}
     times = [time_s for row in rows.values() for time_s in row]
     if len(rows) > _MOST_ROWS:
@@ -203,10 +205,10 @@ def histogram(taken: Sequence[RunSamples]) -> Markup | None:
         floor = _ROW * (number + 1)
         picture.add("line", "grid", x1=along.start, x2=along.end, y1=floor, y2=floor)
         picture.write(along.start - 12, floor - 4, name, "end")
-        for place, count in enumerate(row):
+        for index, count in enumerate(row):
             if count:
                 height, title = (_ROW - 8) * count / highest, f"{name}: {count} of {len(rows[name])}"
-                x = along.start + place * width
+                x = along.start + index * width
                 picture.add("rect", "bar", title, x=x, width=width - 1, y=floor - height, height=height)
     picture.draw_x(along, bottom)
     return picture.markup()
@@ -220,12 +222,12 @@ def _counts(times: Sequence[float], along: Scale) -> list[int]:
     return counts
 
 
-def phases(of: Phases) -> Markup:
+def phases(process_phases: Phases) -> Markup:
     """The phases of a process as parts of one bar, in the order in which they happened."""
-    known = [(name.removesuffix("_s"), seconds) for name, seconds in of.model_dump().items() if seconds]
-    total = math.fsum(seconds for _, seconds in known) or 1.0
+    durations = [(name.removesuffix("_s"), seconds) for name, seconds in process_phases.model_dump().items() if seconds]
+    total = math.fsum(seconds for _, seconds in durations) or 1.0
     picture, x = Picture("the phases of the first run", 34), 0.0
-    for number, (name, seconds) in enumerate(known):
+    for number, (name, seconds) in enumerate(durations):
         width, title = seconds / total * WIDTH, f"{name}: {format_quantity(seconds, 's')}"
         picture.add("rect", f"part part-{number % 4}", title, x=x, y=2, width=max(width - 1, 0.6), height=30)
         if width > 9 * len(name):
@@ -237,14 +239,14 @@ def phases(of: Phases) -> Markup:
 def training(epochs: Sequence[Epoch], figure: str) -> Markup | None:
     """`figure`, loss or accuracy, of each epoch on the training data, and on the held-out data as a second line."""
     lines = {css: [(e.index + 1, getattr(e, name)) for e in epochs] for css, name in _lines(figure)}
-    known = {css: [(x, y) for x, y in line if y is not None] for css, line in lines.items()}
-    values = [y for line in known.values() for _, y in line]
+    curves = {css: [(x, y) for x, y in line if y is not None] for css, line in lines.items()}
+    values = [y for line in curves.values() for _, y in line]
     if len(epochs) < 2 or not values:
         return None
     picture, along = Picture(f"{figure} by epoch", 180, WIDTH / 2), _of_epochs(len(epochs))
     up = scale(values, 150, 12, "1")
     picture.draw_y(up, 56, WIDTH / 2)
-    for css, line in known.items():
+    for css, line in curves.items():
         points = " ".join(f"{along.place(x):.1f},{up.place(y):.1f}" for x, y in line)
         picture.add("polyline", css, points=points)
         for x, y in line:
@@ -258,7 +260,7 @@ def _of_epochs(count: int) -> Scale:
 
 
 class Bounded(NamedTuple):
-    """A named figure with its interval and those of its runs, for a row of a picture."""
+    """A named figure with its interval and the figures of its runs, for a row of a picture."""
 
     name: str
     value: float | None
@@ -270,8 +272,8 @@ class Bounded(NamedTuple):
 def intervals(title: str, rows: Sequence[Bounded], unit: str) -> Markup:
     """A dot for each row, with its interval as a thick line and small dots for its runs, on one axis."""
     picture = Picture(title, 40 * len(rows) + 36)
-    found = [bound for row in rows for bound in (row.value, row.low, row.high, *row.by_run) if bound is not None]
-    along = scale(found or [0.0, 1.0], _NAMES, WIDTH - 12, unit)
+    bounds = [bound for row in rows for bound in (row.value, row.low, row.high, *row.by_run) if bound is not None]
+    along = scale(bounds or [0.0, 1.0], _NAMES, WIDTH - 12, unit)
     for number, row in enumerate(rows):
         y = 40 * number + 22
         picture.write(along.start - 12, y + 4, _fitting(row.name), "end")
@@ -286,13 +288,17 @@ def intervals(title: str, rows: Sequence[Bounded], unit: str) -> Markup:
     return picture.markup()
 
 
-def ratios(named: Sequence[tuple[str, Ratio]], margin: float) -> Markup | None:
+def ratios(named_ratios: Sequence[tuple[str, Ratio]], margin: float) -> Markup | None:
     """Ratios with their intervals on one logarithmic axis; the band holds ratios that count as the same."""
-    rows = [Bounded(name, each.value, each.low, each.high) for name, each in named if each.value and each.value > 0]
+    rows = [
+        Bounded(name, ratio.value, ratio.low, ratio.high)
+        for name, ratio in named_ratios
+        if ratio.value and ratio.value > 0
+    ]
     if not rows:
         return None
-    found = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None and bound > 0]
-    along = scale([math.log(each) for each in (*found, 1 / (1 + margin), 1 + margin)], _NAMES, WIDTH - 12, "1")
+    bounds = [bound for row in rows for bound in (row.value, row.low, row.high) if bound is not None and bound > 0]
+    along = scale([math.log(ratio) for ratio in (*bounds, 1 / (1 + margin), 1 + margin)], _NAMES, WIDTH - 12, "1")
     bottom = 32 * len(rows) + 8
     picture = Picture("the ratios with their intervals, on a logarithmic axis", bottom + 24)
     low, high = along.place(-math.log1p(margin)), along.place(math.log1p(margin))
@@ -332,7 +338,7 @@ def trend(series: ResultSeries, job: str) -> Markup | None:
     values = [point.adjusted_value or point.value for point in series.points]
     if len(values) < 2:
         return None
-    lowest, highest = (format_quantity(each, series.unit) for each in (min(values), max(values)))
+    lowest, highest = (format_quantity(value, series.unit) for value in (min(values), max(values)))
     picture = Picture(f"{len(values)} results, {lowest} to {highest}", 24, 96)
     along, up = Scale(0, len(values) - 1, 4, 92, "1"), scale(values, 21, 3, series.unit)
     places = {point.job: (along.place(number), up.place(values[number])) for number, point in enumerate(series.points)}
@@ -345,7 +351,7 @@ def trend(series: ResultSeries, job: str) -> Markup | None:
 def history(series: ResultSeries, lines: Mapping[str, float]) -> Markup | None:
     """The points of a series over time: their verdicts as shapes, changes and new software as vertical lines.
 
-    `lines`: values of baselines by name, drawn as horizontal lines. They are those of points.
+    `lines`: values of baselines by name, drawn as horizontal lines. Each is the value of a point.
     """
     points = [(point, point.adjusted_value or point.value) for point in series.points]
     if len(points) < 2:

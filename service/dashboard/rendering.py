@@ -117,11 +117,11 @@ def page(
     `?table=2.csv` responds with the second table of the page as a file. With `file_name`, `?file=1` responds with the
     page as one HTML file without forms, and `?picture=` with one of the context's `pictures` as an SVG file.
     """
-    asked: Mapping[str, str] = request.query_params if file_name else {}
-    if drawn := context.get("pictures", {}).get(asked.get("picture", "")):
-        return saved_files.picture_file(drawn, f"{file_name}-{asked['picture']}")
-    is_file = "file" in asked
-    known = {
+    query: Mapping[str, str] = request.query_params if file_name else {}
+    if drawn := context.get("pictures", {}).get(query.get("picture", "")):
+        return saved_files.picture_file(drawn, f"{file_name}-{query['picture']}")
+    is_file = "file" in query
+    shared = {
         "caller": caller,
         "path": request.url.path,
         "address": partial(_address, request),
@@ -132,10 +132,10 @@ def page(
         "has_guide": (docs.GUIDE / "index.html").is_file(),
         "table_number": partial(next, count(1)),
     }
-    text = _environment().get_template(template).render(context, **known)
-    if status == 200 and (wanted := request.query_params.get("table")):
+    text = _environment().get_template(template).render(context, **shared)
+    if status == 200 and (requested := request.query_params.get("table")):
         name = file_name or template.removesuffix(".html")
-        if table := saved_files.table_file(text, wanted, name):
+        if table := saved_files.table_file(text, requested, name):
             return table
     return html(text, status, saved_files.attachment(f"{file_name}.html") if is_file else {})
 
@@ -168,8 +168,8 @@ def see_other(path: str) -> Response:
 
 def unusual_params(workloads: Mapping[str, Workload], spec: Spec | ResultSeries) -> dict[str, Any]:
     """The params that differ from the workload's defaults; all of them if this service doesn't know the workload."""
-    known = workloads[spec.workload].params.model_fields if spec.workload in workloads else {}
-    return {name: value for name, value in spec.params.items() if name not in known or value != known[name].default}
+    fields = workloads[spec.workload].params.model_fields if spec.workload in workloads else {}
+    return {name: value for name, value in spec.params.items() if name not in fields or value != fields[name].default}
 
 
 class PageRoute(APIRoute):
@@ -183,8 +183,8 @@ class PageRoute(APIRoute):
                 return await answer(request)
             except (problems.NotAuthorized, KeyExpired):
                 query = f"?{request.url.query}" if request.url.query else ""
-                wanted = f"{request.url.path}{query}" if request.method == "GET" else "/"
-                return see_other(f"/login?next={quote(wanted)}")
+                address = f"{request.url.path}{query}" if request.method == "GET" else "/"
+                return see_other(f"/login?next={quote(address)}")
             except (DynoError, RequestValidationError) as error:
                 return await error_page(request, error)
 

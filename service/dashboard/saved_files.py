@@ -27,7 +27,7 @@ _VOID = {"input", "br", "img"}
 
 @cache
 def style_sheet() -> Markup:
-    """That of all pages."""
+    """The style sheet of all pages."""
     return Markup((files("service.dashboard") / "static" / "dashboard.css").read_text())
 
 
@@ -55,7 +55,7 @@ def _picture_style() -> str:
 
 
 class _PageTable(NamedTuple):
-    """Columns without a heading, such as those of buttons, are left out."""
+    """The table leaves out columns without a heading, such as columns of buttons."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -71,7 +71,7 @@ class _TableParser(HTMLParser):
         self._hidden: list[str] = []  # open elements from the first one that isn't part of the text
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        known = dict(attrs)
+        attributes = dict(attrs)
         if tag == "table":
             self._in_table = True
             self.tables.append([])
@@ -80,8 +80,8 @@ class _TableParser(HTMLParser):
         if (
             self._hidden
             or tag in _CONTROLS
-            or "aria-hidden" in known
-            or "visually-hidden" in (known.get("class") or "")
+            or "aria-hidden" in attributes
+            or "visually-hidden" in (attributes.get("class") or "")
         ):
             self._hidden += [] if tag in _VOID else [tag]
         elif tag == "tr":
@@ -89,7 +89,7 @@ class _TableParser(HTMLParser):
         elif tag in ("th", "td"):
             self.tables[-1][-1].append("")
         elif tag == "time":
-            self.handle_data(str(known["datetime"]))
+            self.handle_data(str(attributes["datetime"]))
             self._hidden.append(tag)
         elif tag == "br":
             self.handle_data(" ")
@@ -118,13 +118,13 @@ def _tidy(rows: Sequence[Sequence[str]]) -> _PageTable:
     return _PageTable([*filter(None, head)], [list(compress(row, head)) for row in body])
 
 
-def table_file(text: str, wanted: str, name: str) -> Response | None:
+def table_file(text: str, requested: str, name: str) -> Response | None:
     """The table `2.csv` of a page's text as a file; None if the page has no such table, or the format is unknown."""
-    number, _, kind = wanted.partition(".")
-    found = _page_tables(text)
-    if kind not in TABLE_FORMATS or number not in map(str, range(1, len(found) + 1)):
+    number, _, kind = requested.partition(".")
+    tables_of_page = _page_tables(text)
+    if kind not in TABLE_FORMATS or number not in map(str, range(1, len(tables_of_page) + 1)):
         return None
-    table, file = found[int(number) - 1], attachment(f"{name}-{number}.{kind}")
+    table, file = tables_of_page[int(number) - 1], attachment(f"{name}-{number}.{kind}")
     if kind == "csv":
         return Response(tables.csv_text([table.headings, *table.rows]), 200, file, "text/csv; charset=utf-8")
     if kind == "md":

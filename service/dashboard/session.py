@@ -33,15 +33,15 @@ async def log_in(request: Request) -> Response:
     anonymous_access.check_origin(request, state.settings)
     given = await read_form(request, state.settings)
     secret, following = given.get("key", "").strip(), _own_path(given.get("next", "/"))
-    known, refused = False, "This key is unknown or revoked."
+    is_known, refused = False, "This key is unknown or revoked."
     try:
         with problems.hide_store_details():
-            known = await state.keys.admit(secret) is not None
+            is_known = await state.keys.admit(secret) is not None
     except LimitReached:  # a known key that sends too many requests
-        known = True
+        is_known = True
     except KeyExpired as error:
         refused = f"{error.detail[0].upper()}{error.detail[1:]}."
-    if not known:
+    if not is_known:
         return await _form_page(request, state, following, refused)
     with problems.hide_store_details():
         session = await state.keys.open_session(secret)
@@ -54,8 +54,8 @@ async def log_in(request: Request) -> Response:
 async def _form_page(request: Request, state: State, following: str, refused: str | None = None) -> Response:
     with problems.hide_store_details():
         needs_key = await state.gate.closed(while_away=True)
-    known = {"next": following, "refused": refused, "needs_key": needs_key}
-    return page(request, auth.Caller(), "login.html", known, 401 if refused else 200)
+    context = {"next": following, "refused": refused, "needs_key": needs_key}
+    return page(request, auth.Caller(), "login.html", context, 401 if refused else 200)
 
 
 @router.post("/logout")
@@ -73,5 +73,5 @@ async def log_out(request: Request) -> Response:
 
 
 def _own_path(text: str) -> str:
-    """The path if it is one of this origin, else the start page: a link could lead to another site."""
+    """The path if it belongs to this origin, else the start page: a link could lead to another site."""
     return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"

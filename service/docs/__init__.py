@@ -50,8 +50,8 @@ async def page() -> Response:
 @cache
 def guide_files() -> Mapping[str, StaticFile]:
     """All files by their path in the site: 4 MB, read once."""
-    found = [path for path in GUIDE.rglob("*.*") if path.suffix[1:] in MEDIA_TYPES]
-    return {str(path.relative_to(GUIDE)): read_file(path) for path in found}
+    paths = [path for path in GUIDE.rglob("*.*") if path.suffix[1:] in MEDIA_TYPES]
+    return {str(path.relative_to(GUIDE)): read_file(path) for path in paths}
 
 
 @cache
@@ -75,10 +75,10 @@ async def guide_file(path: str, if_none_match: dependencies.IfNoneMatch) -> Resp
     """A page, or a file that it loads."""
     if not guide_files():
         return PlainTextResponse(GUIDE_ABSENT, 404)
-    found = guide_files().get(path or "index.html")
-    response = file_response(found, if_none_match)
-    if found and found.media_type == "text/html":
-        response.headers["Content-Security-Policy"] = _guide_policy(found.content)
+    content = guide_files().get(path or "index.html")
+    response = file_response(content, if_none_match)
+    if content and content.media_type == "text/html":
+        response.headers["Content-Security-Policy"] = _guide_policy(content.content)
     return response
 
 

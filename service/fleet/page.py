@@ -65,8 +65,8 @@ async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Re
         given["expires_in_s"] = as_value(given["expires_in_s"])
     created = refused = None
     try:
-        asked = validate_model(NewKey, given, [], InvalidKey)
-        created = await key_routes.create(asked, state, caller, Response())
+        new_key = validate_model(NewKey, given, [], InvalidKey)
+        created = await key_routes.create(new_key, state, caller, Response())
     except InvalidKey as invalid:
         refused = "; ".join(f"{error.pointer.strip('/')}: {error.detail}" for error in invalid.errors)
     return await _keys_page(request, state, caller, created, refused)
@@ -104,7 +104,7 @@ def limits_in_words(key: ApiKey) -> str:
 @requires(ADMIN, EVERYBODYS)
 async def confirm_revoke(request: Request, key_id: key_routes.KeyId, state: StateDep, caller: CallerDep) -> Response:
     """Ask before the key is revoked, which can't be undone."""
-    key = next((each for each in await state.keys.list() if each.id == key_id), None)
+    key = next((api_key for api_key in await state.keys.list() if api_key.id == key_id), None)
     if key is None:
         raise UnknownKey(f'there is no key "{key_id[:64]}"')
     return page(request, caller, "revoke.html", {"key": key})

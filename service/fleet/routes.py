@@ -23,8 +23,8 @@ DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host
 async def devices(state: dependencies.StateDep) -> DeviceList:
     """List the devices of all live workers with their states, and the names of cordoned devices without one."""
     live = await fleet.devices(state.client, state.settings)
-    shut = await fleet.cordoned(state.client, state.settings)
-    return DeviceList(data=live, cordoned_away=sorted(shut - {device.full_id for device in live}))
+    cordoned = await fleet.cordoned(state.client, state.settings)
+    return DeviceList(data=live, cordoned_away=sorted(cordoned - {device.full_id for device in live}))
 
 
 @router.post(
@@ -64,20 +64,20 @@ async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, c
 
 def _named(name: str, full_ids: Collection[str]) -> str:
     """The full id of the device `name`. Raises UnknownDevice if none or several match."""
-    found = sorted(one for one in full_ids if name in (one, one.partition("@")[0]))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UnknownDevice(f'several hosts have a device "{name}"; use one of {", ".join(found)}')
-    there = ", ".join(sorted(full_ids)) or "none"
-    raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices: {there}')
+    matches = sorted(full_id for full_id in full_ids if name in (full_id, full_id.partition("@")[0]))
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UnknownDevice(f'several hosts have a device "{name}"; use one of {", ".join(matches)}')
+    known_devices = ", ".join(sorted(full_ids)) or "none"
+    raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices: {known_devices}')
 
 
 @router.get("/workers", operation_id="listWorkers", summary="List workers", responses=documented("store-unavailable"))
 @auth.requires(auth.READ, auth.OWN)
 async def workers(state: dependencies.StateDep) -> WorkerList:
     """List all live workers. A worker's `job` is null if it belongs to another key."""
-    found = await fleet.workers(state.client, state.settings)
-    seen = await state.jobs.visible({each.job for each in found if each.job is not None})
+    records = await fleet.workers(state.client, state.settings)
+    seen = await state.jobs.visible({record.job for record in records if record.job is not None})
     hidden = {"job": None}
-    return WorkerList(data=[each if each.job in seen else each.model_copy(update=hidden) for each in found])
+    return WorkerList(data=[record if record.job in seen else record.model_copy(update=hidden) for record in records])

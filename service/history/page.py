@@ -37,26 +37,28 @@ async def show(
     cursor: str = "",
 ) -> Response:
     """The series of the newest results that match the query."""
-    wanted = {"workload": workload, "device": device, "label": label, "metric": metric, "cursor": cursor}
-    known: dict[str, Any] = {name: value for name, value in wanted.items() if value}
-    found = await result_history.read_history(state, **{"metric": None, **known}, limit=MOST_RESULTS)
-    newest = sorted(found.series, key=lambda series: series.points[-1].time, reverse=True)
-    several = [each for each in newest if len(each.points) > 1]
+    filters = {"workload": workload, "device": device, "label": label, "metric": metric, "cursor": cursor}
+    given: dict[str, Any] = {name: value for name, value in filters.items() if value}
+    history = await result_history.read_history(state, **{"metric": None, **given}, limit=MOST_RESULTS)
+    newest = sorted(history.series, key=lambda series: series.points[-1].time, reverse=True)
+    several = [series for series in newest if len(series.points) > 1]
     saved = await submission.baselines_of(state).list()
-    lines = {each.series_id: _lines(each, saved) for each in several[:MOST_SERIES]}
-    older = urlencode(known | {"cursor": found.next_cursor}) if found.next_cursor else None
+    lines = {series.series_id: _lines(series, saved) for series in several[:MOST_SERIES]}
+    older = urlencode(given | {"cursor": history.next_cursor}) if history.next_cursor else None
     context = {
-        "history": found,
+        "history": history,
         "series": several[:MOST_SERIES],
-        "pictures": {each.series_id: pictures.history(each, lines[each.series_id]) for each in several[:MOST_SERIES]},
+        "pictures": {
+            series.series_id: pictures.history(series, lines[series.series_id]) for series in several[:MOST_SERIES]
+        },
         "lines": lines,
         "baselines": saved,
         "more": len(several) - MOST_SERIES,
-        "single": [each for each in newest if len(each.points) == 1][:MOST_SERIES],
+        "single": [series for series in newest if len(series.points) == 1][:MOST_SERIES],
         "unusual": partial(unusual_params, state.workloads),
-        "wanted": wanted,
+        "wanted": filters,
         "workloads": list(state.workloads),
-        "query": urlencode(known),
+        "query": urlencode(given),
         "older": older,
     }
     return page(request, caller, "history.html", context, file_name="history")
@@ -65,7 +67,11 @@ async def show(
 def _lines(series: ResultSeries, saved: Iterable[Baseline]) -> dict[str, float]:
     """The values of the baselines whose jobs are points of the series, by name."""
     values = {point.job: point.adjusted_value or point.value for point in series.points}
-    return {each.name: values[each.job] for each in saved if each.metric == series.metric and each.job in values}
+    return {
+        baseline.name: values[baseline.job]
+        for baseline in saved
+        if baseline.metric == series.metric and baseline.job in values
+    }
 
 
 @router.post("/alarms/{alarm_id}/acknowledge")
@@ -74,8 +80,8 @@ async def acknowledge(
     alarm_id: Annotated[str, Path(max_length=100)], request: Request, state: StateDep, caller: CallerDep
 ) -> Response:
     """Acknowledge an alarm of the history that the query selects."""
-    known: dict[str, Any] = {name: value for name, value in request.query_params.items() if name in FILTERS}
-    found = await result_history.read_history(state, **{"metric": None, **known})
-    alarm = await result_history.acknowledge(state, alarm_id, found)
+    filters: dict[str, Any] = {name: value for name, value in request.query_params.items() if name in FILTERS}
+    history = await result_history.read_history(state, **{"metric": None, **filters})
+    alarm = await result_history.acknowledge(state, alarm_id, history)
     audit("alarm-acknowledged", caller.name, alarm=alarm.id)
     return see_other(f"/history?{request.url.query}")

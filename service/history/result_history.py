@@ -2,8 +2,8 @@
 
 Every `alarms_every_s`, one of all API processes looks at each spec and device with new results. For an alarm without a
 rerun, it submits the job again, on the same device and with low priority. The rerun counts against no limit of the
-job's key. The idempotency key of the submit is of the job, and the record of the rerun stays first, so an alarm has one
-rerun even if a process dies in between or several look at once.
+job's key. The submit's idempotency key is made from the job, and the first record of a rerun stays. So an alarm has one
+rerun even if a process dies in between or several processes look at once.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ log = logging.getLogger(__name__)
 
 
 async def read_history(
-    state: State, metric: str | None = None, *, limit: int = MOST_RESULTS, query: str = "", **wanted: Any
+    state: State, metric: str | None = None, *, limit: int = MOST_RESULTS, query: str = "", **filters: Any
 ) -> History:
     """The history of the newest results that match, at most `limit`. `wanted`: filters and cursor of `Jobs.browse`.
 
     `query`: the query of this request, for the URLs that acknowledge alarms. Raises InvalidSpec for a wrong cursor.
     """
-    results, read, cursor = await _read_results(state, limit, wanted)
-    found = await _searched(state, results, metric)
-    alarms = [_alarm(series, raised, query) for series, all_raised in found for raised in all_raised]
+    results, read, cursor = await _read_results(state, limit, filters)
+    searched = await _searched(state, results, metric)
+    alarms = [_alarm(series, raised, query) for series, all_raised in searched for raised in all_raised]
     alarms.sort(key=lambda alarm: alarm.time, reverse=True)
     return History(
-        series=[series for series, _ in found],
+        series=[series for series, _ in searched],
         alarms=alarms,
         results_read=read,
         next_cursor=cursor,
@@ -60,19 +60,19 @@ async def read_history(
 _Results = Sequence[tuple[Job, ResultSummary]]
 
 
-async def _read_results(state: State, limit: int, wanted: dict[str, Any]) -> tuple[_Results, int, str | None]:
-    found, read, cursor = list[tuple[Job, ResultSummary]](), 0, None
-    async for page in _job_pages(state, limit, wanted):
-        found += await _with_results(state, page.data)
+async def _read_results(state: State, limit: int, filters: dict[str, Any]) -> tuple[_Results, int, str | None]:
+    results, read, cursor = list[tuple[Job, ResultSummary]](), 0, None
+    async for page in _job_pages(state, limit, filters):
+        results += await _with_results(state, page.data)
         read, cursor = read + len(page.data), page.next_cursor
-    return found, read, cursor
+    return results, read, cursor
 
 
-async def _job_pages(state: State, limit: int, wanted: dict[str, Any]) -> AsyncIterator[RecordPage[Job]]:
+async def _job_pages(state: State, limit: int, filters: dict[str, Any]) -> AsyncIterator[RecordPage[Job]]:
     """Pages of the newest jobs that succeeded and match, at most `limit` jobs. A page may be empty."""
-    read, cursor = 0, wanted.pop("cursor", None)
+    read, cursor = 0, filters.pop("cursor", None)
     for _ in range(_MOST_PAGES):
-        page = await state.jobs.list(status=Status.SUCCEEDED, cursor=cursor, limit=min(_PAGE, limit - read), **wanted)
+        page = await state.jobs.list(status=Status.SUCCEEDED, cursor=cursor, limit=min(_PAGE, limit - read), **filters)
         yield page
         read, cursor = read + len(page.data), page.next_cursor
         if cursor is None or read == limit:
@@ -81,7 +81,7 @@ async def _job_pages(state: State, limit: int, wanted: dict[str, Any]) -> AsyncI
 
 async def _with_results(state: State, jobs: Sequence[Job]) -> _Results:
     figures = await read_result_summaries(state.client, state.settings, [job.id for job in jobs])
-    return [(job, each) for job, each in zip(jobs, figures, strict=True) if each is not None]
+    return [(job, summary) for job, summary in zip(jobs, figures, strict=True) if summary is not None]
 
 
 _Searched = list[tuple[ResultSeries, list[RaisedAlarm]]]
@@ -90,13 +90,16 @@ _Searched = list[tuple[ResultSeries, list[RaisedAlarm]]]
 async def _searched(state: State, results: _Results, metric: str | None) -> _Searched:
     """The series with their changes and alarms. They are made in threads: a search takes up to 20 ms a series."""
     series = await anyio.to_thread.run_sync(history_of, results, metric, state.workloads)
-    records = await AlarmRecords(state.client, state.settings).read([each.series_id for each in series])
+    records = await AlarmRecords(state.client, state.settings).read([one_series.series_id for one_series in series])
     return await anyio.to_thread.run_sync(_search_all, series, records)
 
 
 def _search_all(series: Sequence[ResultSeries], records: Sequence[Mapping[str, AlarmRecord]]) -> _Searched:
-    found = [(with_changes(each, known), known) for each, known in zip(series, records, strict=True)]
-    return [(each, alarms_of(each, known)) for each, known in found]
+    changed = [
+        (with_changes(one_series, alarm_records), alarm_records)
+        for one_series, alarm_records in zip(series, records, strict=True)
+    ]
+    return [(one_series, alarms_of(one_series, alarm_records)) for one_series, alarm_records in changed]
 
 
 def _alarm_id(series: ResultSeries, raised: RaisedAlarm) -> str:
@@ -118,8 +121,8 @@ def _alarm(series: ResultSeries, raised: RaisedAlarm, query: str) -> Alarm:
 
 
 async def acknowledge(state: State, alarm_id: str, history: History) -> Alarm:
-    """Acknowledge an alarm of `history`, and return it. One that was acknowledged before stays. Raises UnknownAlarm."""
-    alarm = next((each for each in history.alarms if each.id == alarm_id), None)
+    """Acknowledge an alarm of `history`, and return it. An earlier acknowledgement stays. Raises UnknownAlarm."""
+    alarm = next((alarm for alarm in history.alarms if alarm.id == alarm_id), None)
     if alarm is None:
         raise errors.UnknownAlarm(
             "no such alarm in the history that the request's query selects; use the alarm's acknowledge_url"
@@ -194,7 +197,7 @@ class AlarmWatch:
             rerun = await self._rerun(job_id)
         except errors.StoreUnavailable:
             raise
-        except (errors.InvalidSpec, errors.UnknownJob) as error:  # it never can
+        except (errors.InvalidSpec, errors.UnknownJob) as error:  # this job can never be rerun
             log.warning("can't rerun %s to confirm an alarm: %s", job_id, error.detail)
             return True
         except errors.DynoError as error:
@@ -205,14 +208,14 @@ class AlarmWatch:
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
-        """The new job; None if its key isn't valid or another Dyno ran it. Raises as `submission.submit` does."""
+        """The new job; None if the job's key isn't valid or another Dyno ran it. Raises as `submission.submit` does."""
         job = await self._state.jobs.get(job_id)
         viewer = await self._viewer(job.owner)
         if viewer is None or job.imported is not None:
             return None
         state = self._state.seen_by(viewer)
-        asked = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))
-        submitted = await submission.submit(state, asked, f"alarm_of_{job.id}", rerun_of=job.id, uncharged=True)
+        request = submission.rerun_request(_on_device(job), state, validation.body_digest({"rerun_of": job.id}))
+        submitted = await submission.submit(state, request, f"alarm_of_{job.id}", rerun_of=job.id, uncharged=True)
         log.info("%s reruns %s to confirm an alarm", submitted.stored.id, job.id)
         return submitted.stored.id
 
@@ -225,7 +228,7 @@ class AlarmWatch:
 
 
 def _spec_on_device(job: Job, workload: Workload) -> str:
-    """The same for all jobs whose results may be in one series of any metric."""
+    """A text that is the same for all jobs whose results may be in one series of any metric."""
     free, spec = workload.params.untimed | workload.params.how, job.spec
     params = {name: value for name, value in spec.params.items() if name not in free}
     device = job.worker and job.worker.full_device
@@ -233,7 +236,7 @@ def _spec_on_device(job: Job, workload: Workload) -> str:
 
 
 def _on_device(job: Job) -> Job:
-    """The job, to be run on the device that ran it, reported to no webhook and held against no baseline."""
+    """The job, changed to run on the same device, without webhook and baseline."""
     device = DeviceSelector(id=job.worker and job.worker.full_device)
     changes = {"device": device, "priority": "low", "queue_if_absent": False, "webhook": None, "baseline": None}
     return job.model_copy(update={"spec": job.spec.model_copy(update=changes)})

@@ -36,11 +36,11 @@ class HistoryFilter(BaseModel, extra="forbid"):
 Wanted = Annotated[HistoryFilter, Query()]
 
 
-async def _read(state: State, request: Request, wanted: HistoryFilter) -> History:
-    filters: dict[str, Any] = wanted.model_dump(include={"workload", "device", "label", "cursor", "limit"})
-    filters |= {"created_after": wanted.since, "created_before": wanted.until}
+async def _read(state: State, request: Request, query: HistoryFilter) -> History:
+    filters: dict[str, Any] = query.model_dump(include={"workload", "device", "label", "cursor", "limit"})
+    filters |= {"created_after": query.since, "created_before": query.until}
     with dependencies.as_parameter_errors():
-        return await result_history.read_history(state, wanted.metric, query=request.url.query, **filters)
+        return await result_history.read_history(state, query.metric, query=request.url.query, **filters)
 
 
 @router.get(
@@ -53,15 +53,15 @@ async def _read(state: State, request: Request, wanted: HistoryFilter) -> Histor
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def show(state: dependencies.StateDep, request: Request, wanted: Wanted, response: Response) -> History:
+async def show(state: dependencies.StateDep, request: Request, query: Wanted, response: Response) -> History:
     """Read the series of the newest results that match, at most `limit`: points, change points and alarms.
 
     A series has the results of one spec on one device. Dyno searches for changes in the results that this request
     reads, so narrow it with `workload`, `device` and `label`, or read older results with `cursor`.
     """
-    found = await _read(state, request, wanted)
-    dependencies.link_next(request, response, found.next_cursor)
-    return found
+    history = await _read(state, request, query)
+    dependencies.link_next(request, response, history.next_cursor)
+    return history
 
 
 @router.post(
@@ -75,13 +75,13 @@ async def acknowledge(
     alarm_id: Annotated[str, Path(description="The `id` of the alarm", max_length=100)],
     state: dependencies.StateDep,
     request: Request,
-    wanted: Wanted,
+    query: Wanted,
     caller: auth.CallerDep,
 ) -> Alarm:
     """Acknowledge an alarm, so that its state is `acknowledged`. Repeating the request changes nothing.
 
     The query is that of the history which shows the alarm: `acknowledge_url` has it.
     """
-    alarm = await result_history.acknowledge(state, alarm_id, await _read(state, request, wanted))
+    alarm = await result_history.acknowledge(state, alarm_id, await _read(state, request, query))
     audit("alarm-acknowledged", caller.name, alarm=alarm.id)
     return alarm

@@ -33,7 +33,7 @@ _OF_RESULTS = ("workload", "device", "label")  # the filters that /v1/results ha
 class Row(NamedTuple):
     """A job, its headline metric and verdict once it has succeeded, and the picture of its series.
 
-    `temperature_c`: the highest that the device had meanwhile.
+    `temperature_c`: the device's highest temperature during the job.
     """
 
     job: Job
@@ -46,9 +46,9 @@ class Row(NamedTuple):
 @router.get("/")
 @requires(READ, OWN)
 async def home(request: Request, state: StateDep, caller: CallerDep) -> Response:
-    """Devices, the queue, and the latest results. Open pages that load it again share it.
+    """Devices, the queue, and the latest results. Open pages that reload share one response.
 
-    A query asks for a file, or stays in the page's links, so such a page isn't shared.
+    A page with a query isn't shared: the query asks for a file, or stays in the page's links.
     """
     if REFRESH not in request.headers or request.url.query:
         return await _home(request, state, caller)
@@ -91,19 +91,19 @@ async def jobs(
 ) -> Response:
     """All jobs, newest first, by the filters of the query. `compare`: a job to compare the chosen ones with."""
     given = {"workload": workload, "status": status, "device": device, "label": label, "cursor": cursor}
-    known = {name: value for name, value in given.items() if value}
-    wanted = validate_model(JobFilter, known | {"limit": PAGE}, [], InvalidRequest)
-    found = await state.jobs.list(**wanted.model_dump())
-    more = known | ({"compare": compare} if compare else {})
-    following = urlencode(more | {"cursor": found.next_cursor}) if found.next_cursor else None
+    filters = {name: value for name, value in given.items() if value}
+    job_filter = validate_model(JobFilter, filters | {"limit": PAGE}, [], InvalidRequest)
+    listed = await state.jobs.list(**job_filter.model_dump())
+    more = filters | ({"compare": compare} if compare else {})
+    following = urlencode(more | {"cursor": listed.next_cursor}) if listed.next_cursor else None
     context = {
-        "rows": await _rows(state, found.data),
-        "wanted": wanted,
+        "rows": await _rows(state, listed.data),
+        "wanted": job_filter,
         "workloads": list(state.workloads),
         "statuses": list(Status),
         "next_page": following and f"/jobs?{following}",
-        "of_results": urlencode({name: text for name, text in known.items() if name in _OF_RESULTS}),
-        "query": urlencode(known),
+        "of_results": urlencode({name: text for name, text in filters.items() if name in _OF_RESULTS}),
+        "query": urlencode(filters),
         "compare": compare,
         "unusual": partial(unusual_params, state.workloads),
     }
@@ -114,9 +114,9 @@ async def _jobs(state: State, status: Status, limit: int) -> RecordPage[Job]:
     return await state.jobs.list(status=status, limit=limit)
 
 
-async def _rows(state: State, found: Sequence[Job]) -> list[Row]:
-    figures = await read_result_summaries(state.client, state.settings, [job.id for job in found])
-    return [_row(job, each) for job, each in zip(found, figures, strict=True)]
+async def _rows(state: State, jobs: Sequence[Job]) -> list[Row]:
+    figures = await read_result_summaries(state.client, state.settings, [job.id for job in jobs])
+    return [_row(job, summary) for job, summary in zip(jobs, figures, strict=True)]
 
 
 def _row(job: Job, figures: ResultSummary | None, trend: Markup | None = None) -> Row:
@@ -131,16 +131,16 @@ async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
     series_of = {_likely_series(job) for job in latest}
     alike = [job for job in recent if _likely_series(job) in series_of]
     figures = await read_result_summaries(state.client, state.settings, [job.id for job in alike])
-    known = {job.id: each for job, each in zip(alike, figures, strict=True) if each is not None}
-    results = [(job, known[job.id]) for job in alike if job.id in known]
-    found = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
-    trends = {point.job: series for series in found for point in series.points}
+    summaries = {job.id: summary for job, summary in zip(alike, figures, strict=True) if summary is not None}
+    results = [(job, summaries[job.id]) for job in alike if job.id in summaries]
+    all_series = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
+    trends = {point.job: series for series in all_series for point in series.points}
     return [
-        _row(job, known.get(job.id), pictures.trend(trends[job.id], job.id) if job.id in trends else None)
+        _row(job, summaries.get(job.id), pictures.trend(trends[job.id], job.id) if job.id in trends else None)
         for job in latest
     ]
 
 
 def _likely_series(job: Job) -> tuple[str | None, ...]:
-    """The same for all jobs whose results may be in one series: it spares reading the other results."""
+    """Equal for all jobs whose results may be in one series, so that the page reads no other results."""
     return job.owner, job.spec.workload, job.spec.framework, job.worker.full_device if job.worker else None

@@ -41,10 +41,10 @@ async def _behind(
     places = list[EventPosition]()
     for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):
         if text:
-            if (place := parse_event_position(text)) is None:
+            if (position := parse_event_position(text)) is None:
                 detail = f'"{text[:64]}" is not an event id'
                 raise problems.InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
-            places.append(place)
+            places.append(position)
     return places[0] if places else None
 
 
@@ -108,8 +108,8 @@ async def _sent(state: State, caller: Caller, job_id: str | None, behind: EventP
 
 async def _pieces(state: State, job_id: str | None, behind: EventPosition) -> AsyncGenerator[bytes, None]:
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # the id is for a client cut off before the first event
-    async for each in _events(state, job_id, behind):
-        yield format_sse_event(comment="alive", id=str(each)) if isinstance(each, EventPosition) else _encoded(each)
+    async for event in _events(state, job_id, behind):
+        yield format_sse_event(comment="alive", id=str(event)) if isinstance(event, EventPosition) else _encoded(event)
 
 
 def _encoded(event: AnyEvent) -> bytes:
@@ -119,7 +119,7 @@ def _encoded(event: AnyEvent) -> bytes:
 async def _events(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
     """The events, until the job is done or the service stops.
 
-    While there are none for this caller, it yields its position periodically: the connection stays alive, and a client
+    Without events for this caller, it yields its position periodically. So the connection stays alive, and a client
     that reconnects there skips other callers' events.
     """
     page, say_by_s = EventPage((), behind), time.monotonic() + streaming.LOOK_EVERY_S
@@ -139,9 +139,9 @@ async def _events(state: State, job_id: str | None, behind: EventPosition) -> As
                 await streaming.wait_for_news(state, news, say_by_s - time.monotonic())
 
 
-async def _page(state: State, job_id: str | None, place: EventPosition) -> EventPage:
+async def _page(state: State, job_id: str | None, position: EventPosition) -> EventPage:
     """The next page; empty while Redis is unreachable. The stream stays open: browsers don't retry after an error."""
     try:
-        return await state.feed.page(job_id, place, state.jobs.viewer)
+        return await state.feed.page(job_id, position, state.jobs.viewer)
     except StoreUnavailable:
-        return EventPage((), place)
+        return EventPage((), position)

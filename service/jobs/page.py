@@ -82,9 +82,9 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
 
 async def _so_far(state: State, job: Job) -> Metric | None:
     """The headline figure of the runs that have ended, of the first spec; None before the first has."""
-    found = await read_partial_metrics(state.client, state.settings, job.id)
-    known = [each for each in found if each.arm in (None, "first")]
-    latest = max(known, key=lambda each: each.run, default=None)
+    partials = await read_partial_metrics(state.client, state.settings, job.id)
+    of_first = [figures for figures in partials if figures.arm in (None, "first")]
+    latest = max(of_first, key=lambda figures: figures.run, default=None)
     return next((metric for metric in latest.metrics if metric.by_run), None) if latest else None
 
 
@@ -112,45 +112,51 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
         "earlier": len(earlier),
         **compared,
         "pictures": drawn | compared.get("pictures", {}),
-        "images": [each for each in result.artifacts if each.name.endswith(".png") and each.name != DRAWN_HERE],
+        "images": [
+            artifact for artifact in result.artifacts if artifact.name.endswith(".png") and artifact.name != DRAWN_HERE
+        ],
     }
 
 
 async def _earlier(state: State, job: Job) -> list[float]:
-    """The values of earlier results of the job's series, of the last ones of its workload on its device."""
+    """The values of earlier results in the job's series, among the latest of its workload on its device."""
     if job.worker is None:
         return []
-    wanted = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
-    found = await state.jobs.list(status=Status.SUCCEEDED, created_before=job.created_at, limit=EARLIER, **wanted)
-    jobs = [job, *found.data]
-    summaries = await read_result_summaries(state.client, state.settings, [each.id for each in jobs])
-    results = [(each, figures) for each, figures in zip(jobs, summaries, strict=True) if figures is not None]
+    same_work = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
+    earlier_jobs = await state.jobs.list(
+        status=Status.SUCCEEDED, created_before=job.created_at, limit=EARLIER, **same_work
+    )
+    jobs = [job, *earlier_jobs.data]
+    summaries = await read_result_summaries(state.client, state.settings, [listed.id for listed in jobs])
+    results = [(listed, figures) for listed, figures in zip(jobs, summaries, strict=True) if figures is not None]
     series = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
-    own = next((each for each in series if any(point.job == job.id for point in each.points)), None)
-    return [point.value for point in own.points if point.job != job.id] if own else []
+    own_series = next(
+        (candidate for candidate in series if any(point.job == job.id for point in candidate.points)), None
+    )
+    return [point.value for point in own_series.points if point.job != job.id] if own_series else []
 
 
 async def _compared(state: State, job: Job) -> dict[str, Any]:
     """What the page shows of the comparison that a job of two specs made; nothing for other jobs."""
     if not isinstance(job.spec, InterleavedSpec):
         return {}
-    found = await submission.read_comparison(job, job.spec, state)
-    if isinstance(found, UnfinishedComparison):
-        return {"unreadable": found.failure and found.failure.message}
-    return await comparison_context(found, state)
+    comparison = await submission.read_comparison(job, job.spec, state)
+    if isinstance(comparison, UnfinishedComparison):
+        return {"unreadable": comparison.failure and comparison.failure.message}
+    return await comparison_context(comparison, state)
 
 
 async def _samples(state: State, job_id: str) -> list[RunSamples]:
-    """Those of the first case of the first spec; none if they have gone."""
+    """The samples of the first case of the first spec; none if they are gone."""
     try:
-        found = await state.jobs.samples(job_id)
+        runs = await state.jobs.samples(job_id)
     except (NoResult, RecordUnreadable):
         return []
-    return [run for run in found if run.case == found[0].case and run.arm in (None, "first")]
+    return [run for run in runs if run.case == runs[0].case and run.arm in (None, "first")]
 
 
 def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> dict[str, str]:
-    """What repeats the job, by the name of the tool. `params`: those that differ from the defaults."""
+    """Commands that repeat the job, by the tool's name. `params`: the params that differ from the defaults."""
     spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
     again = {"dyno": f"dyno rerun {job.id} --url {url}"}
     if isinstance(spec, InterleavedSpec):

@@ -71,7 +71,7 @@ class JobFilter(BaseModel, extra="forbid"):
 )
 @requires(SUBMIT, OWN)
 async def submit(
-    asked: dependencies.Submission,
+    job_request: dependencies.Submission,
     state: dependencies.StateDep,
     preferred_wait_s: dependencies.PreferredWait,
     validate_only: bool = False,
@@ -79,12 +79,12 @@ async def submit(
 ) -> Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
-        asked = submission.within_rights(state, asked)
-        admission = await submission.admit_request(state, asked)
-        await submission.named_baseline(state, asked.spec)
-        answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
+        job_request = submission.within_rights(state, job_request)
+        admission = await submission.admit_request(state, job_request)
+        await submission.named_baseline(state, job_request.spec)
+        answer = Validation(spec=job_request.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
-    submitted = await submission.submit(state, asked, idempotency_key)
+    submitted = await submission.submit(state, job_request, idempotency_key)
     return await streaming.accepted_job(state, submitted, preferred_wait_s)
 
 
@@ -96,10 +96,10 @@ async def submit(
     responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
 )
 @requires(READ, OWN)
-async def browse(jobs: dependencies.JobsDep, request: Request, wanted: Annotated[JobFilter, Query()]) -> Response:
+async def browse(jobs: dependencies.JobsDep, request: Request, filters: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first."""
     with dependencies.as_parameter_errors():
-        page = await jobs.browse(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
+        page = await jobs.browse(**{name: getattr(filters, name) for name in JobFilter.model_fields})
     response = list_response(page)
     dependencies.link_next(request, response, page.next_cursor)
     return response
@@ -227,8 +227,8 @@ async def submit_rerun(state: State, job_id: str, idempotency_key: str | None) -
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return earlier  # before the old job is read, as that may be deleted
-    asked = submission.rerun_request(await state.jobs.get(job_id), state, body_sha256)
-    return await submission.submit(state, asked, idempotency_key, rerun_of=job_id)
+    job_request = submission.rerun_request(await state.jobs.get(job_id), state, body_sha256)
+    return await submission.submit(state, job_request, idempotency_key, rerun_of=job_id)
 
 
 FILES_WITHIN_S = 10.0

@@ -46,11 +46,14 @@ async def me(caller: auth.CallerDep) -> Me:
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def create(
-    asked: Annotated[NewKey, Depends(_asked)], state: dependencies.StateDep, caller: auth.CallerDep, response: Response
+    new_key: Annotated[NewKey, Depends(_asked)],
+    state: dependencies.StateDep,
+    caller: auth.CallerDep,
+    response: Response,
 ) -> CreatedKey:
     """Create a key. Only this response has its secret: Dyno stores a hash."""
     await state.readiness.require_fit()
-    key, secret = await state.keys.create(asked)
+    key, secret = await state.keys.create(new_key)
     audit("key-created", caller.name, key=key.id, name=key.name, scope=key.scope)
     response.headers["Cache-Control"] = "no-store"
     return CreatedKey(**dict(key), secret=secret)

@@ -208,9 +208,9 @@ def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
     """Add the codes, also to a status that the route already documents."""
     for code in codes:
         for status, answer in problems.documented(code).items():
-            known = operation["responses"].setdefault(str(status), answer)
-            if answer["description"] not in known["description"].split(", "):
-                known["description"] = f"{known['description']}, {answer['description']}"
+            documented = operation["responses"].setdefault(str(status), answer)
+            if answer["description"] not in documented["description"].split(", "):
+                documented["description"] = f"{documented['description']}, {answer['description']}"
 
 
 def _describe_links(document: Document) -> None:
@@ -218,4 +218,4 @@ def _describe_links(document: Document) -> None:
     by_id = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
     for (operation_id, status), links in LINKS.items():
         answer = by_id[operation_id]["responses"][status]
-        answer["links"] = {each: link(each, parameters) for targets, parameters in links for each in targets}
+        answer["links"] = {target: link(target, parameters) for targets, parameters in links for target in targets}

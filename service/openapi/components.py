@@ -159,12 +159,12 @@ _JSON = "application/json"
 @cache
 def recorded_examples() -> Examples:
     """`problems` by code, `requests` by operationId, `answers` by operationId and status."""
-    found: Examples = json.loads(_FILE.read_text())
-    return found
+    examples: Examples = json.loads(_FILE.read_text())
+    return examples
 
 
 def show_examples(document: dict[str, Any]) -> None:
-    """Add the recorded examples. Problems are components; each response refers to those of its codes."""
+    """Add the recorded examples. Problems are components; each response refers to its codes' examples."""
     kept, used = recorded_examples(), set()
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -202,9 +202,9 @@ def _named(values: dict[str, Any]) -> dict[str, Any]:
     return {name: {"value": value} for name, value in values.items()}
 
 
-def _refer(answer: dict[str, Any], named: list[str]) -> None:
+def _refer(answer: dict[str, Any], codes: list[str]) -> None:
     for media in answer["content"].values():
-        media["examples"] = {code: {"$ref": f"#/components/examples/{code}"} for code in named}
+        media["examples"] = {code: {"$ref": f"#/components/examples/{code}"} for code in codes}
 
 
 _HEADERS = {
@@ -269,24 +269,24 @@ def open_response_schemas(document: dict[str, Any]) -> None:
 
 def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
     """The names of all schemas that `value` refers to, directly or not."""
-    found: set[str] = set()
+    referred: set[str] = set()
     left = [value]
     while left:
         names = {part["$ref"].removeprefix(_REF_PREFIX) for part in _parts(left.pop()) if _is_schema(part.get("$ref"))}
-        left += [schemas[name] for name in names - found]
-        found |= names
-    return found
+        left += [schemas[name] for name in names - referred]
+        referred |= names
+    return referred
 
 
 def _renamed(value: Any, names: Collection[str]) -> Any:
     """A copy of `value` that refers to the schemas of requests; the original may be shared, so it isn't changed."""
     if isinstance(value, list):
-        return [_renamed(each, names) for each in value]
+        return [_renamed(item, names) for item in value]
     if not isinstance(value, dict):
         return value
     if _is_schema(value.get("$ref")) and value["$ref"].removeprefix(_REF_PREFIX) in names:
         return value | {"$ref": value["$ref"].replace(_REF_PREFIX, _REF_PREFIX + _REQUEST_PREFIX)}
-    return {key: _renamed(each, names) for key, each in value.items()}
+    return {key: _renamed(part, names) for key, part in value.items()}
 
 
 def _is_schema(reference: object) -> bool:
@@ -297,5 +297,5 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
     """Every object in `value`."""
     if isinstance(value, dict):
         yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _parts(each)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _parts(part)

@@ -94,21 +94,21 @@ async def create(
 
 def _read_lines(body: bytes, first_line: int) -> list[NumberedLine]:
     """Raises InvalidImport with the errors of all lines."""
-    errors, found = list[FieldError](), list[NumberedLine]()
+    errors, lines = list[FieldError](), list[NumberedLine]()
     texts = [(number, text) for number, text in enumerate(body.split(b"\n"), first_line) if text.strip()]
     if not 1 <= len(texts) <= MAX_LINES:
         errors.append(FieldError("", "wrong-number", f"send 1 to {MAX_LINES} lines; the body has {len(texts)}"))
         raise InvalidImport(errors)
     for number, text in texts:
         try:
-            found.append(NumberedLine(number, _read_line(text)))
+            lines.append(NumberedLine(number, _read_line(text)))
         except InvalidImport as invalid:
             for error in invalid.errors:
                 at = f"/{number}{error.pointer}"
                 errors.append(FieldError(at, error.code, f"line {number}: {error.detail}"))
     if errors:
         raise InvalidImport(errors)
-    return found
+    return lines
 
 
 def _read_line(text: bytes) -> ExportedResult:
@@ -131,7 +131,7 @@ def _read_line(text: bytes) -> ExportedResult:
 
 
 def _of_its_kind(document: Any, errors: list[FieldError]) -> list[FieldError]:
-    """The errors without those that a spec has as one of two specs, unless the line is of two."""
+    """The errors, without the errors of the model for two specs if the line has only one spec."""
     with contextlib.suppress(KeyError, TypeError):
         if "against" not in document["job"]["spec"]:
             return [error for error in errors if error.pointer not in _OF_TWO_SPECS]
@@ -139,7 +139,7 @@ def _of_its_kind(document: Any, errors: list[FieldError]) -> list[FieldError]:
 
 
 def _faults(line: ExportedResult) -> Iterator[FieldError]:
-    """What the models allow, but no exported result has."""
+    """Faults that the models allow, but that no exported result has."""
     job, now = line.job, datetime.now(UTC)
     if job.schema_version > SCHEMA:
         yield FieldError("/job/schema", "too-new", f"schema {job.schema_version} is of a newer version of Dyno")
@@ -166,10 +166,10 @@ def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
     specs = {"/job/spec": line.job.spec}
     if isinstance(line.job.spec, InterleavedSpec):
         specs["/job/spec/against"] = line.job.spec.against
-    results = {"/result": line.result} | {f"/result/arms/{place}": arm for place, arm in enumerate(line.result.arms)}
+    results = {"/result": line.result} | {f"/result/arms/{index}": arm for index, arm in enumerate(line.result.arms)}
     counted = [(f"{at}/params", len(part.params), MAX_PARAMS) for at, part in (specs | results).items()]
     counted += [(f"{at}/metrics", len(arm.metrics), MAX_METRICS) for at, arm in results.items()]
-    too_many = [each for each in counted if each[1] > each[2]]
+    too_many = [entry for entry in counted if entry[1] > entry[2]]
     for at, number, most in too_many:
         yield FieldError(at, "too-many", f"{number} {at.rpartition('/')[2]}; a result may have {most}")
     if not too_many:
@@ -184,20 +184,20 @@ def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
 def _figure_faults(result: Result) -> Iterator[FieldError]:
     """Figures that no comparison could compute with."""
     yield from _range_faults("/result", result)
-    for place, arm in enumerate(result.arms):
-        at = f"/result/arms/{place}"
+    for index, arm in enumerate(result.arms):
+        at = f"/result/arms/{index}"
         yield from _range_faults(at, arm)
         yield from _pair_faults(at, arm, result)
 
 
 def _range_faults(at: str, result: Result) -> Iterator[FieldError]:
-    for place, metric in enumerate(result.metrics):
+    for position, metric in enumerate(result.metrics):
         if not all(0 <= figure <= _LARGEST_FIGURE for figure in (metric.value or 0, *metric.by_run)):
             detail = f"a figure of {metric.name} is below zero or above {_LARGEST_FIGURE:g}"
-            yield FieldError(f"{at}/metrics/{place}", "out-of-range", detail)
+            yield FieldError(f"{at}/metrics/{position}", "out-of-range", detail)
         elif metric.by_run and metric.value and not _is_among(metric.value, metric.by_run):
             detail = f"the value of {metric.name} is outside of its runs, whose mean it should be"
-            yield FieldError(f"{at}/metrics/{place}/value", "not-the-mean", detail)
+            yield FieldError(f"{at}/metrics/{position}/value", "not-the-mean", detail)
 
 
 def _is_among(value: float, by_run: list[float]) -> bool:
@@ -206,7 +206,7 @@ def _is_among(value: float, by_run: list[float]) -> bool:
 
 def _pair_faults(at: str, arm: Result, first: Result) -> Iterator[FieldError]:
     """`arm` ran in turns with the first spec."""
-    for place, metric in enumerate(arm.metrics):
+    for index, metric in enumerate(arm.metrics):
         partner = first.metric(metric.name)
         if partner is None or not (metric.by_run and partner.by_run):
             continue
@@ -214,6 +214,6 @@ def _pair_faults(at: str, arm: Result, first: Result) -> Iterator[FieldError]:
             detail = (
                 f"{metric.name} has {len(metric.by_run)} runs, the first spec {len(partner.by_run)}; they run in pairs"
             )
-            yield FieldError(f"{at}/metrics/{place}", "other-runs", detail)
+            yield FieldError(f"{at}/metrics/{index}", "other-runs", detail)
         elif min(*metric.by_run, *partner.by_run) <= 0:
-            yield FieldError(f"{at}/metrics/{place}", "out-of-range", f"a figure of {metric.name} is zero")
+            yield FieldError(f"{at}/metrics/{index}", "out-of-range", f"a figure of {metric.name} is zero")

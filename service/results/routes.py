@@ -60,7 +60,7 @@ class ResultFilter(BaseModel, extra="forbid"):
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def results(state: dependencies.StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
+async def results(state: dependencies.StateDep, request: Request, query: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 
     `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow. A
@@ -71,17 +71,17 @@ async def results(state: dependencies.StateDep, request: Request, wanted: Annota
     `jsonl` has a line for each job instead: its record, its whole result and its samples. `metric` doesn't affect it.
     Another Dyno imports these lines.
     """
-    filters: dict[str, Any] = wanted.model_dump(include={"workload", "device", "label", "imported", "cursor", "limit"})
-    filters |= {"status": Status.SUCCEEDED, "created_after": wanted.since, "created_before": wanted.until}
+    filters: dict[str, Any] = query.model_dump(include={"workload", "device", "label", "imported", "cursor", "limit"})
+    filters |= {"status": Status.SUCCEEDED, "created_after": query.since, "created_before": query.until}
     with dependencies.as_parameter_errors():
         page = await state.jobs.browse(**filters)
     next_cursor = page.next_cursor
-    if wanted.format == "jsonl":
+    if query.format == "jsonl":
         response = _as_lines(state, page.data, f"{request.url.scheme}://{request.url.netloc}")
     else:
         async with _MAKING:
-            table = await _table(state, page.data, wanted.metric)
-            response = await asyncio.to_thread(_as_csv if wanted.format == "csv" else JSONResponse, table.rows)
+            table = await _table(state, page.data, query.metric)
+            response = await asyncio.to_thread(_as_csv if query.format == "csv" else JSONResponse, table.rows)
         if table.last is not None:
             next_cursor = encode_cursor((int(table.last["created_ms"]), table.last["id"]))
     dependencies.link_next(request, response, next_cursor)
@@ -91,8 +91,8 @@ async def results(state: dependencies.StateDep, request: Request, wanted: Annota
 class _Table:
     """The rows of a page of jobs. `last`: the record of the last job, if the table is full before the page ends.
 
-    A cell is repeated for each metric of its job, and a column for each row of the page, so the size of a table doesn't
-    follow from that of its results.
+    Each metric of a job repeats the job's cells, and each row has all columns of the page. So the size of a table
+    doesn't follow from the size of its results.
     """
 
     def __init__(self, metric: str | None) -> None:
@@ -137,8 +137,8 @@ def _as_lines(state: State, stored: Sequence[StoredJob], source: str) -> Respons
     return streaming.TimedStream(lines, headers=headers, media_type=MEDIA_TYPE)
 
 
-def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:
-    more = sorted({name for row in found for name in row} - ResultRow.model_fields.keys())
-    text = tables.csv_text(tables.lines_of([*ResultRow.model_fields, *more], found))
+def _as_csv(rows: Sequence[Mapping[str, JsonValue]]) -> Response:
+    more = sorted({name for row in rows for name in row} - ResultRow.model_fields.keys())
+    text = tables.csv_text(tables.lines_of([*ResultRow.model_fields, *more], rows))
     headers = {"Content-Disposition": 'attachment; filename="results.csv"', "X-Content-Type-Options": "nosniff"}
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)

@@ -46,8 +46,8 @@ async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
 @requires(SUBMIT, OWN)
 async def resume(name: Name, state: StateDep, caller: CallerDep, saved: SchedulesDep) -> Response:
     """Fire the schedule again, if a submit of its spec would be accepted now."""
-    found = (await _own(name, caller, saved)).document
-    await schedule_routes.save(name, _as_new(found), state, saved, Response())
+    schedule = (await _own(name, caller, saved)).document
+    await schedule_routes.save(name, _as_new(schedule), state, saved, Response())
     return see_other("/schedules")
 
 
@@ -68,8 +68,8 @@ async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
     return stored
 
 
-def _as_new(found: JobSchedule) -> NewSchedule:
+def _as_new(schedule: JobSchedule) -> NewSchedule:
     """The schedule as it would be saved again. Raises InvalidSchedule for one of an older version that isn't valid."""
-    spec = {"workload": found.spec.workload, **found.spec.model_dump(mode="json", exclude_defaults=True)}
-    document = {"cron": found.cron, "timezone": found.timezone, "spec": spec}
+    spec = {"workload": schedule.spec.workload, **schedule.spec.model_dump(mode="json", exclude_defaults=True)}
+    document = {"cron": schedule.cron, "timezone": schedule.timezone, "spec": spec}
     return validate_model(NewSchedule, document, [], InvalidSchedule)

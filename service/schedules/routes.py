@@ -52,7 +52,7 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def save(
     name: Name,
-    asked: Annotated[NewSchedule, Depends(_asked)],
+    new: Annotated[NewSchedule, Depends(_asked)],
     state: dependencies.StateDep,
     saved: SchedulesDep,
     response: Response,
@@ -62,7 +62,7 @@ async def save(
     The spec is checked as by a submit. Its jobs have the label `schedule` with the name. An earlier schedule of the
     name is replaced; what it fired and missed stays in the document.
     """
-    made = await scheduler.new_schedule(state, name, asked)
+    made = await scheduler.new_schedule(state, name, new)
     await state.readiness.require_fit()
     is_new, made = await saved.put(made)
     if is_new:

@@ -1,8 +1,8 @@
-"""Schedules: check new ones, and submit the jobs of those that are due.
+"""Schedules: check new schedules, and submit the jobs of due schedules.
 
 Each API looks for due schedules every `schedules_every_s`. A firing is a submit by the schedule's key: that key's
-rights and limits count. After an outage, the last due time is made up for if it is at most `LATE_S` old; the others
-are missed, and the schedule's document lists them. The store decides which API fires (dyno/store/schedule.lua).
+rights and limits count. After an outage, the scheduler makes up for the last due time if it is at most `LATE_S` old.
+The schedule's document lists the others as missed. The store decides which API fires (dyno/store/schedule.lua).
 """
 
 import asyncio
@@ -43,29 +43,29 @@ def schedules_of(state: State) -> Schedules:
     return Schedules(state.client, state.settings, state.jobs.viewer)
 
 
-async def new_schedule(state: State, name: str, asked: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
+async def new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
     """The schedule, if a submit of its spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
     now, wrong = await schedules_of(state).now(), list[errors.FieldError]()
     try:
-        upcoming = await anyio.to_thread.run_sync(_upcoming, asked.cron, asked.timezone, now)
+        upcoming = await anyio.to_thread.run_sync(_upcoming, new.cron, new.timezone, now)
     except errors.InvalidSchedule as invalid:
         wrong += invalid.errors
     try:
-        request = validation.validate_job({**asked.spec, "labels": _labels(asked.spec, name)}, (), state.workloads)
+        request = validation.validate_job({**new.spec, "labels": _labels(new.spec, name)}, (), state.workloads)
         await _admitted(state, request)
     except errors.NoDeviceFits as absent:
         wrong.append(errors.FieldError("/spec/device", absent.code, absent.detail))
     except errors.InvalidSpec as invalid:
-        wrong += [errors.FieldError(f"/spec{each.pointer}", each.code, each.detail) for each in invalid.errors]
+        wrong += [errors.FieldError(f"/spec{error.pointer}", error.code, error.detail) for error in invalid.errors]
     if wrong:
         raise errors.InvalidSchedule(wrong)
     return job_schedule.JobSchedule(
         name=name,
-        cron=asked.cron,
-        timezone=asked.timezone,
+        cron=new.cron,
+        timezone=new.timezone,
         spec=request.spec,
-        enabled=asked.enabled,
-        next_firings=upcoming if asked.enabled else [],
+        enabled=new.enabled,
+        next_firings=upcoming if new.enabled else [],
         saved_at=now,
         owner=state.jobs.viewer.owner,
         schema=SCHEMA,
@@ -73,7 +73,7 @@ async def new_schedule(state: State, name: str, asked: job_schedule.NewSchedule)
 
 
 def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
-    """The labels of the spec, and the one that names the schedule. Raises InvalidSpec."""
+    """The labels of the spec, and the label that names the schedule. Raises InvalidSpec."""
     labels = spec.get("labels", {})
     if not isinstance(labels, dict):
         return labels
@@ -127,38 +127,38 @@ class Scheduler:
         now, due = await self._schedules.due()
         if due:
             await self._state.readiness.require_fit()
-        for each in due:
-            of = (each.owner, each.name)
-            if self._broken.get(of) == each.due_ms:
+        for due_schedule in due:
+            key = (due_schedule.owner, due_schedule.name)
+            if self._broken.get(key) == due_schedule.due_ms:
                 continue
             try:
-                await self._deal_with(each, now)
+                await self._deal_with(due_schedule, now)
             except errors.StoreUnavailable:
                 raise
-            except Exception:  # the other schedules count as well
-                self._broken[of] = each.due_ms
-                log.exception("firing the schedule %s of %s failed", each.name, each.owner or "anyone")
+            except Exception:  # the other schedules must still fire
+                self._broken[key] = due_schedule.due_ms
+                log.exception("firing the schedule %s of %s failed", due_schedule.name, due_schedule.owner or "anyone")
 
     async def _deal_with(self, due: DueSchedule, now: datetime) -> None:
         stored = await self._schedules.read(due.owner, due.name)
         if stored is None:
             await self._schedules.forget(due)
             return
-        found = stored.document
+        schedule = stored.document
         try:
             state = self._state.seen_by(await self._viewer(due.owner))
-            passed = await anyio.to_thread.run_sync(_passed, found, now)
-            upcoming = await anyio.to_thread.run_sync(_upcoming, found.cron, found.timezone, now)
+            passed = await anyio.to_thread.run_sync(_passed, schedule, now)
+            upcoming = await anyio.to_thread.run_sync(_upcoming, schedule.cron, schedule.timezone, now)
         except (problems.NotAuthorized, errors.InvalidSchedule) as ended:  # another version may have other time zones
             stop = job_schedule.ScheduleStop(code=ended.code, detail=ended.detail, stopped_at=now)
-            await self._schedules.replace(stored, found.model_copy(update={"stopped": stop, "next_firings": []}))
+            await self._schedules.replace(stored, schedule.model_copy(update={"stopped": stop, "next_firings": []}))
             return
         if not passed.newest:
             return  # it was replaced since `due` was read
         is_late = now - passed.newest[-1] > timedelta(seconds=LATE_S)
         fired = 0 if is_late else 1
         missed = passed.number - fired
-        after = _with_missed(found, passed.newest[: len(passed.newest) - fired], missed)
+        after = _with_missed(schedule, passed.newest[: len(passed.newest) - fired], missed)
         after = after.model_copy(update={"next_firings": upcoming})
         if is_late:
             await self._schedules.replace(stored, after, missed=missed)
@@ -182,11 +182,11 @@ class Scheduler:
         except errors.StoreUnavailable:
             raise
         except errors.DynoError as refused:
-            told = firing.model_copy(update={"code": refused.code, "detail": refused.detail[:_MOST_OF_DETAIL]})
-            await self._schedules.replace(before, _with_firing(after, told), outcome="refused", missed=missed)
+            recorded = firing.model_copy(update={"code": refused.code, "detail": refused.detail[:_MOST_OF_DETAIL]})
+            await self._schedules.replace(before, _with_firing(after, recorded), outcome="refused", missed=missed)
 
     async def _viewer(self, owner: str | None) -> Viewer:
-        """As for a request of the schedule's key. Raises NotAuthorized."""
+        """The viewer of a request with the schedule's key. Raises NotAuthorized."""
         key = None if owner is None else await self._state.keys.valid(owner)
         if key is not None:
             return auth.Caller(key).viewer
@@ -204,25 +204,27 @@ class _Passed(NamedTuple):
     newest: Sequence[datetime]
 
 
-def _passed(found: job_schedule.JobSchedule, now: datetime) -> _Passed:
+def _passed(schedule: job_schedule.JobSchedule, now: datetime) -> _Passed:
     """Takes 4 µs for each time of `* * * * *`, and 44 µs for each of a daily schedule."""
     newest = deque[datetime](maxlen=job_schedule.MOST_KEPT + 1)
     number = 0
-    if found.next_firings and found.next_firings[0] <= now:
-        first = found.next_firings[0]
-        later = takewhile(lambda moment: moment <= now, cron_times(found.cron, found.timezone, first))
+    if schedule.next_firings and schedule.next_firings[0] <= now:
+        first = schedule.next_firings[0]
+        later = takewhile(lambda moment: moment <= now, cron_times(schedule.cron, schedule.timezone, first))
         for number, moment in enumerate(chain([first], later), start=1):  # noqa: B007
             newest.append(moment)
     return _Passed(number, list(newest))
 
 
-def _with_missed(found: job_schedule.JobSchedule, newest: Sequence[datetime], count: int) -> job_schedule.JobSchedule:
-    missed = [*reversed(newest), *found.missed][: job_schedule.MOST_KEPT]
-    return found.model_copy(update={"missed": missed, "missed_count": found.missed_count + count})
+def _with_missed(
+    schedule: job_schedule.JobSchedule, newest: Sequence[datetime], count: int
+) -> job_schedule.JobSchedule:
+    missed = [*reversed(newest), *schedule.missed][: job_schedule.MOST_KEPT]
+    return schedule.model_copy(update={"missed": missed, "missed_count": schedule.missed_count + count})
 
 
-def _with_firing(found: job_schedule.JobSchedule, firing: job_schedule.Firing) -> job_schedule.JobSchedule:
-    return found.model_copy(update={"firings": [firing, *found.firings][: job_schedule.MOST_KEPT]})
+def _with_firing(schedule: job_schedule.JobSchedule, firing: job_schedule.Firing) -> job_schedule.JobSchedule:
+    return schedule.model_copy(update={"firings": [firing, *schedule.firings][: job_schedule.MOST_KEPT]})
 
 
 def cron_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
@@ -239,8 +241,8 @@ def cron_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
     return _later(cronsim.CronSim(cron, after.astimezone(zone)), after)
 
 
-def _later(found: Iterator[datetime], after: datetime) -> Iterator[datetime]:
-    for moment in found:
+def _later(moments: Iterator[datetime], after: datetime) -> Iterator[datetime]:
+    for moment in moments:
         in_utc = moment.astimezone(UTC)
         if in_utc > after:  # from within a repeated hour, cronsim starts with times of the first one
             yield in_utc

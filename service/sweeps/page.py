@@ -53,12 +53,12 @@ async def _browse(
     given: Mapping[str, str] | None = None,
     errors: Sequence[FieldError] = (),
 ) -> Response:
-    found = await sweeps.page(cursor, 20)
+    listed = await sweeps.page(cursor, 20)
     devices = await state.devices.read()
     kinds = list(dict.fromkeys(device.kind for device in devices))
     context = {
-        "sweeps": await sweep_results.read_summaries(sweeps, found.data),
-        "next_page": found.next_cursor and f"/sweeps?cursor={found.next_cursor}",
+        "sweeps": await sweep_results.read_summaries(sweeps, listed.data),
+        "next_page": listed.next_cursor and f"/sweeps?cursor={listed.next_cursor}",
         "presets": presets(),
         "workloads": list(state.workloads),
         "devices": devices,
@@ -71,9 +71,9 @@ async def _browse(
 
 
 def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
-    """A kind of which a device is live, if one of the preset's kinds has none; else empty: the preset's own devices."""
-    wanted = (preset.grid or {}).get("device", [])
-    return kinds[0] if kinds and not all(each in kinds for each in wanted) else ""
+    """A kind with a live device, if one of the preset's kinds has none; else empty, for the preset's own devices."""
+    preset_kinds = (preset.grid or {}).get("device", [])
+    return kinds[0] if kinds and not all(kind in kinds for kind in preset_kinds) else ""
 
 
 @router.post("/sweeps")
@@ -87,7 +87,7 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
         plan = sweep_requests.plan(document, [], state.settings.max_sweep_jobs)
         sweep_id, _ = await sweep_requests.submit(state, sweeps, plan, idempotency_key(given))
     except InvalidSpec as invalid:
-        wrong = [_of_field(each) for each in invalid.errors]
+        wrong = [_of_field(error) for error in invalid.errors]
         return await _browse(request, state, caller, sweeps, None, given, wrong)
     except DynoError as refused:
         wrong = [FieldError("", refused.code, refused.detail)]
@@ -98,10 +98,10 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
 @router.get("/sweeps/{sweep_id}")
 @requires(READ, OWN)
 async def show(
-    request: Request, state: StateDep, caller: CallerDep, found: sweep_routes.Found, metric: str = ""
+    request: Request, state: StateDep, caller: CallerDep, stored: sweep_routes.Found, metric: str = ""
 ) -> Response:
     """The table and the picture of a sweep, with the results that there are so far."""
-    sweep = await sweep_routes.read_sweep(state, found, metric or None)
+    sweep = await sweep_routes.read_sweep(state, stored, metric or None)
     measured = any(point.metrics for point in sweep.points)
     is_file = "file" in request.query_params
     context = {
@@ -109,27 +109,27 @@ async def show(
         "headings": tables.sweep_headings(sweep),
         "conclusions": list(tables.sweep_conclusions(sweep)),
         "rows": list(zip(sweep.points, tables.sweep_cells(sweep), strict=True)),
-        "metrics": sorted({each.name for point in sweep.points for each in point.metrics or ()}),
+        "metrics": sorted({figure.name for point in sweep.points for figure in point.metrics or ()}),
         "measured": measured,
         "best": _best(sweep),
-        "plot": await _plot_inside(state, found, metric) if measured and is_file else None,
+        "plot": await _plot_inside(state, stored, metric) if measured and is_file else None,
     }
-    return page(request, caller, "sweep.html", context, file_name=found.id)
+    return page(request, caller, "sweep.html", context, file_name=stored.id)
 
 
 def _best(sweep: Sweep) -> SweepPoint | None:
     """The point with the best value; None unless several have one."""
-    found = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
-    known = [(metric.value, point, metric.better) for point, metric in found if metric.value is not None]
-    if len(known) < 2:
+    figures = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
+    values = [(metric.value, point, metric.better) for point, metric in figures if metric.value is not None]
+    if len(values) < 2:
         return None
-    choose = max if known[0][2] == "higher" else min
-    return choose(known, key=lambda each: each[0])[1]
+    choose = max if values[0][2] == "higher" else min
+    return choose(values, key=lambda row: row[0])[1]
 
 
-async def _plot_inside(state: State, found: StoredSweep, metric: str) -> str:
+async def _plot_inside(state: State, stored: StoredSweep, metric: str) -> str:
     """The plot as an address that contains it, for a page that loads nothing."""
-    drawn = await sweep_routes.plot(found, state, metric or None)
+    drawn = await sweep_routes.plot(stored, state, metric or None)
     return f"data:image/svg+xml;base64,{base64.b64encode(bytes(drawn.body)).decode()}"
 
 
@@ -159,7 +159,7 @@ async def submit_form(
         planned = sweep_requests.plan(as_sweep(name, given), [], state.settings.max_sweep_jobs)
         sweep_id, _ = await sweep_requests.submit(state, sweeps, planned, idempotency_key(given))
     except InvalidSpec as invalid:
-        return await _form_page(request, state, caller, name, given, [_of_field(each) for each in invalid.errors])
+        return await _form_page(request, state, caller, name, given, [_of_field(error) for error in invalid.errors])
     except DynoError as refused:
         return await _form_page(request, state, caller, name, given, [FieldError("", refused.code, refused.detail)])
     return see_other(f"/sweeps/{sweep_id}")
@@ -205,7 +205,7 @@ async def _form_page(
     context = {
         "entry": entry,
         "params": list(param_fields(entry)),
-        "devices": dict.fromkeys([*(each.kind for each in devices), *(each.full_id for each in devices)]),
+        "devices": dict.fromkeys([*(device.kind for device in devices), *(device.full_id for device in devices)]),
         "given": given,
         "errors": errors,
         "wrong": beside_fields(errors),

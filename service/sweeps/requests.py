@@ -2,12 +2,12 @@
 
 Every point is checked as POST /v1/jobs checks a spec before any job is queued, and all faults are reported together.
 
-Each point is one job, or one in each of several rounds. The jobs of a round are queued in a random order (seeded by the
-sweep's id). Otherwise a machine that slowly gets warmer would look like an effect of the axis; this way, such a drift
-is scatter. Rounds make that scatter visible: a ratio's interval over rounds covers it, while the runs of a single job
-don't show it. A round costs whole jobs, not single runs of them, because a job is what the method can judge: one run is
-`indicative` at best, the checks over runs would be lost, and a training workload would train in full for each run. So
-one round is the default, and `rounds` with fewer `processes` in each is for points that differ by little.
+Each point is one job, or one job in each of several rounds. The jobs of a round are queued in a random order (seeded by
+the sweep's id). Otherwise a machine that slowly gets warmer would look like an effect of the axis; this way, such a
+drift is scatter. Rounds make that scatter visible: a ratio's interval over rounds covers it, while the runs of a single
+job don't show it. A round costs whole jobs, not single runs of them, because the method judges whole jobs: one
+run is `indicative` at best, the checks over runs would be lost, and a training workload would train in full for each
+run. So one round is the default, and `rounds` with fewer `processes` in each is for points that differ by little.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ _canonical = json.JSONEncoder(sort_keys=True).encode
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A request with its preset filled in. `is_grid`: where faults of the points' values are in the body.
+    """A request with its preset filled in. `is_grid`: whether faults of values point into `grid`.
 
-    `seeks_batch`: the batch sizes were "auto", so those that are refused are left out.
+    `seeks_batch`: the batch sizes were "auto", so the plan leaves out sizes that are refused.
     """
 
     asked: sweep.SweepRequest
@@ -56,14 +56,14 @@ class SweepPlan:
     body_sha256: str
     seeks_batch: bool = False
 
-    def pointer(self, place: int, axis: str, rest: str = "") -> str:
+    def pointer(self, position: int, axis: str, rest: str = "") -> str:
         """The pointer to the value of an axis at a point."""
         if not self.is_grid:
-            return pointer(f"/points/{place}", axis) + rest
+            return pointer(f"/points/{position}", axis) + rest
         if self.seeks_batch and axis == sweep.BATCH_SIZE:
             return pointer("/grid", axis) + "/0"
-        value = _canonical(self.points[place][axis])
-        index = next(index for index, each in enumerate(self.axes[axis]) if _canonical(each) == value)
+        value = _canonical(self.points[position][axis])
+        index = next(index for index, listed in enumerate(self.axes[axis]) if _canonical(listed) == value)
         return f"{pointer('/grid', axis)}/{index}{rest}"
 
 
@@ -74,63 +74,66 @@ class Faults:
     plan: SweepPlan
     found: dict[errors.FieldError, list[int]] = field(default_factory=dict)
 
-    def add(self, place: int, faults: Iterable[errors.FieldError]) -> None:
+    def add(self, position: int, faults: Iterable[errors.FieldError]) -> None:
         """`faults` have pointers into the spec of the point."""
         for fault in faults:
             at = f"/spec{fault.pointer}"
-            for axis in self.plan.points[place]:
+            for axis in self.plan.points[position]:
                 start = f"/params/{axis.removeprefix(sweep.PARAM)}" if axis.startswith(sweep.PARAM) else f"/{axis}"
                 if fault.pointer == start or fault.pointer.startswith(f"{start}/"):
-                    at = self.plan.pointer(place, axis, fault.pointer.removeprefix(start))
-            places = self.found.setdefault(errors.FieldError(at, fault.code, fault.detail), [])
-            if place not in places:
-                places.append(place)
+                    at = self.plan.pointer(position, axis, fault.pointer.removeprefix(start))
+            positions = self.found.setdefault(errors.FieldError(at, fault.code, fault.detail), [])
+            if position not in positions:
+                positions.append(position)
 
-    def forget(self, place: int) -> str:
+    def forget(self, position: int) -> str:
         """Remove the faults of a point. Returns the first one's text."""
-        of_point = [fault for fault, places in self.found.items() if place in places]
+        of_point = [fault for fault, positions in self.found.items() if position in positions]
         self.found = {
-            fault: left for fault, places in self.found.items() if (left := [each for each in places if each != place])
+            fault: left
+            for fault, positions in self.found.items()
+            if (left := [other for other in positions if other != position])
         }
         return of_point[0].detail
 
     def check(self) -> None:
         """Raises InvalidSweep if there are any."""
         if self.found:
-            raise errors.InvalidSweep([self._of_points(fault, places) for fault, places in self.found.items()])
+            raise errors.InvalidSweep([self._of_points(fault, positions) for fault, positions in self.found.items()])
 
-    def _of_points(self, fault: errors.FieldError, places: Sequence[int]) -> errors.FieldError:
-        if len(places) == len(self.plan.points):
+    def _of_points(self, fault: errors.FieldError, positions: Sequence[int]) -> errors.FieldError:
+        if len(positions) == len(self.plan.points):
             return fault
-        named = "; ".join(sweep.in_words(self.plan.points[place]) for place in places[:_SHOWN])
-        more = f"; and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-        return errors.FieldError(fault.pointer, fault.code, f"{fault.detail} (at {named}{more})")
+        examples = "; ".join(sweep.in_words(self.plan.points[position]) for position in positions[:_SHOWN])
+        more = f"; and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
+        return errors.FieldError(fault.pointer, fault.code, f"{fault.detail} (at {examples}{more})")
 
 
 def plan(document: Mapping[str, Any], faults: Sequence[errors.FieldError], max_jobs: int) -> SweepPlan:
     """Raises InvalidSweep."""
     given = validation.validate_model(sweep.SweepRequest, document, faults, errors.InvalidSweep)
-    asked = _with_preset(given)
-    if asked.stop_hopeless and asked.rounds == 1:
+    request = _with_preset(given)
+    if request.stop_hopeless and request.rounds == 1:
         detail = "it cancels further rounds: set rounds to 2 or more"
         raise errors.InvalidSweep([errors.FieldError("/stop_hopeless", "needs-rounds", detail)])
-    seeks_batch = (asked.grid or {}).get(sweep.BATCH_SIZE) == [sweep.AUTO]
+    seeks_batch = (request.grid or {}).get(sweep.BATCH_SIZE) == [sweep.AUTO]
     if seeks_batch:
-        asked = asked.model_copy(update={"grid": {**(asked.grid or {}), sweep.BATCH_SIZE: _BATCH_SIZES}})
-    count = len(asked.points) if asked.points else math.prod(map(len, (asked.grid or {}).values()))
-    rounds = f" in {asked.rounds} rounds" if asked.rounds > 1 else ""
-    if count * asked.rounds > max_jobs:
-        raise _too_many_jobs(not asked.points, f"{count} points{rounds}", "a sweep", max_jobs)
-    points = asked.points or [
-        dict(zip(asked.grid or {}, values, strict=True)) for values in itertools.product(*(asked.grid or {}).values())
+        request = request.model_copy(update={"grid": {**(request.grid or {}), sweep.BATCH_SIZE: _BATCH_SIZES}})
+    count = len(request.points) if request.points else math.prod(map(len, (request.grid or {}).values()))
+    rounds = f" in {request.rounds} rounds" if request.rounds > 1 else ""
+    if count * request.rounds > max_jobs:
+        raise _too_many_jobs(not request.points, f"{count} points{rounds}", "a sweep", max_jobs)
+    points = request.points or [
+        dict(zip(request.grid or {}, values, strict=True))
+        for values in itertools.product(*(request.grid or {}).values())
     ]
-    _check_repeated(asked, points)
+    _check_repeated(request, points)
     return SweepPlan(
-        asked=asked,
-        axes=asked.grid or _axes_of(points),
+        asked=request,
+        axes=request.grid or _axes_of(points),
         points=points,
-        bases=_bases(asked, points),
-        is_grid=asked.grid is not None,
+        bases=_bases(request, points),
+        is_grid=request.grid is not None,
         body_sha256=validation.body_digest(document),
         seeks_batch=seeks_batch,
     )
@@ -142,32 +145,32 @@ def _too_many_jobs(is_grid: bool, count: str, of_what: str, most: int) -> errors
 
 
 def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
-    """The request, with its preset's fields where it has none of its own."""
+    """The request, with its preset's fields where it lacks a field."""
     if given.preset is None:
         return given
-    known = sweep.presets().get(given.preset)
-    if known is None:
+    preset = sweep.presets().get(given.preset)
+    if preset is None:
         detail = f'no preset "{given.preset}"; presets: {", ".join(sweep.presets())}'
         raise errors.InvalidSweep([errors.FieldError("/preset", "unknown-preset", detail)])
-    merged = {name: _merged(known.spec.get(name), given.spec.get(name)) for name in _MERGED}
-    spec = {**known.spec, **given.spec, **{name: value for name, value in merged.items() if value is not None}}
+    merged = {name: _merged(preset.spec.get(name), given.spec.get(name)) for name in _MERGED}
+    spec = {**preset.spec, **given.spec, **{name: value for name, value in merged.items() if value is not None}}
     fixed = {name: value for name, value in given.spec.items() if name not in _MERGED} | _params_of(given.spec)
-    points = given.points or (None if given.grid else known.points)
-    axes = known.grid or {}
+    points = given.points or (None if given.grid else preset.points)
+    axes = preset.grid or {}
     grid = {axis: values for axis, values in axes.items() if axis not in fixed} | (given.grid or {})
     grid = grid or {axis: [fixed[axis]] for axis in axes}  # a sweep of one point
     base = given.base
-    if base is None and known.base and all(_among(value, grid.get(axis, [])) for axis, value in known.base.items()):
-        base = None if points else known.base  # the request may have replaced its axis
+    if base is None and preset.base and all(_among(value, grid.get(axis, [])) for axis, value in preset.base.items()):
+        base = None if points else preset.base  # the request may have replaced its axis
     changes = {"spec": spec, "grid": None if points else grid, "points": points, "base": base}
-    rounds = given.rounds if "rounds" in given.model_fields_set else known.rounds
-    return given.model_copy(update={**changes, "metric": given.metric or known.metric, "rounds": rounds})
+    rounds = given.rounds if "rounds" in given.model_fields_set else preset.rounds
+    return given.model_copy(update={**changes, "metric": given.metric or preset.metric, "rounds": rounds})
 
 
-def _merged(known: JsonValue, given: JsonValue) -> JsonValue:
-    if isinstance(known, dict) and isinstance(given, dict):
-        return {**known, **given}
-    return known if given is None else given
+def _merged(default: JsonValue, given: JsonValue) -> JsonValue:
+    if isinstance(default, dict) and isinstance(given, dict):
+        return {**default, **given}
+    return default if given is None else given
 
 
 def _params_of(spec: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -180,16 +183,16 @@ def _among(value: JsonValue, values: Iterable[JsonValue]) -> bool:
 
 
 def _axes_of(points: Sequence[Mapping[str, JsonValue]]) -> dict[str, list[JsonValue]]:
-    found: dict[str, dict[str, JsonValue]] = {}
+    axes: dict[str, dict[str, JsonValue]] = {}
     for point in points:
         for axis, value in point.items():
-            found.setdefault(axis, {}).setdefault(_canonical(value), value)
-    return {axis: list(values.values()) for axis, values in found.items()}
+            axes.setdefault(axis, {}).setdefault(_canonical(value), value)
+    return {axis: list(values.values()) for axis, values in axes.items()}
 
 
-def _check_repeated(asked: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> None:
+def _check_repeated(request: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> None:
     wrong: list[errors.FieldError] = []
-    lists = [(pointer("/grid", axis), values) for axis, values in (asked.grid or {}).items()]
+    lists = [(pointer("/grid", axis), values) for axis, values in (request.grid or {}).items()]
     for at, values in lists or [("/points", [dict(point) for point in points])]:
         seen = set[str]()
         for index, value in enumerate(values):
@@ -201,41 +204,43 @@ def _check_repeated(asked: sweep.SweepRequest, points: Sequence[Mapping[str, Jso
         raise errors.InvalidSweep(wrong)
 
 
-def _bases(asked: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> list[int | None]:
-    """The place of each point's base: the point with the values of `base` and otherwise its own.
+def _bases(request: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> list[int | None]:
+    """The position of each point's base: the point with the values of `base` and otherwise the same values.
 
-    A point without one, as in a list of unlike points, is compared with the only point that has these values, if it is
-    the only one. Raises InvalidSweep if no point has the values.
+    A list of unlike points may have no such point. Then the base is the only point with the values of `base`, if there
+    is only one. Raises InvalidSweep if no point has these values.
     """
-    base = asked.base
+    base = request.base
     if base is None:
         return [None] * len(points)
-    places = {_canonical(dict(point)): place for place, point in enumerate(points)}
-    fitting = [place for place, point in enumerate(points) if _canonical({**point, **base}) == _canonical(dict(point))]
+    positions = {_canonical(dict(point)): position for position, point in enumerate(points)}
+    fitting = [
+        position for position, point in enumerate(points) if _canonical({**point, **base}) == _canonical(dict(point))
+    ]
     if not fitting:
         detail = f"no point has {sweep.in_words(base)}: choose values of the axes"
         raise errors.InvalidSweep([errors.FieldError("/base", "no-base", detail)])
     only = fitting[0] if len(fitting) == 1 else None
-    found = [places.get(_canonical({**point, **base}), only) for point in points]
-    return [None if base_place == place else base_place for place, base_place in enumerate(found)]
+    bases = [positions.get(_canonical({**point, **base}), only) for point in points]
+    return [None if base_place == position else base_place for position, base_place in enumerate(bases)]
 
 
 def validate(
     planned: SweepPlan, sweep_id: str, workloads: Mapping[str, Workload], faults: Faults
 ) -> dict[int, validation.JobRequest]:
-    """The jobs of the valid points, by place; adds the faults of the others. Raises InvalidSweep for a fault of all."""
+    """The jobs of the valid points, by position; adds the faults of the others. Raises InvalidSweep if all have one."""
     requests: dict[int, validation.JobRequest] = {}
     labels = planned.asked.spec.get("labels", {})
     if isinstance(labels, dict) and sweep.LABEL in labels:
         at = f"/spec/labels/{sweep.LABEL}"
         raise errors.InvalidSweep([errors.FieldError(at, "reserved", "this label has the sweep's id; leave it out")])
-    for place, values in enumerate(planned.points):
+    for position, values in enumerate(planned.points):
         try:
             document = _document(planned.asked.spec, values, workloads)
             document["labels"] = {**labels, sweep.LABEL: sweep_id} if isinstance(labels, dict) else labels
-            requests[place] = validation.validate_job(document, (), workloads)
+            requests[position] = validation.validate_job(document, (), workloads)
         except errors.InvalidSpec as invalid:
-            faults.add(place, invalid.errors)
+            faults.add(position, invalid.errors)
     _check_metric(planned.asked.metric, requests.values())
     return requests
 
@@ -267,32 +272,32 @@ def _precision(name: JsonValue, workloads: Mapping[str, Workload]) -> str:
     fields = (
         workload.params.model_fields if workload else {sweep.PRECISION_PARAMS[0]: None}
     )  # the workload's name is the fault
-    found = next((each for each in sweep.PRECISION_PARAMS if each in fields), None)
-    if found is None:
+    param = next((candidate for candidate in sweep.PRECISION_PARAMS if candidate in fields), None)
+    if param is None:
         raise errors.InvalidSpec(
             [errors.FieldError("/precision", "unknown-axis", f"{name} has no precision to choose")]
         )
-    return found
+    return param
 
 
 def _check_metric(metric: str | None, requests: Collection[validation.JobRequest]) -> None:
     """Raises InvalidSweep if no valid point has the metric."""
-    known: dict[str, None] = {}
-    for each in requests:
-        known |= dict.fromkeys(_metrics(each))
-    if requests and metric is not None and metric.removeprefix(COLD) not in known:
-        detail = f'"{metric}" is not a metric of these points; choose one of: {", ".join(known)}'
+    names: dict[str, None] = {}
+    for request in requests:
+        names |= dict.fromkeys(_metrics(request))
+    if requests and metric is not None and metric.removeprefix(COLD) not in names:
+        detail = f'"{metric}" is not a metric of these points; choose one of: {", ".join(names)}'
         raise errors.InvalidSweep([errors.FieldError("/metric", "unknown-metric", detail)])
 
 
 def _metrics(request: validation.JobRequest) -> list[str]:
     """The names of the metrics, the headline first."""
-    found = [*request.workload.sampled_for(request.params), *request.workload.metrics_for(request.params)]
-    return list(dict.fromkeys([*(each.name for each in found), *accuracy_metric.names_for(request.params)]))
+    metrics = [*request.workload.sampled_for(request.params), *request.workload.metrics_for(request.params)]
+    return list(dict.fromkeys([*(metric.name for metric in metrics), *accuracy_metric.names_for(request.params)]))
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:
-    """Queue all jobs, or find the sweep that an earlier request with this key made. Returns its id, and whether it was.
+    """Queue all jobs, or find the sweep that an earlier request with this key made (returns True then).
 
     Raises InvalidSweep, PriorityNotAllowed, StoreUnfit, and what `Sweeps.submit` raises; then no job is queued.
     """
@@ -337,16 +342,16 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
 
 
 def _in_order(planned: SweepPlan, new: Sequence[Sequence[NewJob]], sweep_id: str) -> list[NewJob]:
-    """The jobs, round by round, each round in a random order. With batch sizes "auto", the smaller ones come first, so
-    that the first one that doesn't fit spares the larger ones.
+    """The jobs, round by round, each round in a random order. With batch sizes "auto", smaller sizes come first,
+    so that the first size that doesn't fit spares the larger sizes.
     """
-    shuffled, found = random.Random(sweep_id), list[NewJob]()
+    shuffled, jobs = random.Random(sweep_id), list[NewJob]()
     for of_round in new:
-        places = shuffled.sample(range(len(of_round)), len(of_round))
+        positions = shuffled.sample(range(len(of_round)), len(of_round))
         if planned.seeks_batch:
-            places.sort(key=lambda place: sweep.batch_size(planned.points[place]))
-        found += [of_round[place] for place in places]
-    return found
+            positions.sort(key=lambda position: sweep.batch_size(planned.points[position]))
+        jobs += [of_round[position] for position in positions]
+    return jobs
 
 
 def _without_refused_batches(
@@ -357,19 +362,22 @@ def _without_refused_batches(
     If all sizes at the same values of the other axes are refused, their faults stay.
     """
     alike: dict[str, list[int]] = {}
-    rests = [{axis: value for axis, value in each.items() if axis != sweep.BATCH_SIZE} for each in planned.points]
-    for place, rest in enumerate(rests):
-        alike.setdefault(_canonical(rest), []).append(place)
+    rests = [
+        {axis: value for axis, value in values_of_point.items() if axis != sweep.BATCH_SIZE}
+        for values_of_point in planned.points
+    ]
+    for position, rest in enumerate(rests):
+        alike.setdefault(_canonical(rest), []).append(position)
     limits: list[sweep.BatchLimit] = []
-    for places in alike.values():
-        kept = [place for place in places if place in admitted]
-        refused = {place: faults.forget(place) for place in places if kept and place not in admitted}
-        first = next((place for place in refused if place > kept[-1]), None)
+    for positions in alike.values():
+        kept = [position for position in positions if position in admitted]
+        refused = {position: faults.forget(position) for position in positions if kept and position not in admitted}
+        first = next((position for position in refused if position > kept[-1]), None)
         size, why = (None, None) if first is None else (sweep.batch_size(planned.points[first]), refused[first])
-        limits.append(sweep.BatchLimit(values=rests[places[0]], refused=size, detail=why))
-    points = [point for place, point in enumerate(planned.points) if place in admitted]
+        limits.append(sweep.BatchLimit(values=rests[positions[0]], refused=size, detail=why))
+    points = [point for position, point in enumerate(planned.points) if position in admitted]
     axes = {
-        axis: [each for each in values if any(point[axis] == each for point in points)]
+        axis: [value for value in values if any(point[axis] == value for point in points)]
         for axis, values in planned.axes.items()
     }
     bases = _bases(planned.asked, points) if points else []
@@ -382,16 +390,16 @@ def _record(
     new: Sequence[Sequence[NewJob]],
     limits: list[sweep.BatchLimit],
 ) -> sweep.SweepRecord:
-    asked = planned.asked
+    request = planned.asked
     rows = zip(planned.points, zip(*new, strict=True), planned.bases, strict=True)
     return sweep.SweepRecord(
         workload=first.spec.workload,
-        metric=asked.metric or _metrics(first)[0],
-        preset=asked.preset,
-        base=asked.base,
+        metric=request.metric or _metrics(first)[0],
+        preset=request.preset,
+        base=request.base,
         axes=dict(planned.axes),
-        rounds=asked.rounds,
-        stop_hopeless=asked.stop_hopeless,
+        rounds=request.rounds,
+        stop_hopeless=request.stop_hopeless,
         batch_limits=limits,
         points=[
             sweep.StoredPoint(values=dict(values), jobs=[job.id for job in jobs], base=base)
@@ -403,16 +411,16 @@ def _record(
 async def _admit_all(
     state: State, requests: Mapping[int, validation.JobRequest], faults: Faults
 ) -> dict[int, tuple[validation.JobRequest, Admission, Baseline | None]]:
-    """The jobs that can run, by place; adds why the others can't. Raises PriorityNotAllowed."""
+    """The jobs that can run, by position; adds why the others can't. Raises PriorityNotAllowed."""
     admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
-    for place, request in requests.items():
+    for position, request in requests.items():
         try:
             allowed = submission.within_rights(state, request)
             admission = await submission.admit_request(state, allowed)
-            admitted[place] = allowed, admission, await submission.named_baseline(state, allowed.spec)
+            admitted[position] = allowed, admission, await submission.named_baseline(state, allowed.spec)
         except errors.InvalidSpec as invalid:
-            faults.add(place, invalid.errors)
+            faults.add(position, invalid.errors)
         except errors.NoDeviceFits as absent:
-            faults.add(place, [errors.FieldError("/device", absent.code, absent.detail)])
+            faults.add(position, [errors.FieldError("/device", absent.code, absent.detail)])
         await asyncio.sleep(0)  # an estimate may take a millisecond, and there are many
     return admitted

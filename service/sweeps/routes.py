@@ -59,10 +59,10 @@ MetricQuery = Annotated[
 ]
 
 
-async def read_sweep(state: State, found: StoredSweep, metric: str | None) -> Sweep:
+async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> Sweep:
     """As `sweep_results.read`, for a metric of the query. Raises InvalidRequest."""
     with dependencies.as_parameter_errors():
-        return await sweep_results.read(state, found, metric)
+        return await sweep_results.read(state, stored, metric)
 
 
 async def _plan(request: Request, state: dependencies.StateDep) -> sweep_requests.SweepPlan:
@@ -124,8 +124,8 @@ async def browse(
     """List sweeps, newest first, without their points. Those whose records can't be read are left out."""
     with dependencies.as_parameter_errors():
         page = await sweeps.page(cursor, limit)
-    found = await sweep_results.read_summaries(sweeps, page.data)
-    response = _answer(SweepList(data=found, next_cursor=page.next_cursor, has_more=page.has_more), 200, {})
+    summaries = await sweep_results.read_summaries(sweeps, page.data)
+    response = _answer(SweepList(data=summaries, next_cursor=page.next_cursor, has_more=page.has_more), 200, {})
     dependencies.link_next(request, response, page.next_cursor)
     return response
 
@@ -141,9 +141,9 @@ async def browse(
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def show(found: Found, state: dependencies.StateDep, metric: MetricQuery = None) -> Response:
+async def show(stored_sweep: Found, state: dependencies.StateDep, metric: MetricQuery = None) -> Response:
     """Read a sweep with the results that there are so far. `Retry-After` is set while its status is `running`."""
-    now = await read_sweep(state, found, metric)
+    now = await read_sweep(state, stored_sweep, metric)
     later = {"Retry-After": str(streaming.POLL_AFTER_S)} if now.status == "running" else {}
     return _answer(now, 200, later)
 
@@ -185,7 +185,7 @@ async def cancel(
 )
 @auth.requires(auth.READ, auth.OWN)
 async def table(
-    found: Found,
+    stored_sweep: Found,
     state: dependencies.StateDep,
     metric: MetricQuery = None,
     format: Annotated[Literal["csv", "md", "json"], Query()] = "json",
@@ -195,9 +195,9 @@ async def table(
     Points without a result have empty cells. Markdown has rounded figures. In CSV, text that a spreadsheet would read
     as a formula begins with a `'`.
     """
-    now = await read_sweep(state, found, metric)
+    now = await read_sweep(state, stored_sweep, metric)
     if format == "csv":
-        headers = {"Content-Disposition": f'attachment; filename="{found.id}.csv"'}
+        headers = {"Content-Disposition": f'attachment; filename="{stored_sweep.id}.csv"'}
         return Response(sweep_results.as_csv(now), 200, headers, "text/csv; charset=utf-8")
     if format == "md":
         return Response(sweep_results.as_markdown(now), media_type="text/markdown; charset=utf-8")
@@ -216,7 +216,7 @@ async def table(
 )
 @auth.requires(auth.READ, auth.OWN)
 async def plot(
-    found: Found,
+    stored_sweep: Found,
     state: dependencies.StateDep,
     metric: MetricQuery = None,
     kind: Annotated[sweep_plots.Kind | None, Query(description="Without it, whatever fits the axes")] = None,
@@ -226,7 +226,7 @@ async def plot(
 
     Thick whiskers are the intervals of the runs, thin ones the bounds of the next result.
     """
-    now = await read_sweep(state, found, metric)
+    now = await read_sweep(state, stored_sweep, metric)
     if kind is not None and (fault := sweep_plots.cannot_draw(kind, now)):
         raise problems.InvalidRequest([FieldError("/query/kind", "does-not-fit-axes", fault)])
     image = await anyio.to_thread.run_sync(sweep_plots.draw, now, kind, format, limiter=_DRAWING)

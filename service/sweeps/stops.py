@@ -1,9 +1,9 @@
-"""Stop points of sweeps while they run: hopeless ones, and batches larger than one that ran out of memory.
+"""Stop points of running sweeps: hopeless points, and batches larger than a batch that ran out of memory.
 
-Every few seconds, each API process looks at the sweeps that ask for it. It stops a point at most once, with the figures
-that it knew then. A point is hopeless if even the better end of its interval is less than half as good as the worse end
-of the best point's. The base of a ratio is never stopped, nor does an untrusted result stop a point, or any result that
-can't be compared by the rules of comparisons.
+Every few seconds, each API process looks at the sweeps that ask for it. It stops a point at most once, and records the
+figures that it knew then. A point is hopeless if even the better end of its interval is less than half as good as the
+worse end of the best point's. It never stops the base of a ratio. A result that is untrusted, or can't be compared by
+the rules of comparisons, stops no point.
 """
 
 import asyncio
@@ -57,7 +57,9 @@ class SweepWatch:
 
     async def _look_at_all(self) -> None:
         watched = await self._sweeps.watched()
-        statuses = dict(zip([each.id for each in watched], await self._sweeps.statuses(watched), strict=True))
+        statuses = dict(
+            zip([sweep_watched.id for sweep_watched in watched], await self._sweeps.statuses(watched), strict=True)
+        )
         for stored in watched:
             try:
                 if self._seen.get(stored.id) != statuses[stored.id]:
@@ -74,50 +76,54 @@ class SweepWatch:
         measured = await sweep_results.read_measured(self._state, stored)
         workload = sweep_results.workload_of(self._state, stored)
         # In a thread: intervals over rounds import SciPy.
-        found = await anyio.to_thread.run_sync(points_to_stop, stored, measured, workload)
-        for place, why in found.items():
-            if await self._sweeps.stop(stored, place, why):
-                log.info("%s: stopped point %d: %s", stored.id, place, why.reason)
+        stop_points = await anyio.to_thread.run_sync(points_to_stop, stored, measured, workload)
+        for position, why in stop_points.items():
+            if await self._sweeps.stop(stored, position, why):
+                log.info("%s: stopped point %d: %s", stored.id, position, why.reason)
 
 
 def points_to_stop(
     stored: StoredSweep, measured: Sequence[Measured], workload: Workload | None
 ) -> Mapping[int, sweep.Stop]:
-    """The points that weren't stopped before, by place, and why to stop them."""
-    record, found = stored.record, dict[int, sweep.Stop]()
+    """The points that weren't stopped before, by position, and why to stop them."""
+    record, stop_points = stored.record, dict[int, sweep.Stop]()
     if record.stop_hopeless:
-        found |= _hopeless(record, measured, workload)
+        stop_points |= _hopeless(record, measured, workload)
     if record.batch_limits:
-        found |= _too_large(record, measured)
-    return {place: why for place, why in found.items() if place not in stored.stopped}
+        stop_points |= _too_large(record, measured)
+    return {position: why for position, why in stop_points.items() if position not in stored.stopped}
 
 
 def _too_large(record: sweep.SweepRecord, measured: Sequence[Measured]) -> Iterator[tuple[int, sweep.Stop]]:
     """The points that ran out of memory, and those with a larger batch and otherwise the same values."""
-    for by, each in enumerate(measured):
-        if any(job and job.record.get("status_reason") == "out_of_memory" for job in each.jobs):
+    for by, point_jobs in enumerate(measured):
+        if any(job and job.record.get("status_reason") == "out_of_memory" for job in point_jobs.jobs):
             smaller = record.points[by].values
-            for place, point in enumerate(record.points):
+            for position, point in enumerate(record.points):
                 is_alike = {**point.values, sweep.BATCH_SIZE: smaller[sweep.BATCH_SIZE]} == smaller
                 if is_alike and sweep.batch_size(point.values) >= sweep.batch_size(smaller):
-                    yield place, sweep.Stop(reason="out_of_memory", by=by)
+                    yield position, sweep.Stop(reason="out_of_memory", by=by)
 
 
 def _hopeless(
     record: sweep.SweepRecord, measured: Sequence[Measured], workload: Workload | None
 ) -> Iterator[tuple[int, sweep.Stop]]:
-    ends = {place: found for place, each in enumerate(measured) if (found := _ends(each, record.metric))}
+    ends = {
+        position: ends_of_point
+        for position, point_jobs in enumerate(measured)
+        if (ends_of_point := _ends(point_jobs, record.metric))
+    }
     if not ends:
         return
-    best = max(ends, key=lambda place: ends[place].rate(ends[place].worse))
+    best = max(ends, key=lambda position: ends[position].rate(ends[position].worse))
     worse, bases = ends[best].worse, {point.base for point in record.points}
-    for place, own in ends.items():
-        is_hopeless = own.rate(own.better) * _HOPELESS < own.rate(worse)
-        if is_hopeless and place not in bases and measured[place].waits:
-            sides = [measured[each].done[-1] for each in (best, place)]
-            reason, _ = sweep_results.comparability(measured[best], measured[place], sides, record.metric, workload)
+    for position, ends_of_point in ends.items():
+        is_hopeless = ends_of_point.rate(ends_of_point.better) * _HOPELESS < ends_of_point.rate(worse)
+        if is_hopeless and position not in bases and measured[position].waits:
+            sides = [measured[end].done[-1] for end in (best, position)]
+            reason, _ = sweep_results.comparability(measured[best], measured[position], sides, record.metric, workload)
             if reason is None:
-                yield place, sweep.Stop(reason="hopeless", by=best, bound=own.better, best_bound=worse)
+                yield position, sweep.Stop(reason="hopeless", by=best, bound=ends_of_point.better, best_bound=worse)
 
 
 class _Ends(NamedTuple):
@@ -133,11 +139,11 @@ class _Ends(NamedTuple):
 
 def _ends(measured: Measured, metric: str) -> _Ends | None:
     """None if the interval is unknown, or a result is untrusted."""
-    found = [each for each in measured.metrics(metric) if each is not None]
-    if not found or any(result.verdict is Verdict.UNTRUSTED for result in measured.done):
+    figures = [figure for figure in measured.metrics(metric) if figure is not None]
+    if not figures or any(result.verdict is Verdict.UNTRUSTED for result in measured.done):
         return None
-    known = sweep_results.pooled(found)
-    if not known.low or known.high is None:
+    pooled = sweep_results.pooled(figures)
+    if not pooled.low or pooled.high is None:
         return None
-    is_rate = known.better == "higher"
-    return _Ends(known.low, known.high, is_rate) if is_rate else _Ends(known.high, known.low, is_rate)
+    is_rate = pooled.better == "higher"
+    return _Ends(pooled.low, pooled.high, is_rate) if is_rate else _Ends(pooled.high, pooled.low, is_rate)

@@ -56,12 +56,12 @@ DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id
 )
 @auth.requires(auth.READ, auth.OWN)
 async def browse(
-    deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
+    deliveries: DeliveriesDep, request: Request, response: Response, query: Annotated[DeliveryFilter, Query()]
 ) -> DeliveryList:
     """List the webhook deliveries of done jobs, newest first, each with its last attempts."""
-    conditions = DeliveryQuery(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
+    conditions = DeliveryQuery(query.status, query.job, query.created_after, query.created_before)
     with dependencies.as_parameter_errors():
-        page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
+        page = await deliveries.page(conditions, query.cursor, query.limit)
     dependencies.link_next(request, response, page.next_cursor)
     return DeliveryList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
 

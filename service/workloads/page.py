@@ -41,8 +41,8 @@ class Field(NamedTuple):
 @requires(READ, EVERYBODYS)
 async def browse(request: Request, state: StateDep, caller: CallerDep) -> Response:
     """All workloads."""
-    found = await workload_routes.browse(state)
-    return page(request, caller, "workloads.html", {"workloads": found.data})
+    catalogue = await workload_routes.browse(state)
+    return page(request, caller, "workloads.html", {"workloads": catalogue.data})
 
 
 @router.get("/{name}")
@@ -58,8 +58,8 @@ async def submit(request: Request, name: str, state: StateDep, caller: CallerDep
     """Queue the job and show it; or show the form again with what is wrong with it."""
     fields = await read_form(request, state.settings)
     try:
-        asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-        submitted = await submission.submit(state, asked, idempotency_key(fields))
+        job_request = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+        submitted = await submission.submit(state, job_request, idempotency_key(fields))
     except UnknownWorkload:
         raise
     except InvalidSpec as invalid:
@@ -84,13 +84,13 @@ async def schedule(
     """Save the form as a schedule and show all; or show the form again with what is wrong with it."""
     fields, template = await read_form(request, state.settings), "new_schedule.html"
     try:
-        named = _schedule_name(fields.get("schedule.name", ""))
-        when = {each: fields.get(f"schedule.{each}", "") for each in ("cron", "timezone")}
+        schedule_name = _schedule_name(fields.get("schedule.name", ""))
+        when = {name_of_field: fields.get(f"schedule.{name_of_field}", "") for name_of_field in ("cron", "timezone")}
         document = {**when, "spec": as_spec(fields) | {"workload": name}}
-        asked = validation.validate_model(NewSchedule, document, [], InvalidSchedule)
-        await schedule_routes.save(named, asked, state, saved, Response())
+        new_schedule = validation.validate_model(NewSchedule, document, [], InvalidSchedule)
+        await schedule_routes.save(schedule_name, new_schedule, state, saved, Response())
     except InvalidSpec as invalid:
-        wrong = [_of_field(each) for each in invalid.errors]
+        wrong = [_of_field(error) for error in invalid.errors]
         return await _form(request, state, caller, name, fields, wrong, template)
     except DynoError as refused:
         wrong = [FieldError("", refused.code, refused.detail)]
@@ -108,7 +108,7 @@ def _schedule_name(given: str) -> str:
 
 
 def _of_field(error: FieldError) -> FieldError:
-    """The error at its field of the form: those of the spec have its path, the others begin with `schedule`."""
+    """The error at its field of the form: fields of the spec have its path, other fields begin with `schedule`."""
     at = error.pointer
     return replace(error, pointer=at.removeprefix("/spec") if at.startswith("/spec/") else f"/schedule{at}")
 
@@ -128,11 +128,11 @@ async def estimate(request: Request, name: str, state: StateDep) -> Response:
 
 
 async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
-    asked = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-    admission = await submission.admit_request(state, submission.within_rights(state, asked))
+    job_request = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
+    admission = await submission.admit_request(state, submission.within_rights(state, job_request))
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
-    return "; ".join([text, *(each.message for each in admission.warnings)])
+    return "; ".join([text, *(warning.message for warning in admission.warnings)])
 
 
 async def _form(

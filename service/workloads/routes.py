@@ -29,9 +29,9 @@ async def show(name: str, state: dependencies.StateDep) -> WorkloadEntry:
     try:
         return _entry(state.workloads[name])
     except KeyError:
-        known = ", ".join(state.workloads)
+        names = ", ".join(state.workloads)
         meant = did_you_mean(name[:64], state.workloads)
-        raise UnknownWorkload(f'no workload "{name[:64]}"{meant}; workloads: {known}') from None
+        raise UnknownWorkload(f'no workload "{name[:64]}"{meant}; workloads: {names}') from None
 
 
 def _entry(workload: Workload) -> WorkloadEntry:

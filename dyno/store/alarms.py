@@ -1,7 +1,7 @@
-"""Records of alarms: the rerun that confirms one, and who acknowledged it.
+"""Records of alarms: the rerun that confirms an alarm, and who acknowledged it.
 
-Alarms themselves follow from the results. A series' records expire after the last one was written, when no result that
-was there then can be left.
+Alarms themselves follow from the results. A series' records expire after its last record was written, when none of
+the results of that time can be left.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
 @dataclass(frozen=True)
 class Look:
-    """`succeeded`: number of the workload's jobs that had ever succeeded. `at_s`: by Redis' clock."""
+    """`succeeded`: how many of the workload's jobs had ever succeeded. `at_s`: the time by Redis' clock."""
 
     succeeded: int
     at_s: float
@@ -52,7 +52,7 @@ class AlarmRecords:
         return await self._record(series_id, job_id, {"rerun": rerun_id})
 
     async def take_turn(self, every_s: float) -> bool:
-        """Whether this process looks for new alarms now: one of all processes does within `every_s`."""
+        """Whether this process looks for new alarms now: within `every_s`, only one process does."""
         name, pause_ms = self._keys.alarms_checked, max(1, round(every_s * 1000))
         with store_errors():
             taken = bool(await self._client.set(name, 1, nx=True, px=pause_ms))
@@ -61,7 +61,7 @@ class AlarmRecords:
         return taken
 
     async def looks(self, workload: str) -> tuple[Look, Look]:
-        """The last look for new alarms of this workload that has ended, and the one that begins now."""
+        """The last look for new alarms of this workload that has ended, and the look that begins now."""
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.hget(self._keys.alarms_looked, workload)
@@ -84,8 +84,8 @@ class AlarmRecords:
 
 
 def _records(fields: Mapping[str, str]) -> Mapping[str, AlarmRecord]:
-    found = defaultdict[str, dict[str, str]](dict)
+    by_job = defaultdict[str, dict[str, str]](dict)
     for name, value in fields.items():
         job_id, _, field = name.partition(" ")
-        found[job_id][field] = value
-    return {job_id: AlarmRecord.model_validate(values) for job_id, values in found.items()}
+        by_job[job_id][field] = value
+    return {job_id: AlarmRecord.model_validate(values) for job_id, values in by_job.items()}

@@ -1,7 +1,7 @@
 """API keys: create, list, revoke, find by secret or by a browser's session, and count requests against their limits.
 
-Once a key exists, every request needs one until `open_again` is called. Revoking the last key doesn't open the service
-to everyone. A Redis that lost its keys doesn't either: a process that has seen keys looks for the mark that
+Once a key exists, every request needs a key until `open_again` is called. Revoking the last key doesn't open the
+service to everyone. A Redis that lost its keys doesn't either: a process that has seen keys looks for the mark that
 `open_again` leaves.
 """
 
@@ -103,23 +103,23 @@ class ApiKeys:
         with store_errors():
             return bool(await self._client.exists(self._keys.opened))
 
-    async def create(self, asked: NewKey) -> tuple[ApiKey, str]:
+    async def create(self, new: NewKey) -> tuple[ApiKey, str]:
         """Create a key. Return it with its secret, which isn't stored and can't be shown again."""
         secret = new_secret()
         digest = digest_of(secret)
         with store_errors():
             seconds, micros = await self._client.time()
             record: dict[Any, Any] = {
-                "name": asked.name,
-                "scope": asked.scope,
+                "name": new.name,
+                "scope": new.scope,
                 "prefix": prefix_of(secret),
                 "digest": digest,
                 "created_at": f"{seconds}.{micros:06}",
-                "high_priority": int(asked.high_priority or asked.scope == "admin"),
-                **asked.limits.model_dump(exclude_none=True),
+                "high_priority": int(new.high_priority or new.scope == "admin"),
+                **new.limits.model_dump(exclude_none=True),
             }
-            if asked.expires_in_s is not None:
-                record["expires_at"] = f"{seconds + asked.expires_in_s}.{micros:06}"
+            if new.expires_in_s is not None:
+                record["expires_at"] = f"{seconds + new.expires_in_s}.{micros:06}"
             async with self._client.pipeline() as pipeline:
                 pipeline.hset(self._keys.api_key(id_of(digest)), mapping=record)
                 pipeline.delete(self._keys.opened)
@@ -130,7 +130,7 @@ class ApiKeys:
     async def list(self) -> Sequence[ApiKey]:
         """All keys, newest first, including revoked ones: jobs name them as their `owner`."""
         with store_errors():
-            ids = [str(each) for each in await self._client.zrange(self._keys.api_keys, 0, -1)][::-1]
+            ids = [str(member) for member in await self._client.zrange(self._keys.api_keys, 0, -1)][::-1]
             async with self._client.pipeline(transaction=False) as pipeline:
                 for key_id in ids:
                     pipeline.hgetall(self._keys.api_key(key_id))

@@ -17,7 +17,7 @@ from dyno.settings import Settings
 from dyno.store.compression import decompress, execute_raw
 from dyno.store.redis import Keys, store_errors
 
-LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of one whose files can't be deleted
+LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of a job whose files can't be deleted
 SETTLED_S = 3600.0  # after a job's end: by then, superseded attempts have stopped uploading
 _AT_ONCE = 100
 _GONE = -2  # PTTL's reply for a missing key; -1 means no expiry
@@ -60,8 +60,8 @@ def note_files(client: redis.Redis, settings: Settings, job_id: str) -> None:
 def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) -> list[str]:
     """Check up to 100 jobs that are due, and delete the files that aren't needed any more.
 
-    Those are all files of a job whose record is gone, the files of a done job that its result doesn't list, and
-    half-written files of any job. Returns the ids of the jobs whose records were gone.
+    These are all files of a job without a record, a done job's files that its result doesn't list, and half-written
+    files of any job. Returns the ids of the jobs without a record.
 
     Safe to run in several processes at once. Raises StoreUnavailable, and what `files` raises: that job is retried
     later.
@@ -89,7 +89,7 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
             again_ms = now_ms + _sweep(client, keys, files, job_id, left_ms, now_ms) + 1
             with store_errors():
                 client.zadd(keys.artifacts, {job_id: again_ms}, xx=True)
-                if not client.exists(keys.job(job_id)):  # deleted meanwhile: `delete` had set an earlier due time
+                if not client.exists(keys.job(job_id)):  # deleted since the read: `delete` had set an earlier due time
                     client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000}, xx=True, lt=True)
     return dropped
 

@@ -1,7 +1,7 @@
-"""Make keys again that have a value of a wrong type: the data were damaged, or edited by hand.
+"""Rebuild keys whose values have a wrong type, because the data were damaged or edited by hand.
 
 A script that meets such a value deletes it, notes the name in `Keys.damaged`, and goes on (`_ledger.lua`). The API's
-maintenance looks for values that no script has met, and makes all noted keys again from the records. What no record has
+maintenance looks for values that no script has met, and rebuilds all noted keys from the records. What no record holds
 is lost: cordons, events, logs and counts.
 """
 
@@ -31,7 +31,7 @@ _REPAIRED_WITHIN_MS = 60_000  # later, another process begins again; 10,000 reco
 
 
 def _lists(keys: Keys) -> dict[str, str]:
-    """The keys that one name has, each with the type of its value."""
+    """The keys with a fixed name, each with the type of its value."""
     zsets = [keys.jobs, *map(keys.jobs_with_status, Status), keys.webhooks, keys.webhooks_due, keys.webhooks_ready]
     zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
     sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
@@ -47,17 +47,17 @@ def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
 
 
 def remove_damaged(client: redis.Redis, keys: Keys, types: Mapping[str, str]) -> list[str]:
-    """Delete the values that have another type than this one, and note their names. Returns the names."""
+    """Delete the values that have another type than in `types`, and note their keys. Returns the keys."""
     given = [part for row in types.items() for part in row]
     removed: list[str] = client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
     return removed
 
 
 def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
-    """Make the keys again that had a value of a wrong type. Returns their names.
+    """Rebuild the keys whose values had a wrong type. Returns their names.
 
-    Deletes such values; scripts delete those that they meet. Then one process reads all records, and puts them into the
-    indexes; until it has ended, it returns no names in others. Idempotent. Raises StoreUnavailable.
+    Deletes such values; scripts delete the values that they meet. Then one process reads all records, and puts them
+    into the indexes. Until it has ended, other processes return no names. Idempotent. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -123,7 +123,7 @@ def _damaged_skipped(name: str) -> Iterator[None]:
 
 
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """What follows `before` in the names of keys, if all of it fits the pattern: some at a time."""
+    """The parts of key names after `before` that match the pattern as a whole, some at a time."""
     glob = re.sub(r"([\]\[*?^\\-])", r"\\\1", before) + "*"
     names = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
     ids = filter(pattern.fullmatch, names)

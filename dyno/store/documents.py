@@ -1,7 +1,7 @@
 """The JSON documents of jobs, joined from stored JSON without building a model.
 
 `to_job` reads any version's record. The spec and the warnings that this very version stored are shown as they are, so
-a poll costs 10 µs instead of 250. The document is that of the model, apart from the order of fields.
+a poll costs 10 µs instead of 250. The document equals the model's, apart from the order of fields.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def _place(queue: QueueState) -> str:
 
 
 class ListedRecord(NamedTuple):
-    """The fields of a record, and its document around its place in the queue; None if that has to be read by models."""
+    """The fields of a record, and its document around its place in the queue; None if models have to read it."""
 
     fields: Mapping[str, str]
     around_place: tuple[str, str] | None
@@ -162,7 +162,7 @@ _TIME_DECIMALS = 4  # of a second, in Unix times
 def shortened(value: Any, name: str = "") -> Any:
     """A JSON value with its floats rounded: readings have up to 17 digits, which take half of a result's memory.
 
-    Params, and what the device and its software are, stay as they are. `name`: of the field that has the value.
+    Params, and descriptions of the device and its software, stay as they are. `name`: the field that has the value.
     """
     if isinstance(value, float):
         if name.endswith("_at_s"):
@@ -172,8 +172,8 @@ def shortened(value: Any, name: str = "") -> Any:
         if name in ("params", "device", "environment"):
             return value
         if name == "core_shares":
-            return {each: share and float(f"{share:.{_SHARE_DIGITS}g}") for each, share in value.items()}
-        return {each: shortened(part, each) for each, part in value.items()}
+            return {key: share and float(f"{share:.{_SHARE_DIGITS}g}") for key, share in value.items()}
+        return {key: shortened(part, key) for key, part in value.items()}
     return [shortened(part, name) for part in value] if isinstance(value, list) else value
 
 
@@ -245,10 +245,10 @@ def _shown(kind: type[BaseModel], stored: str | None) -> str:
 
 
 def _progress(stored: str | None, status: Status, runs: int) -> str:
-    found = progress_shown(stored, status, runs)
-    if found is None:
+    progress = progress_shown(stored, status, runs)
+    if progress is None:
         return "null"
-    text = found.model_dump_json()
-    if status is not Status.RUNNING or found.eta_s is None:
+    text = progress.model_dump_json()
+    if status is not Status.RUNNING or progress.eta_s is None:
         return text
     return re.sub('"eta_s":[^,}]+', f'"eta_s":{_ETA_NOW}', text)

@@ -48,8 +48,8 @@ def find_server() -> Path:
     Raises ServerUnavailable, whose message lists the ways to get a server.
     """
     for name in ("redis-server", "valkey-server"):
-        if (found := shutil.which(name)) is not None:
-            return Path(found)
+        if (path := shutil.which(name)) is not None:
+            return Path(path)
     if (embedded := embedded_server()) is not None:
         return embedded
     raise ServerUnavailable(

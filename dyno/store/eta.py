@@ -80,7 +80,7 @@ def work_digest(spec: Spec) -> str:
 
 def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
     """Parse stored readings and skip invalid ones."""
-    found = []
+    readings = []
     for text in texts:
         *work, expected, took = ["", *text.split(" ")]
         try:
@@ -88,24 +88,26 @@ def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
         except ValueError:
             continue
         if 0 < expected_s < math.inf and 0 <= took_s < math.inf and len(work) <= 2:
-            found.append(DurationReading(expected_s, took_s, "".join(work)))
-    return found
+            readings.append(DurationReading(expected_s, took_s, "".join(work)))
+    return readings
 
 
 def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, work: str = "") -> float | None:
     """The likely duration of a job whose workload estimates `expected_s`; `readings` are in order, newest first.
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
-    median ratio of actual to estimated duration, over the readings of similar size, or those nearest in size if there
-    are fewer than MIN_DURATIONS: the startup weighs more in a small job. None if there are fewer in all.
+    median ratio of actual to estimated duration. That median is over the readings of similar size, since the startup
+    weighs more in a small job, or over the MIN_DURATIONS nearest in size. None if there are fewer in all.
     """
-    equal = [each.took_s for each in readings if work and each.work == work][:_EQUAL_KEPT]
+    equal = [reading.took_s for reading in readings if work and reading.work == work][:_EQUAL_KEPT]
     if equal:
         return median(equal)
     if len(readings) < MIN_DURATIONS:
         return None
-    apart = [(abs(math.log(each.expected_s / expected_s)), each.took_s / each.expected_s) for each in readings]
-    apart.sort(key=lambda each: each[0])
+    apart = [
+        (abs(math.log(reading.expected_s / expected_s)), reading.took_s / reading.expected_s) for reading in readings
+    ]
+    apart.sort(key=lambda pair: pair[0])
     alike = sum(distance <= _SIMILAR for distance, _ in apart)
     return expected_s * median(ratio for _, ratio in apart[: max(alike, MIN_DURATIONS)])
 
@@ -143,18 +145,18 @@ def simulate_claims(waiting: Iterable[WaitingJob], rests_s: Mapping[str, float |
     `rests_s`: seconds until each device has finished its current job; 0 if it is idle, None if unknown.
     """
     free_s = {device: math.inf if rest_s is None else rest_s for device, rest_s in rests_s.items()}
-    found: dict[str, float | None] = {}
+    starts_s: dict[str, float | None] = {}
     ends_s: dict[str, float | None] = {}
     for job in waiting:
         device = min(job.takes_s, key=free_s.__getitem__, default=None)
         if device is None:
-            found[job.id] = ends_s[job.id] = None
+            starts_s[job.id] = ends_s[job.id] = None
             continue
         begins_s, takes_s = free_s[device], job.takes_s[device]
-        found[job.id] = _finite(begins_s)
+        starts_s[job.id] = _finite(begins_s)
         free_s[device] = math.inf if takes_s is None else begins_s + takes_s
         ends_s[job.id] = _finite(free_s[device])
-    return SimulatedClaims(found, {device: _finite(time_s) for device, time_s in free_s.items()}, ends_s)
+    return SimulatedClaims(starts_s, {device: _finite(time_s) for device, time_s in free_s.items()}, ends_s)
 
 
 def _finite(time_s: float) -> float | None:
@@ -190,7 +192,7 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device. `running_ids`: all of them."""
+    """`longer`: the queues with jobs beyond `jobs`. `running`: by device. `running_ids`: ids of all running jobs."""
 
     jobs: Sequence[QueuedJob]
     longer: Collection[str]
@@ -206,8 +208,8 @@ async def read_queue_snapshot(
         async with client.pipeline(transaction=False) as pipeline:
             pipeline.smembers(keys.queues)
             pipeline.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
-            named, running = await pipeline.execute()
-        queues = sorted({str(name) for name in named} & set(served))
+            queue_names, running = await pipeline.execute()
+        queues = sorted({str(name) for name in queue_names} & set(served))
         async with client.pipeline(transaction=False) as pipeline:
             for queue in queues:
                 pipeline.zrange(keys.queue(queue), 0, most - 1, withscores=True)
@@ -223,12 +225,12 @@ async def read_queue_snapshot(
     jobs = [QueuedJob(job, queue, spec) for (job, queue), spec in zip(line, specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
-    found = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
-    return QueueSnapshot(jobs, longer, found, frozenset(running))
+    running_jobs = dict(_running(replies[2 * len(queues) :], seconds + micros / 1e6))
+    return QueueSnapshot(jobs, longer, running_jobs, frozenset(running))
 
 
 def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], owners: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The jobs with their queues, as claim.lua gives them to a device that has served no key yet."""
+    """The jobs with their queues, in the order of claim.lua for a device that has served no key yet."""
     lines = {queue: deque(front) for queue, front in fronts.items() if front}
     waiting = {queue: Counter(owners.get(job, "") for job, _ in front) for queue, front in lines.items()}
     served, jobs = dict[tuple[str, str], int](), list[tuple[str, str]]()
@@ -305,12 +307,12 @@ class Forecast:
 
     @cached_property
     def _turns_s(self) -> Mapping[str, Sequence[float | None]]:
-        return {queue: [self.starts_s[each] for each in line] for queue, line in self.line.items()}
+        return {queue: [self.starts_s[job_id] for job_id in line] for queue, line in self.line.items()}
 
     def eta_s(
         self, job_id: str, queue: str, position: int | None, running: Collection[str] = (), fits: str = ""
     ) -> float | None:
-        """Seconds until a queued job starts; None if unknown. `fits`: that field of its record, see
+        """Seconds until a queued job starts; None if unknown. `fits`: the field of its record, see
         `dyno.store.placement`.
 
         A job queued after the forecast gets the start of the forecast's job at its position, not counting jobs that are
@@ -326,7 +328,7 @@ class Forecast:
     ) -> float | None:
         if job_id in self.starts_s:
             return self.starts_s[job_id]
-        takers = [each for each in self.serving.get(queue, ()) if f"{each.profile}-" not in fits]
+        takers = [device for device in self.serving.get(queue, ()) if f"{device.profile}-" not in fits]
         if position is None or not takers:
             return None
         line = self.line.get(queue, ())
@@ -335,7 +337,7 @@ class Forecast:
         if position < len(turns_s):
             return turns_s[position]
         if queue not in self.longer:
-            return min((each.free_s for each in takers if each.free_s is not None), default=None)
+            return min((device.free_s for device in takers if device.free_s is not None), default=None)
         last_s = turns_s[-1] if turns_s else None
         return None if last_s is None else last_s * (position + 1) / len(turns_s)
 
@@ -413,14 +415,14 @@ class Forecasts:
     ) -> None:
         self._client, self._settings, self._keys = client, settings, Keys(settings.namespace)
         self._estimate, self._clock = estimate, clock
-        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the last look
+        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the previous look
         self._latest, self._looked_s, self._took_s, self._failing = Forecast(), -math.inf, 0.0, False
         self._looking = asyncio.Lock()
 
     async def latest(self, running: Collection[str] = ()) -> Forecast:
         """A forecast at most FORECAST_FRESH_S old, which knows the jobs that are `running`; empty if it can't be made.
 
-        If forecasts take long, one may be returned that doesn't know them all: see `Forecast.eta_s`.
+        If forecasts take long, it may return a forecast that doesn't know them all: see `Forecast.eta_s`.
         """
         if self._is_fresh(running):
             return self._latest
@@ -440,14 +442,14 @@ class Forecasts:
     async def _attempted(self) -> Forecast:
         try:
             async with asyncio.timeout(FORECAST_TIMEOUT_S):
-                found = await self._look()
+                forecast = await self._look()
         except Exception as error:
             if not self._failing:
                 log.warning("ETAs of queued jobs are unavailable: %s", error, exc_info=True)
             self._failing = True
             return Forecast()
         self._failing = False
-        return found
+        return forecast
 
     async def _look(self) -> Forecast:
         taking = await accepting_devices(self._client, self._settings)
@@ -480,13 +482,13 @@ class Forecasts:
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, ExpectedDuration | None]:
         """The needs of each pair; estimates of the previous forecast are reused."""
         described = {name: device.model_dump_json(exclude={"id", "host"}) for name, device in devices.items()}
-        found: dict[tuple[str, str], ExpectedDuration | None] = {}
+        all_needs: dict[tuple[str, str], ExpectedDuration | None] = {}
         for spec, name in set(pairs):
-            known = (spec, described[name])
-            if known not in found:
-                found[known] = self._needs[known] if known in self._needs else self._need(spec, devices[name])
-        self._needs = found
-        return {(spec, name): found[spec, described[name]] for spec, name in pairs}
+            pair = (spec, described[name])
+            if pair not in all_needs:
+                all_needs[pair] = self._needs[pair] if pair in self._needs else self._need(spec, devices[name])
+        self._needs = all_needs
+        return {(spec, name): all_needs[spec, described[name]] for spec, name in pairs}
 
     def _need(self, text: str, device: Device) -> ExpectedDuration | None:
         try:
@@ -518,7 +520,7 @@ class Forecasts:
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Seconds until the device is free: by the job's progress, which knows more than the past of such jobs.
+    """Seconds until the device is free: by the job's progress, which tells more than earlier jobs' durations.
 
     The progress of a worker of an older version decides only for a job that takes longer than its likely duration.
     """
@@ -533,7 +535,7 @@ def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, f
 
 
 def _by_queue(line: QueueSnapshot) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    lines: dict[str, list[str]] = defaultdict(list)
     for job in line.jobs:
-        found[job.queue].append(job.id)
-    return found
+        lines[job.queue].append(job.id)
+    return lines

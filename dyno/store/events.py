@@ -38,7 +38,7 @@ from dyno.store.redis import Keys, store_errors
 
 log = logging.getLogger(__name__)
 
-_PAGE_ENTRIES = 32  # each may have a piece of log of 16 KiB: this bounds the memory that one slow client holds
+_PAGE_ENTRIES = 32  # each may have a piece of log of 16 KiB: this bounds the memory for one slow client
 # Two digits for the offset: no result has a hundred metrics, and each distinct position costs a request to Redis.
 _POSITION = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,2}))?", re.ASCII)
 _BEGINNING = "0-0"
@@ -59,7 +59,7 @@ _PageRequest = tuple[str | None, EventPosition, Viewer]
 
 
 class EventPage(NamedTuple):
-    """The next events and the position behind them. `ends`: the one job is done or gone, so no events follow. `gap`:
+    """The next events and the position behind them. `ends`: the page's job is done or gone, so no events follow. `gap`:
     older events may have been dropped.
     """
 
@@ -78,8 +78,8 @@ class _Referenced(NamedTuple):
 
 def parse_event_position(text: str) -> EventPosition | None:
     """Parse an event id; None if it is invalid."""
-    found = _POSITION.fullmatch(text)
-    return EventPosition(f"{int(found[1])}-{int(found[2])}", int(found[3] or 0)) if found else None
+    match = _POSITION.fullmatch(text)
+    return EventPosition(f"{int(match[1])}-{int(match[2])}", int(match[3] or 0)) if match else None
 
 
 class EventReader:
@@ -96,7 +96,7 @@ class EventReader:
             entries: Any = await self._client.xrevrange(self._keys.events, count=1)
         return EventPosition(str(entries[0][0])) if entries else EventPosition()
 
-    async def page(self, job_id: str | None, place: EventPosition, viewer: Viewer = EVERYBODY) -> EventPage:
+    async def page(self, job_id: str | None, position: EventPosition, viewer: Viewer = EVERYBODY) -> EventPage:
         """The events behind `place`, up to one page.
 
         Events of other owners' jobs are left out, and what they refer to isn't read. For a single job, `viewer` is
@@ -105,7 +105,7 @@ class EventReader:
 
         Callers that request the same page at the same time share one read.
         """
-        request = (job_id, place, EVERYBODY if job_id or viewer.sees_all else viewer)
+        request = (job_id, position, EVERYBODY if job_id or viewer.sees_all else viewer)
         if (pending := self._pending.get(request)) is None:
             pending = self._pending[request] = asyncio.create_task(self._page_soon(request))
             pending.add_done_callback(_consume_error)
@@ -116,17 +116,17 @@ class EventReader:
         del self._pending[request]  # later callers may have been notified of events that this read misses
         return await self._page(*request)
 
-    async def _page(self, job_id: str | None, place: EventPosition, viewer: Viewer) -> EventPage:
-        entries, gap = await self._entries(job_id, place)
-        referenced = await self._referenced([each for each in entries if viewer.sees(each[1].get("owner"))])
+    async def _page(self, job_id: str | None, position: EventPosition, viewer: Viewer) -> EventPage:
+        entries, gap = await self._entries(job_id, position)
+        referenced = await self._referenced([row for row in entries if viewer.sees(row[1].get("owner"))])
         events: list[JobEvent] = []
         for entry, fields in entries:
-            if (known := referenced.get(entry)) is not None and known.is_there:
-                events += _with_positions(list(_events_of(entry, fields, known.value)), place)
-            place = EventPosition(entry)
+            if (reference := referenced.get(entry)) is not None and reference.is_there:
+                events += _with_positions(list(_events_of(entry, fields, reference.value)), position)
+            position = EventPosition(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
         return EventPage(
-            events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)), gap=gap
+            events, position, ends=job_id is not None and (done or await self._is_over(job_id, entries)), gap=gap
         )
 
     async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
@@ -149,8 +149,8 @@ class EventReader:
             async with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.xread({stream: after.entry}, count=_PAGE_ENTRIES)
                 pipeline.xrevrange(stream, max=after.entry, count=1)
-                found, kept = await pipeline.execute()
-        entries = [(str(entry), fields) for entry, fields in found[0][1]] if found else []
+                reply, kept = await pipeline.execute()
+        entries = [(str(entry), fields) for entry, fields in reply[0][1]] if reply else []
         if kept or not entries or after.entry == _BEGINNING:
             return entries, None
         return entries, GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
@@ -164,8 +164,8 @@ class EventReader:
             with store_errors():
                 answers: Any = iter(await pipeline.execute() if entries else ())
         return {
-            entry: _Referenced(bool(next(answers)), next(answers) if each else None)
-            for entry, each in has_value.items()
+            entry: _Referenced(bool(next(answers)), next(answers) if refers else None)
+            for entry, refers in has_value.items()
         }
 
     def _request_value(self, pipeline: Any, fields: _Fields) -> bool:
@@ -192,50 +192,50 @@ def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
     """The events of an entry. Their number is the same on each read, because positions count them."""
     try:
         origin = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
-        known: dict[str, Any] = origin | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
+        common: dict[str, Any] = origin | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
             if "partial" in fields:
-                yield from _partial_metrics(known, value)
+                yield from _partial_metrics(common, value)
             if "log" in fields:
-                yield LogEvent(**known, text=value)
+                yield LogEvent(**common, text=value)
             if detail:
-                yield ProgressEvent(**known, progress=Progress.model_validate_json(detail))
+                yield ProgressEvent(**common, progress=Progress.model_validate_json(detail))
             return
         status = Status(fields["status"])
         if figures := parse_result_summary(value):
             for metric in figures.metrics:
-                yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
+                yield MetricEvent(**common, verdict=figures.verdict, metric=metric)
         worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None
         reason = None if worker else detail
         held_by = Holder.model_validate_json(fields["held_by"]) if "held_by" in fields else None
-        known |= {"event": event, "status": status, "done": status in DONE, "reason": reason}
-        yield StatusEvent(**known, worker=worker, held_by=held_by)
+        common |= {"event": event, "status": status, "done": status in DONE, "reason": reason}
+        yield StatusEvent(**common, worker=worker, held_by=held_by)
     except (ValidationError, ValueError, KeyError) as error:  # written by another version, for example
         log.warning("skipping the unreadable event %s: %s: %s", entry, type(error).__name__, error)
 
 
-def _partial_metrics(known: Mapping[str, Any], value: str | None) -> Iterator[JobEvent]:
+def _partial_metrics(common: Mapping[str, Any], value: str | None) -> Iterator[JobEvent]:
     """The figures after a run; none once the attempt has ended."""
     if value is not None:
-        found = PartialMetrics.model_validate_json(value)
-        for metric in found.metrics:
-            yield PartialMetricEvent(**known, run=found.run, runs=found.runs, arm=found.arm, metric=metric)
+        figures = PartialMetrics.model_validate_json(value)
+        for metric in figures.metrics:
+            yield PartialMetricEvent(**common, run=figures.run, runs=figures.runs, arm=figures.arm, metric=metric)
 
 
 def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[JobEvent]:
     """The events of one entry that are behind `before`; all but the last get a position within the entry."""
     last = len(events) - 1
     return [
-        each if index == last else each.model_copy(update={"id": str(EventPosition(before.entry, index + 1))})
-        for index, each in enumerate(events)
+        event if index == last else event.model_copy(update={"id": str(EventPosition(before.entry, index + 1))})
+        for index, event in enumerate(events)
         if index >= min(before.offset, last)
     ]
 
 
 BLOCK_S = 10.0  # without a reply for this long plus a margin, the reader's connection is considered lost
 _MARGIN_S = 5.0
-_REST_S = 0.01  # between two reads, or each event of a busy service would cost one
+_REST_S = 0.01  # between two reads; else each event of a busy service would cost a read
 _RECONNECT_S = 0.5
 _BATCH_ENTRIES = 1000
 
@@ -255,7 +255,7 @@ class ChangeNotifier:
         self._waiters: dict[str, set[_Waiter]] = defaultdict(set)
         self._listeners: dict[str | None, set[asyncio.Event]] = defaultdict(set)
         self._reader: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()  # set while someone waits or listens: else each event would cost a read
+        self._wanted = asyncio.Event()  # set while a caller waits or listens: else each event would cost a read
 
     async def start(self) -> None:
         """Start the reader. If Redis is unreachable, it keeps trying to connect."""

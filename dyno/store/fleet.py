@@ -1,7 +1,7 @@
 """Live workers and their devices, cordons, and which idle workers to wake.
 
 Each worker publishes itself and its device under a key with a short TTL, when they change. Between changes it extends
-the TTL and writes the time of its heartbeat to a second key: a record has 2 kB, which Redis' log would repeat.
+the TTL and writes its heartbeat's time to a second key: Redis' log would repeat a record of 2 kB each time.
 
 A cordoned device claims no jobs, but its worker stays up and finishes the running job. A cordon lasts until it is
 lifted, even across restarts of the worker.
@@ -100,7 +100,7 @@ def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> N
 
 
 def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> bool:
-    """Whether the name of a host belongs to this machine for the next `device_ttl_s`. False: to another machine.
+    """Claim the host's name for this machine, for the next `device_ttl_s`. False: another machine has it.
 
     Two machines of one name would have the same device ids, and so share leases. Raises StoreUnavailable.
     """
@@ -142,11 +142,11 @@ async def workers(client: redis.asyncio.Redis, settings: Settings) -> list[Worke
 
 async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[DeviceStatus]:
     """The devices of live workers, by full id. If two workers publish one device, the later heartbeat wins."""
-    latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
+    latest = {entry.device.full_id: entry for entry in sorted(await _published(client, settings), key=_last_heartbeat)}
     served = [latest[device_id] for device_id in sorted(latest)]
-    lengths = await _queue_lengths(client, settings, (one.device for one in served))
-    shut = await cordoned(client, settings)
-    return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
+    lengths = await _queue_lengths(client, settings, (entry.device for entry in served))
+    cordoned_ids = await cordoned(client, settings)
+    return [_status(entry, length, cordoned_ids) for entry, length in zip(served, lengths, strict=True)]
 
 
 class RecentDevices:
@@ -177,12 +177,12 @@ async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> 
     Cordoned devices and devices of draining workers are left out.
     """
 
-    def takes_jobs(one: _Published) -> bool:
-        return one.device.full_id not in shut and one.worker.state != "draining" and not _hung(one)
+    def takes_jobs(entry: _Published) -> bool:
+        return entry.device.full_id not in cordoned_ids and entry.worker.state != "draining" and not _hung(entry)
 
-    shut = await cordoned(client, settings)
-    latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
-    return [(one.device, one.worker.held_by is not None) for one in latest.values() if takes_jobs(one)]
+    cordoned_ids = await cordoned(client, settings)
+    latest = {entry.device.full_id: entry for entry in sorted(await _published(client, settings), key=_last_heartbeat)}
+    return [(entry.device, entry.worker.held_by is not None) for entry in latest.values() if takes_jobs(entry)]
 
 
 def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
@@ -190,13 +190,13 @@ def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, 
 
     Raises StoreUnavailable.
     """
-    idle = [one for one in _live(client, settings) if one.worker.state == "idle"]
-    return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
+    idle = [entry for entry in _live(client, settings) if entry.worker.state == "idle"]
+    return [(entry.device, entry.worker.version) for entry in sorted(idle, key=_last_heartbeat, reverse=True)]
 
 
 def served_queues(client: redis.Redis, settings: Settings) -> set[str]:
     """The queues that any live worker serves. Raises StoreUnavailable."""
-    return {queue for one in _live(client, settings) for queue in queues_served(one.device)}
+    return {queue for entry in _live(client, settings) for queue in queues_served(entry.device)}
 
 
 def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
@@ -208,7 +208,7 @@ def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
 
 
 def record_keys(keys: Keys, worker_ids: Iterable[str]) -> list[str]:
-    """The keys of the workers' records, each followed by that of its heartbeat."""
+    """The keys of the workers' records, each followed by the key of its heartbeat."""
     return [name for worker_id in worker_ids for name in (keys.worker(worker_id), keys.worker_heartbeat(worker_id))]
 
 
@@ -218,7 +218,7 @@ def devices_and_workers(texts: Sequence[str | None]) -> list[tuple[Device, Worke
     Each device appears once, with its latest heartbeat.
     """
     published = _read_all(texts)
-    latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
+    latest = {record.device.full_id: record for record in sorted(published, key=_last_heartbeat)}
     return [(latest[device_id].device, latest[device_id].worker) for device_id in sorted(latest)]
 
 
@@ -237,14 +237,14 @@ def _read_all(texts: Sequence[str | None]) -> list[_Published]:
     """Parse the values of `record_keys`. Workers that are gone, and records that can't be read, are left out: a newer
     worker with an unknown state mustn't hide all others.
     """
-    found = []
+    published = []
     for text, heartbeat in zip(texts[::2], texts[1::2], strict=True):
         if text is not None:
             try:
-                found.append(_read(text, heartbeat))
+                published.append(_read(text, heartbeat))
             except ValueError as error:
                 log.warning("skipping a worker whose record can't be read: %s", error)
-    return found
+    return published
 
 
 def _read(text: str, heartbeat: str | None) -> _Published:
@@ -276,13 +276,13 @@ def _hung(published: _Published) -> str | None:
     return str(held_by) if held_by is not None and held_by.hung else None
 
 
-def _status(published: _Published, queue_length: int, shut: Collection[str]) -> DeviceStatus:
+def _status(published: _Published, queue_length: int, cordoned_ids: Collection[str]) -> DeviceStatus:
     hung = _hung(published)
     return DeviceStatus(
         **published.device.model_dump(),
         state=published.worker.state,
         held_by=published.worker.held_by,
-        cordoned=hung is not None or published.device.full_id in shut,
+        cordoned=hung is not None or published.device.full_id in cordoned_ids,
         cordon_reason=hung,
         queue_length=queue_length,
         worker=published.worker.id,
@@ -298,23 +298,23 @@ _QueueProgress = Mapping[
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
     """Queues of the idle devices that haven't checked every job that `device` has passed over.
 
-    One device per profile, the one with the latest heartbeat, and never a cordoned one. Empty if `device` itself hasn't
+    For each profile, the device with the latest heartbeat that isn't cordoned. Empty if `device` itself hasn't
     checked all jobs that wait for it, for example while it holds a lease; a cordoned device is exempt, as it can't
-    check. This way only a device that has checked the jobs, or can't be woken, forwards, so two workers can't wake each
-    other forever. Raises StoreUnavailable.
+    check. So only a device that has checked the jobs, or can't be woken, forwards a wake-up, and two workers can't wake
+    each other forever. Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
     if not looks:
         return []
-    shut = cordoned_now(client, settings)
-    if device.full_id not in shut and _has_unseen_jobs(profile(device), queues_served(device), looks):
+    cordoned_ids = cordoned_now(client, settings)
+    if device.full_id not in cordoned_ids and _has_unseen_jobs(profile(device), queues_served(device), looks):
         return []
-    found: dict[str, str] = {}
+    queues: dict[str, str] = {}
     for other, version in idle_devices(client, settings):
-        own, served = profile(other, version), queues_served(other)
-        if other.full_id not in shut and _has_unseen_jobs(own, served, looks):
-            found.setdefault(own, served[0])
-    return list(found.values())
+        idle_profile, served = profile(other, version), queues_served(other)
+        if other.full_id not in cordoned_ids and _has_unseen_jobs(idle_profile, served, looks):
+            queues.setdefault(idle_profile, served[0])
+    return list(queues.values())
 
 
 def _queue_progress(client: redis.Redis, keys: Keys, served: list[str]) -> _QueueProgress:
@@ -334,6 +334,9 @@ def _queue_progress(client: redis.Redis, keys: Keys, served: list[str]) -> _Queu
     }
 
 
-def _has_unseen_jobs(own: str, served: Sequence[str], looks: _QueueProgress) -> bool:
-    """Whether those queues hold jobs that devices of profile `own` haven't checked."""
-    return any(name in served and (own not in passed or passed[own] < last) for name, (last, passed) in looks.items())
+def _has_unseen_jobs(device_profile: str, served: Sequence[str], looks: _QueueProgress) -> bool:
+    """Whether these queues hold jobs that devices of `device_profile` haven't checked."""
+    return any(
+        name in served and (device_profile not in passed or passed[device_profile] < last)
+        for name, (last, passed) in looks.items()
+    )

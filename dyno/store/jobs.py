@@ -36,7 +36,7 @@ from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, index_errors,
 class JobQuery:
     """Filters of a list, combined with AND; None matches any job.
 
-    device: the kind or id that the job requested, or those of the device that runs it; an id with or without its host.
+    device: the kind or id that the job requested, or that its device has; an id with or without its host.
     label: "name" or "name=value". Times are exclusive. owner: the id of an API key.
     """
 
@@ -77,48 +77,48 @@ class JobListing:
 
     A step is one call of list.lua. A page takes further steps only if the first one has looked at its share of index
     entries before the page was full; after the last step, the page is short and has a cursor. Steps of filters and of
-    large pages take turns, so that other requests wait for one of them at most.
+    large pages take turns, so that other requests wait for one step at most.
     """
 
     def __init__(self, client: PipeliningRedis, keys: Keys, foresee: eta.GetForecast, script: CachedScript) -> None:
         self._client, self._keys, self._foresee, self._script = client, keys, foresee, script
         self._turn = asyncio.Lock()
 
-    def send(self, wanted: JobQuery, limit: int) -> Fetched:
+    def send(self, query: JobQuery, limit: int) -> Fetched:
         """Send the first step of the first page."""
-        return self._script.send([], self._args(wanted.filters(), limit, None))
+        return self._script.send([], self._args(query.filters(), limit, None))
 
     async def page(
-        self, wanted: JobQuery, limit: int, cursor: str | None = None, sent: Fetched | None = None
+        self, query: JobQuery, limit: int, cursor: str | None = None, sent: Fetched | None = None
     ) -> RecordPage[StoredJob]:
         """At most `limit` jobs after the cursor. `sent`: what `send` returned, without a cursor.
 
         Raises InvalidSpec for an invalid cursor.
         """
-        place = None if cursor is None else decode_cursor(cursor)
-        found: list[StoredJob] = []
+        position = None if cursor is None else decode_cursor(cursor)
+        jobs: list[StoredJob] = []
         taken = 0
-        filters = wanted.filters()
-        is_small = limit <= _SMALL and wanted == JobQuery(owner=wanted.owner)
+        filters = query.filters()
+        is_small = limit <= _SMALL and query == JobQuery(owner=query.owner)
         turn = contextlib.nullcontext() if is_small else self._turn
         for _ in range(_MOST_STEPS):
-            args = self._args(filters, limit - taken, place)
+            args = self._args(filters, limit - taken, position)
             async with turn:
                 rows, running, outcome, *last, index, gone = await self._script([], args, sent)
             sent = None
             if gone:
                 await self._client.zrem(index, *gone)
             taken += len(rows)
-            found += await self._shown(rows, running)
+            jobs += await self._shown(rows, running)
             if outcome == "end":
-                return RecordPage(found, None, has_more=False)
-            place = (int(last[0]), str(last[1]))
+                return RecordPage(jobs, None, has_more=False)
+            position = (int(last[0]), str(last[1]))
             if taken == limit:
                 break
-        return RecordPage(found, place and encode_cursor(place), has_more=True)
+        return RecordPage(jobs, position and encode_cursor(position), has_more=True)
 
-    def _args(self, filters: Sequence[str], most: int, place: IndexPosition | None) -> list[Any]:
-        return [self._keys.namespace, min(most, _MOST_TAKEN), _MOST_LOOKED_AT, *(place or ("", "")), *filters]
+    def _args(self, filters: Sequence[str], most: int, position: IndexPosition | None) -> list[Any]:
+        return [self._keys.namespace, min(most, _MOST_TAKEN), _MOST_LOOKED_AT, *(position or ("", "")), *filters]
 
     async def _shown(self, rows: Sequence[Sequence[Any]], running: Collection[str]) -> list[StoredJob]:
         """The jobs that can be read: a record that can't be mustn't hide all others."""
@@ -129,17 +129,17 @@ class JobListing:
                 await asyncio.sleep(0)
         places = [eta.Place(*[*rest, None, None, None][:3]) for _, *rest in rows]
         states = await eta.queue_states([record.fields for record in records], places, running, self._foresee)
-        found = []
+        jobs = []
         for record, state in zip(records, states, strict=True):
             stored = StoredJob(record.fields, state, around_place=record.around_place)
             with contextlib.suppress(errors.RecordUnreadable):  # logged already
                 if stored.document:
-                    found.append(stored)
-        return found
+                    jobs.append(stored)
+        return jobs
 
 
 def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Place], Collection[str]]:
-    """The reply of read.lua: the records, {} for a missing one, the places of those that wait, and the running jobs."""
+    """The reply of read.lua: the records, {} for a missing one, the places of waiting jobs, and the running jobs."""
     jobs, running = reply
     records = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat, *_ in jobs]
     places = [eta.Place(*[*rest, None, None, None][:3]) for _, *rest in jobs]
@@ -205,11 +205,11 @@ class Jobs:
         job that is queued.
         """
         with store_errors():
-            found: Any = await self._client.hgetall(self._keys.idempotency(self.viewer.owner, idempotency_key))
-        if found.get("body_sha256") != body_sha256:
+            record: Any = await self._client.hgetall(self._keys.idempotency(self.viewer.owner, idempotency_key))
+        if record.get("body_sha256") != body_sha256:
             return None
         try:
-            return Submitted(await self.read(found["job"]), wake=False, replayed=True)
+            return Submitted(await self.read(record["job"]), wake=False, replayed=True)
         except errors.UnknownJob:  # expired in between
             return None
 
@@ -229,7 +229,7 @@ class Jobs:
         """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
         `fits`: whether it fits a device, by profile; a worker of another profile decides when it claims.
-        `traceparent`: the trace that its attempts continue. `baseline`: the one that the spec names; the job keeps it.
+        `traceparent`: the trace that its attempts continue. `baseline`: the spec's; the job keeps it.
         `uncharged`: a job that the service chose, which counts against no limit of the viewer's key.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
@@ -259,7 +259,7 @@ class Jobs:
     def new_record(
         self, spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, bool], **more: str | None
     ) -> dict[str, str]:
-        """The fields of a new job of the viewer that submit.lua doesn't add; of `more`, those that aren't None."""
+        """The fields of a new job of the viewer that submit.lua doesn't add, and those of `more` that aren't None."""
         given = {"owner": self.viewer.owner, **more}
         return _new_record(spec, warnings, fits) | {name: text for name, text in given.items() if text is not None}
 
@@ -291,13 +291,13 @@ class Jobs:
 
     async def read_all(self, job_ids: Sequence[str]) -> list[StoredJob | None]:
         """As `read`, for jobs that the viewer may see; None for a job without a record."""
-        found: list[StoredJob | None] = []
+        jobs: list[StoredJob | None] = []
         for at in range(0, len(job_ids), _SMALL):
             records, places, running = parse_read(await self._run(Script.READ, [], job_ids[at : at + _SMALL]))
             states = await eta.queue_states(records, places, running, self._foresee)
             stored = zip(records, states, strict=True)
-            found += [StoredJob(record, state) if "status" in record else None for record, state in stored]
-        return found
+            jobs += [StoredJob(record, state) if "status" in record else None for record, state in stored]
+        return jobs
 
     async def ends_s(self, stored: Sequence[StoredJob]) -> float | None:
         """Seconds until all of these jobs are likely to be done; None if unknown."""
@@ -305,8 +305,8 @@ class Jobs:
         queued = [job for job in stored if job.record["status"] == Status.QUEUED]
         forecast = await self._foresee([job.id for job in running]) if queued else eta.Forecast()
         ends = [eta_now_s(job.record) for job in running] + [forecast.ends_s.get(job.id) for job in queued]
-        known = [end_s for end_s in ends if end_s is not None]
-        return max(known, default=0.0) if len(known) == len(ends) else None
+        known_ends = [end_s for end_s in ends if end_s is not None]
+        return max(known_ends, default=0.0) if len(known_ends) == len(ends) else None
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, or ask the worker of a running one to stop it.
@@ -360,21 +360,21 @@ class Jobs:
     async def _answer(self, fetched: tuple[Fetched, Fetched], job_id: str) -> bytes:
         """What the job stored under a key when it succeeded."""
         with store_errors():
-            owner, stored = [await each for each in fetched]
+            owner, stored = [await future for future in fetched]
         if not self.viewer.sees(owner):
             raise _unknown_job(job_id)
         if stored is None:
             raise _without_result(await self.get(job_id))
         return bytes(stored)
 
-    async def list(self, **wanted: Any) -> RecordPage[Job]:
+    async def list(self, **filters: Any) -> RecordPage[Job]:
         """As `browse`, with models."""
-        page = await self.browse(**wanted)
-        found: list[Job] = []
+        page = await self.browse(**filters)
+        jobs: list[Job] = []
         for stored in page.data:
             with contextlib.suppress(errors.RecordUnreadable):  # logged already
-                found.append(stored.job())
-        return RecordPage(found, page.next_cursor, page.has_more)
+                jobs.append(stored.job())
+        return RecordPage(jobs, page.next_cursor, page.has_more)
 
     async def browse(
         self,
@@ -392,9 +392,9 @@ class Jobs:
     ) -> RecordPage[StoredJob]:
         """One page of jobs, newest first. Raises InvalidSpec for an invalid cursor."""
         times = (created_after, created_before)
-        wanted = JobQuery(status, workload, device, framework, label, *times, self._owner, imported)
+        query = JobQuery(status, workload, device, framework, label, *times, self._owner, imported)
         async with index_errors(self._client, self._keys):
-            return await self._listing.page(wanted, limit, cursor)
+            return await self._listing.page(query, limit, cursor)
 
     def fetch_first(self, limit: int) -> Fetched:
         """As `fetch`, for `browse_first`."""
@@ -524,11 +524,11 @@ async def read_partial_metrics(
     """
     with store_errors():
         texts: Any = await client.hvals(Keys(settings.namespace).partial(job_id))
-    found = list[PartialMetrics]()
+    figures = list[PartialMetrics]()
     for text in texts:
         with contextlib.suppress(ValidationError):
-            found.append(PartialMetrics.model_validate_json(text))
-    return found
+            figures.append(PartialMetrics.model_validate_json(text))
+    return figures
 
 
 COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.comparison.new_comparison_id
@@ -548,7 +548,7 @@ class Comparisons:
 
         It is written once and never changed, so no script is needed.
         """
-        jobs = [each.job for each in comparison.results]
+        jobs = [result.job for result in comparison.results]
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for job_id in jobs:
@@ -568,15 +568,15 @@ class Comparisons:
                 text = await self._client.get(self._keys.comparison(comparison_id))
         if text is None:
             raise _unknown_comparison(comparison_id)
-        found = parse_stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
-        if not self._viewer.sees(found.owner):
+        comparison = parse_stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+        if not self._viewer.sees(comparison.owner):
             raise _unknown_comparison(comparison_id)
-        records = {self._keys.job(each.job) for each in found.results}
+        records = {self._keys.job(result.job) for result in comparison.results}
         with store_errors():
-            there = await self._client.exists(*records)
-        if there < len(records):
+            existing = await self._client.exists(*records)
+        if existing < len(records):
             raise errors.UnknownComparison(f"{comparison_id} is gone, because one of its jobs was deleted")
-        return found
+        return comparison
 
 
 def _unknown_comparison(comparison_id: str) -> errors.UnknownComparison:

@@ -128,9 +128,9 @@ class Leases:
     ) -> Claim | None:
         """Lease the best waiting job over `queues` that `taker` accepts to the device (given by its full id).
 
-        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. A
-        job of a newer schema is passed over, as one that doesn't fit. A job of a known schema with an unreadable spec
-        fails as `unsupported`, and the next job is tried.
+        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. It
+        passes over a job of a newer schema, like a job that doesn't fit. A job of a known schema with an unreadable
+        spec fails as `unsupported`, and the next job is tried.
         """
         while True:
             # The same token until a reply arrives: then a retry returns the claim whose reply was lost.
@@ -201,8 +201,8 @@ class Leases:
         judged = encode_outcome(result.baseline) if result and result.baseline else ""
         for kept, readings in ((result, stored), (unsampled or result, "")):
             text = encode_result(kept) if kept else ""
-            ending = [outcome, status_reason or "", _json(failure), text, readings]
-            reply = self._finish(claim.job_id, claim.token, claim.device, ending, pace, headline, judged)
+            outcome_args = [outcome, status_reason or "", _json(failure), text, readings]
+            reply = self._finish(claim.job_id, claim.token, claim.device, outcome_args, pace, headline, judged)
             if reply != "full":
                 break
         return reply != "superseded"
@@ -210,8 +210,9 @@ class Leases:
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
         """Hand the job back to the front of its queue. False: the token was superseded.
 
-        If the attempt counts and was the last, the job fails instead, with `failure` or one made from `reason`. If a
-        cancel was requested, the job is canceled. After MAX_HAND_BACKS by workers that shut down, further ones count.
+        If the attempt counts and was the last, the job fails instead, with `failure` or a failure made from `reason`.
+        If a cancel was requested, the job is canceled. After MAX_HAND_BACKS by workers that shut down, further
+        hand-backs count.
         """
         most = MAX_HAND_BACKS if reason == WORKER_SHUTDOWN and not counts_attempt else ""
         before = f"Workers that shut down handed the job back {MAX_HAND_BACKS} times, and then " if most else ""
@@ -276,7 +277,7 @@ class Leases:
     ) -> list[Any]:
         """Run claim.lua until it returns a final reply: answer its fit checks, and have its index corrected.
 
-        Each call asks about twice as many jobs as the one before. Most claims ask about none, or about one class.
+        Each call asks about twice as many jobs as the call before. Most claims ask about none, or about one class.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA, _json(held_by)]
@@ -310,16 +311,16 @@ class Leases:
         job_id: str,
         token: str,
         device_id: str,
-        ending: list[str | bytes],
+        outcome_args: list[str | bytes],
         pace: eta.ExpectedDuration | None = None,
         headline: Headline | None = None,
         judged: str = "",
     ) -> str:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
-        known = headline_arguments(headline) if headline else []
+        figure = headline_arguments(headline) if headline else []
         expected = [pace.series, pace.reading] if pace else ["", ""]
-        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, judged, *known])
+        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *outcome_args, *expected, judged, *figure])
         return str(reply[0])
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:

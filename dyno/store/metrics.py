@@ -54,14 +54,16 @@ class StoreMetrics:
 
     def busy_s(self, kind: str) -> float:
         """Seconds for which devices of that kind have been leased until now, including running attempts."""
-        running_ms = (int(1000 * (self.now_s - began_s)) for each, began_s in self.running if each == kind)
-        return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, each) for each in running_ms)) / 1000
+        running_ms = (
+            int(1000 * (self.now_s - began_s)) for leased_kind, began_s in self.running if leased_kind == kind
+        )
+        return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, ms) for ms in running_ms)) / 1000
 
     @property
     def outboxes(self) -> Mapping[str, int]:
         """Undelivered results by host. The workers of a host share one outbox."""
-        found = sorted((worker.host, worker.outbox) for _, worker in self.devices)
-        return dict(found)
+        sizes = sorted((worker.host, worker.outbox) for _, worker in self.devices)
+        return dict(sizes)
 
     @property
     def oldest_wait_s(self) -> float:
@@ -73,17 +75,17 @@ class StoreMetrics:
 
         Readings that another version counted at an unknown bound are in the next bound above it.
         """
-        found = [(words[2], n) for words, n in self.counts.items() if words[:2] == (what, label) and len(words) == 3]
-        at = [(float(bound), n) for bound, n in found if bound != _SUM]
+        readings = [(words[2], n) for words, n in self.counts.items() if words[:2] == (what, label) and len(words) == 3]
+        at = [(float(bound), n) for bound, n in readings if bound != _SUM]
         within = [sum(n for bound, n in at if bound <= limit) for limit in (*BOUNDS_S[what], float("inf"))]
-        return within, dict(found).get(_SUM, 0) / 1000
+        return within, dict(readings).get(_SUM, 0) / 1000
 
 
 async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> StoreMetrics:
     """A consistent reading of all metrics. Raises StoreUnavailable.
 
-    Counts and records are read in one transaction, so an ending attempt is either in the counts or among the running
-    ones. Therefore no counter ever decreases.
+    Counts and records are read in one transaction, so an attempt that ends is either in the counts or among the
+    running attempts. Therefore no counter ever decreases.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -92,7 +94,7 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
             first.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
             first.smembers(keys.workers)
             queues, running, workers = await first.execute()
-        named = sorted(queues, key=lambda name: (len(name), name))[:MOST_QUEUES]
+        listed = sorted(queues, key=lambda name: (len(name), name))[:MOST_QUEUES]
         async with client.pipeline(transaction=True) as second:
             second.time()
             second.hgetall(keys.counts)
@@ -101,7 +103,7 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
             second.zrange(keys.jobs_with_status(Status.QUEUED), 0, 0, withscores=True)
             for status in Status:
                 second.zcard(keys.jobs_with_status(status))
-            for name in named:
+            for name in listed:
                 second.zcard(keys.queue(name))
             for job_id in running:
                 second.hmget(keys.job(job_id), "status", "device", "started_at")
@@ -112,13 +114,15 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
     counts = {tuple(field.split(" ")): int(number) for field, number in next(answers).items()}
     memory, persistence, oldest = next(answers), next(answers), next(answers)
     jobs = {str(status): int(next(answers)) for status in Status}
-    depths = {name: int(next(answers)) for name in named}
+    depths = {name: int(next(answers)) for name in listed}
     attempts = [next(answers) for _ in running]
     return StoreMetrics(
         now_s=seconds + micros / 1e6,
         counts=counts,
         jobs=jobs,
-        queues=depths if len(named) == len(queues) else depths | {OTHER: max(0, jobs["queued"] - sum(depths.values()))},
+        queues=depths
+        if len(listed) == len(queues)
+        else depths | {OTHER: max(0, jobs["queued"] - sum(depths.values()))},
         running=[_begun(device, at) for status, device, at in attempts if status == Status.RUNNING and device and at],
         devices=devices_and_workers(list(answers)),
         oldest_queued_s=oldest[0][1] / 1e3 if oldest else None,

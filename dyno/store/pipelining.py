@@ -21,7 +21,7 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-_AT_ONCE = 4  # commands that are written before the loop runs: Redis runs them while the API makes the next ones
+_AT_ONCE = 4  # commands that are written before the loop runs: Redis runs them while the API makes the next commands
 
 
 class SharedConnection:
@@ -146,7 +146,7 @@ def _refuse(reply: asyncio.Future[Any], error: BaseException) -> None:
 
 
 class CachedScript:
-    """A Lua script that the server is asked for by its digest. Lighter than redis-py's AsyncScript."""
+    """A Lua script that is called by its digest, with less overhead than redis-py's AsyncScript."""
 
     def __init__(self, client: "PipeliningRedis", source: str) -> None:
         self._client, self._source = client, source

@@ -102,12 +102,12 @@ def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | 
     A job that succeeded before its first heartbeat has stored none; it made its `runs`.
     """
     if stored is not None:
-        found = Progress.model_validate_json(stored)
+        progress = Progress.model_validate_json(stored)
     elif status is Status.SUCCEEDED:
-        found = Progress(phase="done", run=runs, runs=runs)
+        progress = Progress(phase="done", run=runs, runs=runs)
     else:
         return None
-    return found.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else found
+    return progress.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else progress
 
 
 _REPORTED_EVERY_S = 3.0  # a report is hardly older: more is a difference between two hosts' clocks
@@ -138,7 +138,7 @@ def read_spec(text: str) -> Spec:
 
 
 def _with_webhook(spec: Spec, url: str | None) -> Spec:
-    """Add the webhook's URL, which isn't stored in the spec, because workers read that. The URL isn't validated again:
+    """Add the webhook's URL, which isn't stored in the spec, because workers read it. The URL isn't validated again:
     if this version's rules are stricter than at submit, the job must stay readable."""
     return spec if url is None else spec.model_copy(update={"webhook": Webhook.model_construct(url=url)})
 
@@ -171,26 +171,26 @@ async def read_positions(
     oldest: Any = "-inf" if newer_than is None else _millis(newer_than)
     if after is not None:
         newest = after[0] if newest == "+inf" else min(newest, after[0])
-    found: list[IndexPosition] = []
+    positions: list[IndexPosition] = []
     offset = 0
-    while len(found) < count:
+    while len(positions) < count:
         entries: Sequence[Any] = await client.zrange(
             index, newest, oldest, desc=True, byscore=True, offset=offset, num=count, withscores=True
         )
         rows = [(int(score), job_id) for job_id, score in entries]
-        found += [row for row in rows if after is None or row < after]
+        positions += [row for row in rows if after is None or row < after]
         if len(rows) < count:
             break
         offset += count
-    return found[:count]
+    return positions[:count]
 
 
 def _millis(time: datetime) -> int:
     return int(time.timestamp() * 1000)
 
 
-def encode_cursor(place: IndexPosition) -> str:
-    return base64.urlsafe_b64encode(f"{place[0]}:{place[1]}".encode()).decode().rstrip("=")
+def encode_cursor(position: IndexPosition) -> str:
+    return base64.urlsafe_b64encode(f"{position[0]}:{position[1]}".encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str) -> IndexPosition:
@@ -231,24 +231,24 @@ async def read_page(
     client: redis.asyncio.Redis, index: JobIndex, fitting: ReadMatching[T], cursor: str | None, limit: int
 ) -> RecordPage[T]:
     """At most `limit` records after the cursor. Raises InvalidSpec for an invalid cursor."""
-    place = None if cursor is None else decode_cursor(cursor)
+    position = None if cursor is None else decode_cursor(cursor)
     step = limit + 1
-    found: list[tuple[IndexPosition, T]] = []
+    rows: list[tuple[IndexPosition, T]] = []
     for _ in range(_MOST_STEPS):
-        behind = await read_positions(client, index.key, place, step, index.after, index.before)
+        behind = await read_positions(client, index.key, position, step, index.after, index.before)
         records = await fitting(behind)
-        found += [(at, record) for at, record in zip(behind, records, strict=True) if record is not None]
-        if len(found) > limit:
-            return _page(found[:limit], found[limit - 1][0])
+        rows += [(at, record) for at, record in zip(behind, records, strict=True) if record is not None]
+        if len(rows) > limit:
+            return _page(rows[:limit], rows[limit - 1][0])
         if len(behind) < step:
-            return _page(found, None)
-        place, step = behind[-1], max(_STEP, step)
-    return _page(found, place)
+            return _page(rows, None)
+        position, step = behind[-1], max(_STEP, step)
+    return _page(rows, position)
 
 
-def _page(found: Sequence[tuple[IndexPosition, T]], goes_on_at: IndexPosition | None) -> RecordPage[T]:
+def _page(rows: Sequence[tuple[IndexPosition, T]], goes_on_at: IndexPosition | None) -> RecordPage[T]:
     cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
-    return RecordPage([record for _, record in found], cursor, has_more=cursor is not None)
+    return RecordPage([record for _, record in rows], cursor, has_more=cursor is not None)
 
 
 _RESULTS_AT_ONCE = 25  # results per read: some have a hundred runs
@@ -259,13 +259,13 @@ async def read_result_summaries(
 ) -> list[ResultSummary | None]:
     """The summaries of the jobs' results; None for a missing or unreadable result. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
-    found: list[ResultSummary | None] = []
+    summaries: list[ResultSummary | None] = []
     for start in range(0, len(job_ids), _RESULTS_AT_ONCE):
         with store_errors():
-            wanted = [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
-            values: list[Any] = await execute_raw(client, "MGET", *wanted)
-        found += await asyncio.to_thread(_parse_summaries, values)
-    return found
+            names = [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
+            values: list[Any] = await execute_raw(client, "MGET", *names)
+        summaries += await asyncio.to_thread(_parse_summaries, values)
+    return summaries
 
 
 def _parse_summaries(values: Sequence[bytes | None]) -> list[ResultSummary | None]:

@@ -3,7 +3,7 @@
 Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Each script is sent as `_ledger.lua` followed by its own text; those for sweeps and schedules have another script in
+Each script is sent as `_ledger.lua` followed by its own text; scripts for sweeps and schedules have another script in
 between. `_ledger.lua` is the code that all scripts share, with the table of job transitions and the histogram bounds
 `BOUNDS_S`. The import fails if a Lua file isn't named in `Script`, or a name in `Script` has no file. `_ledger.lua`
 builds the same key names as `Keys`; each begins with the namespace.
@@ -156,8 +156,8 @@ def unless_wrong_type(reply: Any) -> Any:
 
 @asynccontextmanager
 async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterator[None]:
-    """As `store_errors`, for the read of an index. If its value has a wrong type, tells maintenance to make all indexes
-    again (`repair_damage`), and raises StoreUnavailable.
+    """As `store_errors`, for the read of an index. If its value has a wrong type, tells maintenance to rebuild all
+    indexes (`repair_damage`), and raises StoreUnavailable.
     """
     with store_errors():
         try:
@@ -173,7 +173,7 @@ Fault = StoreUnfit | StoreUnavailable
 
 
 def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool = True) -> list[Fault]:
-    """Problems of the server. StoreUnfit: it may lose jobs; StoreUnavailable: it can't take any now.
+    """Problems of the server. StoreUnfit: it may lose jobs; StoreUnavailable: it can't take jobs now.
 
     Raises StoreUnfit for a server that no process may start with: it may evict jobs, or can't run the scripts.
 
@@ -568,7 +568,7 @@ class Script(StrEnum):
     SCHEDULE = "schedule"
 
 
-# Scripts that call another one for each of their jobs: it is a function of its own name in them.
+# Scripts that call another script for each of their jobs; they contain it as a function of the same name.
 _WITHIN = {
     Script.SUBMIT_SWEEP: Script.SUBMIT,
     Script.CANCEL_SWEEP: Script.CANCEL,
@@ -590,11 +590,11 @@ def _bounds_in_lua() -> str:
 def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
     """Read all scripts. Raises RuntimeError that lists scripts without a caller and callers without a script."""
     files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
-    named = {script.value for script in Script}
-    if files.keys() != named:
+    names = {script.value for script in Script}
+    if files.keys() != names:
         raise RuntimeError(
-            f"Lua scripts without a caller: {sorted(files.keys() - named)}, "
-            f"callers without a Lua script: {sorted(named - files.keys())}"
+            f"Lua scripts without a caller: {sorted(files.keys() - names)}, "
+            f"callers without a Lua script: {sorted(names - files.keys())}"
         )
     reserved = f"local RESERVED_BYTES = {RESERVED_BYTES}\n"
     ledger = _transitions_in_lua() + _bounds_in_lua() + reserved + (folder / "_ledger.lua").read_text()

@@ -1,4 +1,4 @@
-"""Results that leave as JSON lines, and results of another Dyno that come in.
+"""Export results as JSON lines, and import results of another Dyno.
 
 An imported result is the record of a done job with the field `imported`. It counts neither in the metrics of Prometheus
 nor in the durations and bands that Dyno learns from its own jobs. Files of jobs stay where they are.
@@ -37,8 +37,8 @@ async def exported_lines(
         some = jobs[start : start + _AT_ONCE]
         names = [keys.result(job.id) for job in some] + [keys.samples(job.id) for job in some]
         with store_errors():
-            found: list[bytes | None] = await execute_raw(client, "MGET", *names)
-        for job, result, samples in zip(some, found[: len(some)], found[len(some) :], strict=True):
+            values: list[bytes | None] = await execute_raw(client, "MGET", *names)
+        for job, result, samples in zip(some, values[: len(some)], values[len(some) :], strict=True):
             with contextlib.suppress(RecordUnreadable):  # logged already
                 if result is not None:
                     yield _line(job, StoredResult(job.id, result), samples, source)
@@ -46,7 +46,7 @@ async def exported_lines(
 
 
 def _line(job: StoredJob, result: StoredResult, samples: bytes | None, source: str) -> str:
-    """The stored documents as one line. None of them has a line break outside of its strings' escapes."""
+    """The stored documents as one line. No document has a line break outside of its strings' escapes."""
     readings = "null"
     if samples is not None:
         with contextlib.suppress(ValueError):  # a damaged value
@@ -83,19 +83,19 @@ class ResultImports:
         owner = self._viewer.owner
         args: list[Any] = [self._namespace, owner or "", int(self._viewer.sees_all), len(lines)]
         now = datetime.now(UTC)
-        for _, each in lines:
-            original = _original(each.job)
+        for _, line in lines:
+            original = _original(line.job)
             job_id = imported_job_id(original, owner)
-            result = encode_result(_without_files(each.result, job_id))
-            samples = b"" if each.samples is None else encode_samples(each.samples)
-            fields = self._record(each, original, now)
+            result = encode_result(_without_files(line.result, job_id))
+            samples = b"" if line.samples is None else encode_samples(line.samples)
+            fields = self._record(line, original, now)
             args += [job_id, original, result, samples, len(fields)]
             args += [part for field in fields.items() for part in field]
         return args
 
-    def _record(self, each: ExportedResult, original: str, now: datetime) -> dict[str, str]:
-        job, spec = each.job, self._within_rights(each.job.spec)
-        source = job.imported.source if job.imported else each.source
+    def _record(self, line: ExportedResult, original: str, now: datetime) -> dict[str, str]:
+        job, spec = line.job, self._within_rights(line.job.spec)
+        source = job.imported.source if job.imported else line.source
         parts = {
             "imported": Imported(source=source, at=now, job=original),
             "worker": job.worker,
@@ -123,16 +123,16 @@ class ResultImports:
         return record
 
     def _within_rights(self, spec: Spec) -> Spec:
-        """The spec, to be kept for as long as this key's results may be."""
+        """The spec, with a time to keep results that this key allows."""
         most_s = self._viewer.expires_in_s or (self._viewer.owner and self._key_expires_in_s)
         return spec.model_copy(update={"expires_in_s": min(spec.expires_in_s, most_s or spec.expires_in_s)})
 
 
-_NOT_HERE: Any = {"webhook": True, "against": {"webhook"}}  # it was notified there
+_NOT_HERE: Any = {"webhook": True, "against": {"webhook"}}  # the Dyno that ran the job notified the webhook
 
 
 def _original(job: Job) -> str:
-    """The job's id in the Dyno that ran it; it may have been imported into others since."""
+    """The job's id in the Dyno that ran it; other Dynos may have imported it since."""
     return job.imported.job if job.imported else job.id
 
 

@@ -1,8 +1,8 @@
-"""Retention: done jobs beyond limits on their number or on Redis' memory are deleted, those that were stored first.
+"""Retention: delete the done jobs that were stored first, beyond limits on their number or on Redis' memory.
 
-Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first: the most
-jobs beyond `max_done`, and the most bytes beyond `max_store_bytes`. If none of these may go, none of another owner is
-deleted.
+Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first: with the
+most jobs beyond `max_done`, with the most bytes beyond `max_store_bytes`. If none of them may go, no other owner's job
+goes.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and w
 
 
 def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
-    """Delete done jobs beyond the limits, of one key those that were stored first. At most 1000 jobs a call.
+    """Delete done jobs beyond the limits, at most 1000 a call. Of a key's jobs, those stored first go first.
 
     First the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while there are more than `max_done` or
     Redis uses and reserves more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by
@@ -38,12 +38,12 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
     """
     keys, dropped = Keys(settings.namespace), Counter[str]()
     with store_errors():
-        own = _own_limits(client, keys)
-        if not own and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
+        own_limits = _own_limits(client, keys)
+        if not own_limits and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
             return dropped
         stored = _stored_by_owner(client, keys)
         for owner in filter(None, list(stored)):  # requests without a key have no limit of a key
-            most = own.get(owner, settings.key_stored_jobs)
+            most = own_limits.get(owner, settings.key_stored_jobs)
             while most is not None and stored[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
                 number = min(stored[owner] - most, _DROPPED_AT_ONCE)
                 if not (deleted := _delete_oldest(client, keys, owner, number, most, "1")):
@@ -104,8 +104,9 @@ def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
 
 
 def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
-    """About how many bytes a done job of each owner takes, by the first that would go. Its large parts are the result,
-    the samples and the log. A user without the right to STRLEN, as in older versions' users.acl, reads none of them.
+    """About how many bytes a done job of each owner takes, by the jobs that would go first. Its large parts are the
+    result, the samples and the log. A user without the right to STRLEN, as in older versions' users.acl, reads none of
+    them.
     """
     sizes = dict[str, float]()
     for owner in owners:
@@ -122,23 +123,25 @@ def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mappi
 
 
 def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[str]) -> None:
-    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends. Those without a record leave the index of
-    their status: else each later call would read all jobs again.
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends. Jobs without a record leave the index
+    of their status: else each later call would read all jobs again.
     """
     with client.pipeline(transaction=False) as pipeline:
         for job_id in ids:
             pipeline.hmget(keys.job(job_id), "owner", "finished_at")
         records: list[Any] = pipeline.execute()
-        known = [(job_id, owner or "", float(end)) for job_id, (owner, end) in zip(ids, records, strict=True) if end]
-        for job_id, owner, ended_s in known:
+        ended_jobs = [
+            (job_id, owner or "", float(end)) for job_id, (owner, end) in zip(ids, records, strict=True) if end
+        ]
+        for job_id, owner, ended_s in ended_jobs:
             pipeline.sadd(keys.owners, owner)
             pipeline.zadd(keys.done_of_owner(owner), {job_id: int(ended_s * 1000)}, nx=True)
         pipeline.execute()
-        for job_id, _, _ in known:
+        for job_id, _, _ in ended_jobs:
             pipeline.exists(keys.job(job_id))
         remaining: list[Any] = pipeline.execute()
-        for (job_id, owner, _), is_there in zip(known, remaining, strict=True):
-            if not is_there:  # deleted meanwhile
+        for (job_id, owner, _), is_there in zip(ended_jobs, remaining, strict=True):
+            if not is_there:  # deleted since the read
                 pipeline.zrem(keys.done_of_owner(owner), job_id)
         for job_id, (owner, end) in zip(ids, records, strict=True):
             if owner is end is None:
@@ -168,8 +171,8 @@ def _may_go(delivery: Any) -> bool:
 
 
 def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
-    """Delete up to `number` jobs of the owner, and leave `keeping` done ones, of all owners or `of_owner`, whatever
-    other processes delete at the same time. Jobs further behind are looked at only if none of the first may go.
+    """Delete up to `number` jobs of the owner, but leave `keeping` done jobs of all owners or of `of_owner`, whatever
+    other processes delete at the same time. It looks at later jobs only if none of the first may go.
     """
     delete, index = client.register_script(SCRIPT_SOURCES[Script.DELETE]), keys.done_of_owner(owner)
     for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):

@@ -45,7 +45,7 @@ class StoredSchedule:
 
 
 class Schedules:
-    """The viewer's schedules. A viewer that sees all finds its own first, then those of other keys.
+    """The viewer's schedules. A viewer that sees all finds its own first, then other keys' schedules.
 
     Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
     """
@@ -64,14 +64,14 @@ class Schedules:
         """The time by Redis' clock, and the schedules of all keys that are due, the earliest first."""
         now = await self.now()
         with store_errors():
-            found: Any = await self._client.zrange(
+            members: Any = await self._client.zrange(
                 self._keys.schedules_due, "-inf", _millis(now), byscore=True, withscores=True
             )
-        due = [(*member.split(":", 1), int(score)) for member, score in found]
+        due = [(*member.split(":", 1), int(score)) for member, score in members]
         return now, [DueSchedule(owner or None, name, due_ms) for owner, name, due_ms in due]
 
     async def put(self, new: JobSchedule) -> tuple[bool, JobSchedule]:
-        """Save the viewer's schedule, or replace the one of this name and keep what it fired and missed.
+        """Save the viewer's schedule, or replace its schedule of this name and keep what that fired and missed.
 
         Returns whether it is new, and the schedule as it was saved. Raises LimitReached.
         """
@@ -86,7 +86,7 @@ class Schedules:
                 return before is None, after
 
     async def replace(self, before: StoredSchedule, after: JobSchedule, *, outcome: str = "", missed: int = 0) -> bool:
-        """Write what became of a due time, and count it. Returns False, and writes nothing, if another API did."""
+        """Write the outcome of a due time, and count it. Returns False, and writes nothing, if another API did."""
         reply = await self._write(before, after, outcome, missed)
         return bool(reply[0] == "written")
 
@@ -106,7 +106,7 @@ class Schedules:
         return bool(reply[0] == "written")
 
     async def forget(self, due: DueSchedule) -> None:
-        """Take a schedule that was deleted from the due ones."""
+        """Remove a deleted schedule from the due schedules."""
         keys = [self._keys.schedules(due.owner), self._keys.schedules_due, self._keys.schedule_owners]
         with store_errors():
             await self._script(keys, [self._keys.namespace, due.owner or "", due.name, "", "", "", self._most, "", 0])
@@ -133,31 +133,31 @@ class Schedules:
 
     async def delete(self, name: str) -> str | None:
         """Delete a schedule; its jobs stay. Returns its owner. Raises UnknownSchedule."""
-        found = await self._find(name)
+        schedule = await self._find(name)
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
-                pipeline.zrem(self._keys.schedules_due, f"{found.owner or ''}:{name}")
-                pipeline.hdel(self._keys.schedules(found.owner), name)
+                pipeline.zrem(self._keys.schedules_due, f"{schedule.owner or ''}:{name}")
+                pipeline.hdel(self._keys.schedules(schedule.owner), name)
                 _, deleted = await pipeline.execute()
         if not deleted:
             raise _unknown(name)
-        return found.owner
+        return schedule.owner
 
     async def list(self) -> builtins.list[JobSchedule]:
-        """All schedules that the viewer sees and that can be read, by name; of one name, its own first."""
+        """All readable schedules that the viewer sees, by name; where keys share a name, its own first."""
         owners = await self._owners()
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for owner in owners:
                     pipeline.hgetall(self._keys.schedules(owner))
-                found: builtins.list[dict[str, str]] = await pipeline.execute()
+                replies: builtins.list[dict[str, str]] = await pipeline.execute()
         stored = [
-            StoredSchedule(owner, *item) for owner, each in zip(owners, found, strict=True) for item in each.items()
+            StoredSchedule(owner, *item) for owner, reply in zip(owners, replies, strict=True) for item in reply.items()
         ]
         readable: builtins.list[JobSchedule] = []
-        for each in sorted(stored, key=lambda schedule: schedule.name):
+        for one_schedule in sorted(stored, key=lambda schedule: schedule.name):
             with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
-                readable.append(each.document)
+                readable.append(one_schedule.document)
         return readable
 
     async def read(self, owner: str | None, name: str) -> StoredSchedule | None:
@@ -167,18 +167,18 @@ class Schedules:
 
     async def _find(self, name: str) -> StoredSchedule:
         for owner in await self._owners():
-            if found := await self.read(owner, name):
-                return found
+            if stored := await self.read(owner, name):
+                return stored
         raise _unknown(name)
 
     async def _owners(self) -> builtins.list[str | None]:
-        """Whose schedules the viewer sees, itself first."""
-        own = self._viewer.owner
+        """The owners whose schedules the viewer sees, itself first."""
+        own_owner = self._viewer.owner
         if not self._viewer.sees_all:
-            return [own]
+            return [own_owner]
         with store_errors():
             every: Any = await self._client.smembers(self._keys.schedule_owners)
-        return [own, *sorted((str(each) or None for each in every if each != (own or "")), key=str)]
+        return [own_owner, *sorted((str(owner) or None for owner in every if owner != (own_owner or "")), key=str)]
 
 
 def _with_past(new: JobSchedule, before: StoredSchedule) -> JobSchedule:

@@ -1,7 +1,7 @@
-"""Sweeps in the store: submit all jobs of one in a single step, read, list and cancel them, drop those without jobs.
+"""Sweeps in the store: submit all jobs of a sweep in one step; read, list and cancel sweeps; drop sweeps without jobs.
 
-A sweep is never submitted in part: one script queues all of its jobs and writes its record, so neither a death of the
-API nor a limit leaves some of them behind. It is kept until a daily check finds none of its jobs.
+One script queues all jobs of a sweep and writes its record. So neither a death of the API nor a limit leaves a part of
+a sweep behind. A sweep is kept until a daily check finds none of its jobs.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """`record`: what the request asked for. `stopped`: by the place of the point. The jobs hold the rest."""
+    """`record`: what the request asked for. `stopped`: stops by the point's position. The jobs hold the rest."""
 
     id: str
     owner: str | None
@@ -94,8 +94,8 @@ class Sweeps:
             more = {"traceparent": traceparent, "baseline": kept}
             fields = self._jobs.new_record(job.spec, job.warnings, job.fits, **more)
             queue = placement.queue_for(job.spec.device, job.spec.framework)
-            own = self._jobs.submit_args(job.id, job.spec, queue, fields)
-            args += [len(own), *own]
+            job_args = self._jobs.submit_args(job.id, job.spec, queue, fields)
+            args += [len(job_args), *job_args]
         with store_errors():
             reply: Any = await self._submit(keys, args)
         self._check_accepted(reply, len(new))
@@ -114,15 +114,15 @@ class Sweeps:
             refused = api_keys.limit_reached(outcome, *rest)
         else:
             return
-        known = (refused.policy, refused.quota, refused.window_s, refused.retry_after_s)
-        raise type(refused)(f"the sweep has {count} jobs; {refused.detail}", *known)
+        limit = (refused.policy, refused.quota, refused.window_s, refused.retry_after_s)
+        raise type(refused)(f"the sweep has {count} jobs; {refused.detail}", *limit)
 
     async def earlier(self, idempotency_key: str, body_sha256: str) -> str | None:
         """The sweep that the same key and body made in the last 24 hours, as `Jobs.earlier`."""
         with store_errors():
-            found: Any = await self._client.hgetall(self._keys.idempotency(self._jobs.viewer.owner, idempotency_key))
-            known = found.get("body_sha256") == body_sha256 and SWEEP_ID.fullmatch(found.get("job", ""))
-            return found["job"] if known and await self._client.exists(self._keys.sweep(found["job"])) else None
+            record: Any = await self._client.hgetall(self._keys.idempotency(self._jobs.viewer.owner, idempotency_key))
+            is_same = record.get("body_sha256") == body_sha256 and SWEEP_ID.fullmatch(record.get("job", ""))
+            return record["job"] if is_same and await self._client.exists(self._keys.sweep(record["job"])) else None
 
     async def get(self, sweep_id: str) -> StoredSweep:
         """Raises UnknownSweep, RecordUnreadable."""
@@ -173,9 +173,9 @@ class Sweeps:
         with store_errors():
             await self._client.srem(self._keys.sweeps_watched, sweep_id)
 
-    async def stop(self, sweep: StoredSweep, place: int, why: Stop) -> bool:
+    async def stop(self, sweep: StoredSweep, position: int, why: Stop) -> bool:
         """Cancel the waiting jobs of a point, and record why. Returns False if it was stopped before."""
-        args = [self._namespace, place, why.model_dump_json(), *sweep.record.points[place].jobs]
+        args = [self._namespace, position, why.model_dump_json(), *sweep.record.points[position].jobs]
         with store_errors():
             outcome = await self._stop([self._keys.sweep(sweep.id)], args)
         return bool(outcome == "stopped")
@@ -187,8 +187,8 @@ class Sweeps:
                 for sweep_id in sweep_ids:
                     pipeline.hgetall(self._keys.sweep(sweep_id))
                 replies = await pipeline.execute(raise_on_error=False) if sweep_ids else []
-            found: list[dict[str, str]] = [unless_wrong_type(reply) or {} for reply in replies]
-        return [_readable(sweep_id, fields) for sweep_id, fields in zip(sweep_ids, found, strict=True)]
+            records_read: list[dict[str, str]] = [unless_wrong_type(reply) or {} for reply in replies]
+        return [_readable(sweep_id, fields) for sweep_id, fields in zip(sweep_ids, records_read, strict=True)]
 
 
 def _readable(sweep_id: str, fields: dict[str, str]) -> StoredSweep | None:

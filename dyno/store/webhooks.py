@@ -21,7 +21,7 @@ from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_curso
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_SETTLE_WITHIN_S = 15.0  # of a lease, after the attempt's timeout; long, as a lease that ends early sends twice
+_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; long, as a lease that ends early sends twice
 
 
 class LeasedDelivery(NamedTuple):
@@ -48,10 +48,10 @@ class DeliveryQueue:
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
 
     async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
-        """Lease a due delivery, except for these `receivers` and of these `owners`. None if no delivery is due.
+        """Lease a due delivery, but none for these `receivers` or of these `owners`. None if no delivery is due.
 
-        Owners take turns: the one served longest ago comes first, and so do each owner's receivers. An attempt that is
-        never settled counts as well; the next one follows once its lease is over.
+        Owners take turns: the owner served longest ago comes first. The receivers of an owner take turns likewise. An
+        attempt that is never settled counts as well; the next attempt follows once its lease is over.
         """
         token = new_token()
         given: list[Any] = [token, self._lease_ms, self._most, ATTEMPTS_KEPT, len(receivers), *receivers, *owners]
@@ -113,20 +113,20 @@ class Deliveries:
         self._viewer = viewer
         self._redeliver = client.register_script(SCRIPT_SOURCES[Script.REDELIVER])
 
-    async def page(self, wanted: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
+    async def page(self, query: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
         """One page of deliveries, newest first. If few match, the page is short and has a cursor for the next one.
         Raises InvalidSpec for an invalid cursor.
         """
-        if wanted.job is not None:
+        if query.job is not None:
             if cursor is not None:
                 decode_cursor(cursor)
-            return RecordPage(await self._of_job(wanted), None, has_more=False)
+            return RecordPage(await self._of_job(query), None, has_more=False)
 
         async def fitting(behind: Sequence[IndexPosition]) -> list[Delivery | None]:
             read = await self._read([job_id for _, job_id in behind])
-            return [each if each and wanted.fits(each) else None for each in read]
+            return [delivery if delivery and query.fits(delivery) else None for delivery in read]
 
-        index = JobIndex(self._index(), wanted.created_after, wanted.created_before)
+        index = JobIndex(self._index(), query.created_after, query.created_before)
         async with index_errors(self._client, self._keys):
             return await read_page(self._client, index, fitting, cursor, limit)
 
@@ -145,19 +145,23 @@ class Deliveries:
     async def _get(self, delivery_id: str) -> Delivery:
         if DELIVERY_ID.fullmatch(delivery_id) is None:
             raise _unknown_delivery(delivery_id)
-        [found] = await self._read([job_of(delivery_id)])
-        if found is None or not self._viewer.sees(found.owner):
+        [delivery] = await self._read([job_of(delivery_id)])
+        if delivery is None or not self._viewer.sees(delivery.owner):
             raise _unknown_delivery(delivery_id)
-        return found
+        return delivery
 
     def _index(self) -> str:
         if self._viewer.sees_all or self._viewer.owner is None:
             return self._keys.webhooks
         return self._keys.webhooks_of_owner(self._viewer.owner)
 
-    async def _of_job(self, wanted: DeliveryQuery) -> list[Delivery]:
-        found = await self._read([wanted.job or ""])
-        return [each for each in found if each and wanted.fits(each) and self._viewer.sees(each.owner)]
+    async def _of_job(self, query: DeliveryQuery) -> list[Delivery]:
+        deliveries = await self._read([query.job or ""])
+        return [
+            delivery
+            for delivery in deliveries
+            if delivery and query.fits(delivery) and self._viewer.sees(delivery.owner)
+        ]
 
     async def _read(self, job_ids: list[str]) -> list[Delivery | None]:
         """None for a delivery that is gone or can't be read: one unreadable record mustn't hide all others."""

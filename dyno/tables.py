@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from dyno.bench.measure.accuracy_metric import is_over_seeds
 from dyno.errors import DynoError
 from dyno.formatting import format_quantity, spreadsheet_cell
-from dyno.models import sweep
+from dyno.models import sweep as sweep_model
 from dyno.models.job import Job, Status
 from dyno.models.result import Result, ResultRow, ResultSummary, RunSamples, VariantName
 from dyno.models.spec import Spec
@@ -47,13 +47,13 @@ def metric_rows(job: Job, figures: Result | ResultSummary, metric: str | None = 
     arms = [figures, *figures.arms]
     names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
     for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
-        for each in arm.metrics:
-            if metric in (None, each.name):
-                known = each.model_dump(include={"unit", "value", "low", "high", "better"})
-                if each.repeat:
-                    known |= {"repeat_low": each.repeat.low, "repeat_high": each.repeat.high}
+        for figure in arm.metrics:
+            if metric in (None, figure.name):
+                cells = figure.model_dump(include={"unit", "value", "low", "high", "better"})
+                if figure.repeat:
+                    cells |= {"repeat_low": figure.repeat.low, "repeat_high": figure.repeat.high}
                 row = ResultRow(
-                    **{"metric": each.name, "arm": name, "verdict": arm.verdict}, **known, **_of_job(job, spec, arm)
+                    **{"metric": figure.name, "arm": name, "verdict": arm.verdict}, **cells, **_of_job(job, spec, arm)
                 )
                 yield row.model_dump(mode="json")
 
@@ -96,46 +96,46 @@ def sample_rows(run: RunSamples) -> Iterator[Row]:
         yield of_run | {"phase": "sample", "index": index, "executions": run.executions_per_sample} | times
 
 
-def sweep_headings(found: sweep.Sweep) -> list[str]:
-    axes = [axis.removeprefix(sweep.PARAM) for axis in found.axes]
-    figures = [str(found.metric), "95 % interval", "next result"]
-    return axes + figures + ["times as good"] * (found.base is not None) + ["verdict", "job"]
+def sweep_headings(sweep: sweep_model.Sweep) -> list[str]:
+    axes = [axis.removeprefix(sweep_model.PARAM) for axis in sweep.axes]
+    figures = [str(sweep.metric), "95 % interval", "next result"]
+    return axes + figures + ["times as good"] * (sweep.base is not None) + ["verdict", "job"]
 
 
-def sweep_cells(found: sweep.Sweep) -> list[list[str]]:
+def sweep_cells(sweep: sweep_model.Sweep) -> list[list[str]]:
     """The rows below `sweep_headings` for people, with rounded figures."""
-    return [list(_sweep_cells(found, point)) for point in found.points]
+    return [list(_sweep_cells(sweep, point)) for point in sweep.points]
 
 
-def sweep_conclusions(found: sweep.Sweep) -> Iterator[str]:
-    """What a search for batch sizes has found, what would tell points from their bases, and the notes."""
-    for each in found.batch_sizes:
-        at = f" with {sweep.in_words(each.values)}" if each.values else ""
-        largest, fastest = (size or "unknown" for size in (each.largest_that_fits, each.fastest))
+def sweep_conclusions(sweep: sweep_model.Sweep) -> Iterator[str]:
+    """Sentences about the batch sizes found, about what would tell points from their bases, and the notes."""
+    for sizes in sweep.batch_sizes:
+        at = f" with {sweep_model.in_words(sizes.values)}" if sizes.values else ""
+        largest, fastest = (size or "unknown" for size in (sizes.largest_that_fits, sizes.fastest))
         line = f"batch size{at}: largest that fits {largest}, fastest {fastest}"
-        yield f"{line} ({each.limit})" if each.limit else line
-    repeated = "runs of each" if found.rounds == 1 else "rounds"
-    what = "trials of each" if is_over_seeds(found.metric or "") else repeated
-    for point in found.points:
+        yield f"{line} ({sizes.limit})" if sizes.limit else line
+    repeated = "runs of each" if sweep.rounds == 1 else "rounds"
+    what = "trials of each" if is_over_seeds(sweep.metric or "") else repeated
+    for point in sweep.points:
         if point.ratio is not None and point.ratio.more_runs:
-            yield f"{sweep.in_words(point.values)}: about {point.ratio.more_runs} more {what} would decide"
-    yield from found.notes
+            yield f"{sweep_model.in_words(point.values)}: about {point.ratio.more_runs} more {what} would decide"
+    yield from sweep.notes
 
 
-def _sweep_cells(found: sweep.Sweep, point: sweep.SweepPoint) -> Iterator[str]:
-    for axis in found.axes:
-        yield sweep.value_text(point.values[axis]) if axis in point.values else "–"
-    metric = point.metric(found.metric)
+def _sweep_cells(sweep: sweep_model.Sweep, point: sweep_model.SweepPoint) -> Iterator[str]:
+    for axis in sweep.axes:
+        yield sweep_model.value_text(point.values[axis]) if axis in point.values else "–"
+    metric = point.metric(sweep.metric)
     yield format_quantity(metric.value, metric.unit) if metric else "–"
     yield _interval(metric) if metric else "–"
     yield _bounds(metric.repeat.low, metric.repeat.high, metric.unit) if metric and metric.repeat else "–"
-    if found.base is not None:
-        yield "1, the base" if found.is_base(point) else _ratio(point)
+    if sweep.base is not None:
+        yield "1, the base" if sweep.is_base(point) else _ratio(point)
     yield _point_state(point)
     yield point.job if len(point.jobs) == 1 else f"{point.job} and {len(point.jobs) - 1} more"
 
 
-def _point_state(point: sweep.SweepPoint) -> str:
+def _point_state(point: sweep_model.SweepPoint) -> str:
     """The verdict, or the reason for having none. It also says how a round without a result ended,
     and whether the device is emulated.
     """
@@ -148,11 +148,11 @@ def _point_state(point: sweep.SweepPoint) -> str:
     return f"{state}, stopped: {point.stopped.reason}" if point.stopped else state
 
 
-def _interval(metric: sweep.PointMetric) -> str:
+def _interval(metric: sweep_model.PointMetric) -> str:
     return metric.reason or "–" if metric.value is None else _bounds(metric.low, metric.high, metric.unit)
 
 
-def _ratio(point: sweep.SweepPoint) -> str:
+def _ratio(point: sweep_model.SweepPoint) -> str:
     """Such as `1.5 (1.4 to 1.6), FASTER`."""
     ratio = point.ratio
     if ratio is None:
@@ -197,16 +197,16 @@ def _markdown_cell(cell: str) -> str:
 
 
 def save_table(rows: Iterable[Row], columns: Columns, path: Path, format: str) -> int:
-    """Save the rows as a file, `csv` or `parquet`, and return their number. A file of an earlier run is replaced last.
+    """Save the rows as a file, `csv` or `parquet`, and return their number. It replaces a file of an earlier run last.
 
     Columns that only some rows have follow in the order of their names. Raises DynoError without PyArrow.
     """
     write = _write_csv_file if format == "csv" else _parquet_writer()
     new = path.with_name(f".{path.name}.new")
     with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
-        found, count = _set_aside(rows, waiting)
+        kinds, count = _set_aside(rows, waiting)
         waiting.seek(0)
-        more = {name: _one_kind(found[name]) for name in sorted(found.keys() - columns.keys())}
+        more = {name: _one_kind(kinds[name]) for name in sorted(kinds.keys() - columns.keys())}
         try:
             write(map(json.loads, waiting), {**columns, **more}, new)
             new.replace(path)
@@ -222,9 +222,9 @@ def _set_aside(rows: Iterable[Row], file: TextIO) -> tuple[dict[str, set[type]],
         count += 1
         file.write(json.dumps(row) + "\n")
         for name, value in row.items():
-            known = kinds.setdefault(name, set())
+            kinds_of_column = kinds.setdefault(name, set())
             if value is not None:
-                known.add(_kind(value))
+                kinds_of_column.add(_kind(value))
     return kinds, count
 
 

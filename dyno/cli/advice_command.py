@@ -36,15 +36,15 @@ def advise(
         given = parse_params(param)
         if context.args:
             given |= parse_workload_options(workload, client.workload(workload).params, context.args)
-        found = client.advice(workload, given, framework=framework, metric=metric)
-    cli.print_result(found, as_json, _show)
+        advice = client.advice(workload, given, framework=framework, metric=metric)
+    cli.print_result(advice, as_json, _show)
 
 
-def _show(console: Console, found: Advice) -> None:
-    if found.rows:
+def _show(console: Console, advice: Advice) -> None:
+    if advice.rows:
         headings = ("device", *_BY.values(), "before the first sample", "job", "age", "verdict")
-        print_table(console, headings, [_cells(row) for row in found.rows])
-    for line in _lines(found):
+        print_table(console, headings, [_cells(row) for row in advice.rows])
+    for line in _lines(advice):
         cli.print_line(console, line)
 
 
@@ -62,15 +62,15 @@ def _figure(figure: AdviceFigure | None) -> str:
     return f"{value} ({format_quantity(figure.low, figure.unit)} to {format_quantity(figure.high, figure.unit)})"
 
 
-def _lines(found: Advice) -> Iterator[str]:
-    for ranking in found.rankings:
+def _lines(advice: Advice) -> Iterator[str]:
+    for ranking in advice.rankings:
         yield _best(ranking)
-    for each in found.crossovers:
-        yield _crossover(each)
-    for missing in found.not_ranked:
+    for crossover in advice.crossovers:
+        yield _crossover(crossover)
+    for missing in advice.not_ranked:
         yield f"{missing.device}: {missing.reason}" + (f"; run: {missing.run}" if missing.run else "")
-    if found.has_more:
-        yield f"Only the newest {found.results_read} results of {found.workload} were looked at."
+    if advice.has_more:
+        yield f"Only the newest {advice.results_read} results of {advice.workload} were looked at."
 
 
 def _best(ranking: AdviceRanking) -> str:
@@ -86,10 +86,15 @@ def _best(ranking: AdviceRanking) -> str:
     return f"{said}; by its value alone, with no interval: {', '.join(alone)}" if alone else said
 
 
-def _crossover(each: Crossover) -> str:
-    if each.high == 0:
-        return f"{each.faster} is done before {each.slower} with any amount of data: {each.reason}"
-    if each.amount is None:
-        return f"From which amount on {each.faster} is done before {each.slower} isn't known: {each.reason}"
-    bounds = "" if each.low is None or each.high is None else f" ({each.low:,.0f} to {each.high:,.0f})"
-    return f"From {each.amount:,.0f}{bounds} {each.unit} on, {each.faster} is done before {each.slower}"
+def _crossover(crossover: Crossover) -> str:
+    if crossover.high == 0:
+        return f"{crossover.faster} is done before {crossover.slower} with any amount of data: {crossover.reason}"
+    if crossover.amount is None:
+        return (
+            f"From which amount on {crossover.faster} is done before {crossover.slower} isn't known: {crossover.reason}"
+        )
+    bounds = (
+        "" if crossover.low is None or crossover.high is None else f" ({crossover.low:,.0f} to {crossover.high:,.0f})"
+    )
+    start = f"From {crossover.amount:,.0f}{bounds} {crossover.unit} on"
+    return f"{start}, {crossover.faster} is done before {crossover.slower}"

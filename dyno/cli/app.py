@@ -30,8 +30,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"dyno {version('tensordyno')}")
         raise typer.Exit
 
@@ -97,12 +97,12 @@ _FIELD = re.compile(r"(?<![\w/])/(workload|device|framework|replicas|seed|baseli
 def as_options(detail: str) -> str:
     """The service's sentence about a spec, with the options of `dyno run` in place of its fields."""
     detail = detail.replace('set "queue_if_absent": true', "add --queue-if-absent")
-    detail = _PARAM.sub(lambda found: "--" + found[1].replace("_", "-"), detail)
+    detail = _PARAM.sub(lambda match: "--" + match[1].replace("_", "-"), detail)
     return _FIELD.sub(r"--\1", _MEASURE.sub(_measure_option, detail)).replace("--workload", "the workload")
 
 
-def _measure_option(found: re.Match[str]) -> str:
-    return {"processes": "--processes", "budget_s": "--budget"}.get(found[1], f"--measure {found[1]}")
+def _measure_option(match: re.Match[str]) -> str:
+    return {"processes": "--processes", "budget_s": "--budget"}.get(match[1], f"--measure {match[1]}")
 
 
 def _fail(detail: str, code: int) -> NoReturn:
@@ -119,22 +119,22 @@ def print_line(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_result(found: T, as_json: bool, human: str | Callable[[Console, T], None]) -> None:
+def print_result(answer: T, as_json: bool, human: str | Callable[[Console, T], None]) -> None:
     """Print `found` as JSON on stdout: a model, a list of models, or a JSON value. Without `as_json`, print the
     sentence `human`, or call it with the console and `found`.
     """
     if as_json:
-        typer.echo(json.dumps(_document(found), indent=2))
+        typer.echo(json.dumps(_document(answer), indent=2))
     elif isinstance(human, str):
         print_line(console, human)
     else:
-        human(console, found)
+        human(console, answer)
 
 
-def _document(found: Any) -> JsonValue:
-    if isinstance(found, list):
-        return [*map(_document, found)]
-    return found.model_dump(mode="json", by_alias=True) if isinstance(found, BaseModel) else found
+def _document(answer: Any) -> JsonValue:
+    if isinstance(answer, list):
+        return [*map(_document, answer)]
+    return answer.model_dump(mode="json", by_alias=True) if isinstance(answer, BaseModel) else answer
 
 
 def expand_home(path: Path | None) -> Path | None:
@@ -168,7 +168,7 @@ def finite(value: float | None) -> float | None:
 
 def given_options(context: typer.Context) -> list[str]:
     """The options and extra words on the command line."""
-    named = [
+    options = [
         name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
-    return [*(f"--{name.replace('_', '-')}" for name in named), *context.args]
+    return [*(f"--{name.replace('_', '-')}" for name in options), *context.args]

@@ -1,7 +1,7 @@
 """What the shell completes besides commands and options: workloads, their params, and ids of jobs.
 
-Workloads are those of this machine, so no service is needed. Ids come from the service if it answers within a second.
-A shell shows no errors, so whatever fails completes nothing.
+Workloads come from this machine, so no service is needed. Ids come from the service if it answers within a second.
+A shell shows no errors, so a failure completes nothing.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ _JOBS = 20
 
 def workloads(incomplete: str) -> list[tuple[str, str]]:
     """The names of workloads that begin so, each with its description."""
-    return [(name, known.description) for name, known in _registry().items() if name.startswith(incomplete)]
+    return [(name, workload.description) for name, workload in _registry().items() if name.startswith(incomplete)]
 
 
 def params(words: Sequence[str]) -> TyperCommand:
     """A command whose options are the params of the workload among `words`. It completes them and does nothing."""
-    found = next((known for name, known in _registry().items() if name in words), None)
-    fields = found.params.model_fields if found else {}
+    workload = next((candidate for name, candidate in _registry().items() if name in words), None)
+    fields = workload.params.model_fields if workload else {}
     options = [
         TyperOption(param_decls=[f"--{name.replace('_', '-')}"], help=field.description)
         for name, field in fields.items()

@@ -33,7 +33,7 @@ class Check(Stored):
 
 
 def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
-    """Run all checks. `data_dir` is that of `dyno up`."""
+    """Run all checks. `data_dir`: the data folder of `dyno up`."""
     if find_spec("redis") is not None:  # else this is a client alone
         yield from _of_redis(settings, data_dir)
     yield from _of_api(client)
@@ -101,10 +101,10 @@ def _of_api(client: Client) -> Iterator[Check]:
         return
     to_start = "start one with `dyno worker --device cpu`, on the API's Redis"
     yield _check("workers", bool(workers), f"{len(workers)} live", to_start)
-    available = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
+    available = [device.full_id for device in devices if not device.cordoned and device.state != "draining"]
     found = f"{len(available)} of {len(devices)} take jobs: {', '.join(available) or '-'}"
     yield _check("devices", bool(available), found, "uncordon one with `dyno uncordon`" if devices else to_start)
-    held = "; ".join(str(each.held_by) for each in devices if each.held_by)
+    held = "; ".join(str(device.held_by) for device in devices if device.held_by)
     to_end = "wait for the process, end it, or give each Dyno its own cores with `--device cpu:0-1`"
     yield _check("locks", not held, held or "no other process uses a device that jobs wait for", to_end)
 
@@ -159,5 +159,5 @@ def doctor(
 
 
 def _print(console: Console, checks: list[Check]) -> None:
-    cells = ((each.name, _state(each), each.found, each.to_do) for each in checks)
+    cells = ((check.name, _state(check), check.found, check.to_do) for check in checks)
     render.print_table(console, ("check", "state", "found", "to do"), cells)

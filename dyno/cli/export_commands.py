@@ -79,7 +79,7 @@ def _save_samples(runs: list[RunSamples], out: Path, format: ExportFormat) -> in
 
 
 def _save_lines(lines: Iterable[str], out: Path) -> int:
-    """The number of lines. A file of an earlier run is replaced last."""
+    """Save the lines, and return their number. A file of an earlier run is replaced at the end."""
     new, count = out.with_name(f".{out.name}.new"), 0
     try:
         with new.open("w", encoding="utf-8", newline="\n") as file:

@@ -30,53 +30,55 @@ def history(
 ) -> None:
     """Show results of the same spec over time, and where they changed."""
     with Client(url) as client:
-        found = client.history(workload=workload, metric=metric, device=device, label=label)
+        answer = client.history(workload=workload, metric=metric, device=device, label=label)
         if acknowledge is not None:
-            alarm = client.acknowledge(_named(found, acknowledge))
+            alarm = client.acknowledge(_named(answer, acknowledge))
             cli.print_result(alarm, as_json, f"{alarm.id} is acknowledged")
             return
-    cli.print_result(found, as_json, lambda _, found: _show(found, metric))
+    cli.print_result(answer, as_json, lambda _, answer: _show(answer, metric))
 
 
-def _named(found: History, alarm_id: str) -> Alarm:
-    for alarm in found.alarms:
+def _named(answer: History, alarm_id: str) -> Alarm:
+    for alarm in answer.alarms:
         if alarm.id == alarm_id:
             return alarm
     raise DynoError(f"no alarm {alarm_id} in this history; `dyno history` with the same options lists its alarms")
 
 
-def _show(found: History, metric: str | None) -> None:
-    if not found.series:
-        further = " among the newest jobs; narrow them with --workload or --label name=value" if found.has_more else ""
-        of_metric = f" with the metric {metric}; results without it: {found.results_read}" if metric else ""
-        cli.print_line(cli.console, f"no results{of_metric if found.results_read else ''}{further}")
+def _show(answer: History, metric: str | None) -> None:
+    if not answer.series:
+        further = " among the newest jobs; narrow them with --workload or --label name=value" if answer.has_more else ""
+        of_metric = f" with the metric {metric}; results without it: {answer.results_read}" if metric else ""
+        cli.print_line(cli.console, f"no results{of_metric if answer.results_read else ''}{further}")
         return
     print_table(
         cli.console,
         ("spec", "device", "metric", "points", "over time", "last", "last change", "class"),
-        [_row(series, _varying(series, found.series)) for series in found.series],
+        [_row(series, _varying(series, answer.series)) for series in answer.series],
     )
-    for series in found.series:
+    for series in answer.series:
         for line in _notes(series):
             cli.print_line(cli.console, line)
-    if found.alarms:
+    if answer.alarms:
         print_table(
             cli.console,
             ("alarm", "since", "change", "state", "job"),
             [
                 (alarm.id, f"{alarm.time:%Y-%m-%d %H:%M}", _change(alarm), alarm.state, alarm.job)
-                for alarm in found.alarms
+                for alarm in answer.alarms
             ],
         )
-    if found.has_more:
-        text = f"These are the newest {found.results_read} results; narrow them with --workload, --device or --label."
+    if answer.has_more:
+        text = f"These are the newest {answer.results_read} results; narrow them with --workload, --device or --label."
         cli.print_line(cli.console, text)
 
 
 def _varying(series: ResultSeries, every: Sequence[ResultSeries]) -> str:
     """The params that differ between the series of this workload, such as `n 128, repeats 10`."""
-    alike = [each.params for each in every if each.workload == series.workload]
-    differ = [name for name, value in series.params.items() if any(each.get(name) != value for each in alike)]
+    params_of_all = [other.params for other in every if other.workload == series.workload]
+    differ = [
+        name for name, value in series.params.items() if any(params.get(name) != value for params in params_of_all)
+    ]
     return in_words({name: series.params[name] for name in differ})
 
 
@@ -106,8 +108,8 @@ def _change(change: HistoryChange) -> str:
 def _notes(series: ResultSeries) -> Iterator[str]:
     for context in series.contexts[1:]:
         differs = "; ".join(
-            f"{each.field.removeprefix('/environment/')} {each.values[0]} → {each.values[1]}"
-            for each in context.differences
+            f"{difference.field.removeprefix('/environment/')} {difference.values[0]} → {difference.values[1]}"
+            for difference in context.differences
         )
         ratio = f": {context.ratio:.3f} times as good" if context.ratio is not None else ""
         yield f"{series.spec_id} {context.since:%Y-%m-%d} new environment{ratio} ({differs or 'unknown'})"

@@ -54,7 +54,7 @@ class WorkloadCommand(TyperCommand):
         if find_spec("numpy") is None:  # the client alone
             cli.console.print("`dyno workloads NAME` lists the params that a service's workload has.")
             return
-        for workload in (known for name, known in registry().items() if name in ctx.meta[_WORDS]):
+        for workload in (candidate for name, candidate in registry().items() if name in ctx.meta[_WORDS]):
             render.params(cli.console, workload.name, workload.description, workload.params.model_json_schema())
 
 
@@ -81,25 +81,25 @@ def parse_workload_options(
 ) -> dict[str, JsonValue]:
     """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params.
 
-    schema: of the workload's params. parse: for the text of each value and the param's schema; `parse_value` by
-    default.
+    schema: the schema of the workload's params. parse: reads the text of a value by the param's schema; `parse_value`
+    by default.
     """
-    known: dict[str, Any] = schema.get("properties", {})
+    properties: dict[str, Any] = schema.get("properties", {})
     values: dict[str, JsonValue] = {}
     left = list(words)
     while left:
         option, equals, text = left.pop(0).partition("=")
         name = option.removeprefix("--").replace("-", "_")
         if name == "precision":  # as in `dyno sweep`
-            name = next((param for param in PRECISION_PARAMS if param in known), name)
-        if not option.startswith("--") or name not in known:
-            meant = did_you_mean(name, known).replace("_", "-")
-            raise typer.BadParameter(f"{workload} has no {option}{meant}; use one of: {_option_names(known)}")
+            name = next((param for param in PRECISION_PARAMS if param in properties), name)
+        if not option.startswith("--") or name not in properties:
+            meant = did_you_mean(name, properties).replace("_", "-")
+            raise typer.BadParameter(f"{workload} has no {option}{meant}; use one of: {_option_names(properties)}")
         if name in values:
             raise typer.BadParameter(f"{option}: {name} is given more than once")
         if equals or (left and not left[0].startswith("--")):
-            values[name] = (parse or parse_value)(text if equals else left.pop(0), known[name])
-        elif known[name].get("type") == "boolean":
+            values[name] = (parse or parse_value)(text if equals else left.pop(0), properties[name])
+        elif properties[name].get("type") == "boolean":
             values[name] = True
         else:
             raise typer.BadParameter(f"{option} of {workload} needs a value")
@@ -111,10 +111,10 @@ def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
     if schema is not None and schema.get("type") == "string":
         return text
     try:
-        found: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return _finite(found, text)
+    return _finite(value, text)
 
 
 def _finite(value: T, text: str) -> T:
@@ -126,8 +126,8 @@ def _finite(value: T, text: str) -> T:
     return value
 
 
-def _option_names(known: dict[str, Any]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in known) or "none"
+def _option_names(names: dict[str, Any]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names) or "none"
 
 
 def retrying_client(url: str) -> Client:
@@ -153,8 +153,8 @@ def submit_once(
 ) -> T:
     """Call `ask`, which queues a job or a sweep, under a new `idempotency_key`.
 
-    Ctrl-C may come when the service has already queued it. Then call `ask` again under the same key, which returns the
-    same one, call `interrupted` with its id, and print what that returns.
+    On Ctrl-C, the service may have queued it already. Then call `ask` again under the same key, which returns the same
+    job or sweep. Call `interrupted` with its id, and print the sentence that it returns.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:
@@ -268,16 +268,16 @@ def run(
         raise typer.BadParameter("--fail-on and --baseline-allow need --baseline")
     plain: dict[str, JsonValue] = {"framework": framework, "replicas": replicas, "seed": seed}
     plain["queue_if_absent"] = queue_if_absent
-    asked = partial(job_spec, workload, context.args, param, device, measure_of(budget, processes, measure), label)
+    spec_for = partial(job_spec, workload, context.args, param, device, measure_of(budget, processes, measure), label)
     if local:
         _check_instrument()
         from dyno.cli.local import local_schema, run_here
 
-        spec = asked(local_schema, baseline, **plain)
+        spec = spec_for(local_schema, baseline, **plain)
         _print_job_result(run_here(spec, as_json), as_json, require, True, url)
         return
     with retrying_client(url) as client:
-        spec = asked(partial(service_schema, client), baseline, **plain)
+        spec = spec_for(partial(service_schema, client), baseline, **plain)
         spec |= {"baseline_allow": list(baseline_allow)} if baseline_allow else {}  # which older versions refuse
         _say_how_long(client, spec)
         job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
@@ -316,24 +316,24 @@ def rerun(
     """Submit a job's spec as a new job, wait for it, print its result. Ctrl-C cancels the new job."""
     with retrying_client(url) as client:
         again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
-        found = wait_for_result(client, again.id, as_json)
-    _print_job_result(found, as_json, require, verbose, url)
+        answer = wait_for_result(client, again.id, as_json)
+    _print_job_result(answer, as_json, require, verbose, url)
 
 
-def _print_job_result(found: Result, as_json: bool, require: Verdict | None, verbose: bool, url: str) -> None:
-    """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline, 6 if it
-    can't be held against it.
+def _print_job_result(answer: Result, as_json: bool, require: Verdict | None, verbose: bool, url: str) -> None:
+    """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline, 6 if the
+    two can't be compared.
     """
-    more = f"dyno result {found.job} --verbose{_at(url)}"
-    cli.print_result(found, as_json, partial(render.result, more=None if verbose else more))
-    if require is not None and found.verdict.rank < require.rank:
-        why = render.reasons(found)
-        raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {why}")
-    if found.baseline is None:
+    more = f"dyno result {answer.job} --verbose{_at(url)}"
+    cli.print_result(answer, as_json, partial(render.result, more=None if verbose else more))
+    if require is not None and answer.verdict.rank < require.rank:
+        why = render.reasons(answer)
+        raise DynoError(f"{require} is required, but the result of {answer.job} is {answer.verdict}: {why}")
+    if answer.baseline is None:
         return
-    if found.baseline.outcome == "fail":
+    if answer.baseline.outcome == "fail":
         raise typer.Exit(CommandExit.SLOWER)
-    if found.verdict is Verdict.UNTRUSTED or found.baseline.other_work:
+    if answer.verdict is Verdict.UNTRUSTED or answer.baseline.other_work:
         raise typer.Exit(CommandExit.NOT_JUDGED)
 
 
@@ -359,7 +359,7 @@ def job_spec(
     baseline: str | None,
     **plain: JsonValue,
 ) -> dict[str, JsonValue]:
-    """The spec that the options of `dyno run` describe. `words`: the workload's own. Raises BadParameter."""
+    """The spec that the options of `dyno run` describe. `words`: options of the workload. Raises BadParameter."""
     if workload.startswith("-"):
         raise typer.BadParameter(f"name the workload first, then {workload} and other options")
     params = parse_params(param)
@@ -419,8 +419,8 @@ def result(
 ) -> None:
     """Print the result of a finished job."""
     with Client(url) as client:
-        found = client.result(job_id)
-    _print_job_result(found, as_json, require, verbose, url)
+        answer = client.result(job_id)
+    _print_job_result(answer, as_json, require, verbose, url)
 
 
 @cli.app.command()
@@ -573,21 +573,21 @@ def compare(
     options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
     with retrying_client(url) as client:
         if job_ids:
-            found = client.compare(names, base=base_index, **options)
+            answer = client.compare(names, base=base_index, **options)
         else:
             if base_index > 0:
                 raise typer.BadParameter("two specs are compared with the first: name the base's file first")
-            found = _run_specs(
+            answer = _run_specs(
                 client, [_read_spec(name) for name in names], as_json, options | {"pairs": pairs, "control": control}
             )
-        picture = None if bars is None else client.bars(found.id)
+        picture = None if bars is None else client.bars(answer.id)
     if bars is not None and picture is not None:
         cli.save(bars, picture.encode())
-    cli.print_result(found, as_json, render.comparison)
-    verdicts = {each.ratio.verdict for each in found.results if each.ratio is not None}
+    cli.print_result(answer, as_json, render.comparison)
+    verdicts = {row.ratio.verdict for row in answer.results if row.ratio is not None}
     if Comparative.SLOWER in verdicts:
         raise typer.Exit(CommandExit.SLOWER)
-    if found.verdict is Verdict.UNTRUSTED:  # ratios of wrong figures tell nothing
+    if answer.verdict is Verdict.UNTRUSTED:  # ratios of wrong figures tell nothing
         raise typer.Exit(CommandExit.NOT_JUDGED)
     if FailOn.INCONCLUSIVE in (fail_on or []) and Comparative.INCONCLUSIVE in verdicts:
         raise typer.Exit(CommandExit.SLOWER)

@@ -33,10 +33,10 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 def parse_duration(text: str) -> int:
     """Seconds of a text such as "30d". Raises BadParameter."""
-    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if match is None:
         raise typer.BadParameter("write a number and a unit (s, m, h, d or w), such as 30d")
-    return int(found[1]) * _UNITS_S[found[2]]
+    return int(match[1]) * _UNITS_S[match[2]]
 
 
 HOST = "host"
@@ -75,7 +75,7 @@ def create(
         )
         request = NewKey(name=name, scope=scope.value, limits=limits, high_priority=high_priority, expires_in_s=expires)
     except ValidationError as invalid:
-        wrong = "; ".join(f"{each['loc'][-1]}: {validation_message(each)}" for each in invalid.errors())
+        wrong = "; ".join(f"{error['loc'][-1]}: {validation_message(error)}" for error in invalid.errors())
         raise typer.BadParameter(wrong) from invalid
     key, secret = _call_store(data_dir, lambda store: store.create(request))
     _audit("key-created", key=key.id, name=key.name, scope=key.scope)

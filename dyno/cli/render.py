@@ -84,13 +84,13 @@ def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as bars:
-            bar, named = bars.add_task("", total=1.0), set[str]()
+            bar, printed = bars.add_task("", total=1.0), set[str]()
 
             def follow(job: Job) -> None:
-                if job.id not in named:
-                    named.add(job.id)
+                if job.id not in printed:
+                    printed.add(job.id)
                     bars.console.print(job.id, highlight=False)
-                _name_once(bars.console, job.queue.held_by, named)
+                _name_once(bars.console, job.queue.held_by, printed)
                 bars.update(bar, description=_where(job), completed=_fraction(job))
 
             yield follow
@@ -129,7 +129,7 @@ def _new_lines(console: Console) -> Callable[[str], None]:
 
 
 def _where(job: Job, *, detail: bool = True) -> str:
-    """`detail`: with what changes too often for a line of its own, such as the time that is left."""
+    """`detail`: include what changes too often for a line of its own, such as the remaining time."""
     now, queue = job.progress, job.queue
     if job.status == "queued":
         held_by = f": {queue.held_by}" if queue.held_by and not detail else ""
@@ -171,7 +171,7 @@ def result(console: Console, answer: Result, more: str | None = None) -> None:
         _baseline_outcome(console, answer.baseline)
     why = "" if answer.verdict is Verdict.TRUSTED else reasons(answer)
     _verdict(console, answer, f" ({why})" if why else "")
-    for warning in [each for each in answer.warnings if each.severity != "C"][:1]:
+    for warning in [candidate for candidate in answer.warnings if candidate.severity != "C"][:1]:
         say(f"  {warning.message}")
         _what_to_do(console, warning)
     say(f"job: {answer.job}" + (f", with all figures: {more}" if more else ""))
@@ -203,8 +203,8 @@ def _what_to_do(console: Console, warning: ResultWarning) -> None:
 def _unchecked(answer: Result) -> str:
     """The codes that weren't checked, with the reasons that the runs gave."""
     reasons = answer.details.get("unchecked_reasons")
-    known = reasons if isinstance(reasons, dict) else {}
-    return ", ".join(f"{code} ({known[code]})" if code in known else code for code in answer.unchecked)
+    by_code = reasons if isinstance(reasons, dict) else {}
+    return ", ".join(f"{code} ({by_code[code]})" if code in by_code else code for code in answer.unchecked)
 
 
 def _headline(answer: Result) -> str:
@@ -260,25 +260,25 @@ def _whole_result(console: Console, answer: Result) -> None:
 
 def _budget_line(budget: BudgetUse) -> str:
     """Such as `budget: 9 runs in 14.6 s of 15 s; 60 s: about ±0.9%`."""
-    larger = (f"{each.budget_s:g} s: about ±{each.rel_half_width:.1%}" for each in budget.larger)
+    larger = (f"{use.budget_s:g} s: about ±{use.rel_half_width:.1%}" for use in budget.larger)
     return "; ".join([f"budget: {budget.runs} runs in {budget.spent_s:.3g} s of {budget.budget_s:g} s", *larger])
 
 
-def _baseline_outcome(console: Console, found: BaselineOutcome) -> None:
+def _baseline_outcome(console: Console, outcome: BaselineOutcome) -> None:
     """Print the ratio and the outcome; why it is inconclusive; and what else differs."""
-    bounds = "" if found.low is None or found.high is None else f" ({found.low:.4g} to {found.high:.4g})"
-    measured = found.ratio_as_measured
-    plain = f", {measured:.4g} as measured" if measured is not None and measured != found.ratio else ""
-    ratio = "" if found.ratio is None else f": {found.ratio:.4g} times as good{bounds}{plain}"
-    reason = f"; {found.reason}" if found.reason else ""
-    console.print(f"baseline {found.name}: {found.outcome}{ratio}{reason}", markup=False, highlight=False)
-    for each in found.differences:
-        values = " | ".join(map(_plain, model_names([each.baseline, each.job])))
-        console.print(f"  differs: {each.field}: {values}", markup=False, highlight=False)
+    bounds = "" if outcome.low is None or outcome.high is None else f" ({outcome.low:.4g} to {outcome.high:.4g})"
+    measured = outcome.ratio_as_measured
+    plain = f", {measured:.4g} as measured" if measured is not None and measured != outcome.ratio else ""
+    ratio = "" if outcome.ratio is None else f": {outcome.ratio:.4g} times as good{bounds}{plain}"
+    reason = f"; {outcome.reason}" if outcome.reason else ""
+    console.print(f"baseline {outcome.name}: {outcome.outcome}{ratio}{reason}", markup=False, highlight=False)
+    for difference in outcome.differences:
+        values = " | ".join(map(_plain, model_names([difference.baseline, difference.job])))
+        console.print(f"  differs: {difference.field}: {values}", markup=False, highlight=False)
 
 
 def baselines(console: Console, rows: Sequence[Baseline]) -> None:
-    """Print baselines with what a job is held against."""
+    """Print baselines with the figures that jobs are compared with."""
     print_table(console, ("name", "metric", "figure or limit", "margin", "job", "device"), map(_baseline_cells, rows))
 
 
@@ -330,18 +330,18 @@ def _speed_ups(answer: Comparison) -> Iterator[str]:
 
 
 def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
-    known = (
+    columns = (
         row.arm or row.job,
         f"{model_name(row.device_model or row.device)}, {row.framework}",
         format_quantity(row.value, unit),
     )
     ratio = row.ratio
     if ratio is None:
-        return *known, "1", "–", "baseline", "–", row.verdict
+        return *columns, "1", "–", "baseline", "–", row.verdict
     value = "–" if ratio.value is None else f"{ratio.value:.4g}"
     interval = _bounds(ratio) or ratio.reason or "–"
     effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"
-    return *known, value, interval, ratio.verdict, effect, row.verdict
+    return *columns, value, interval, ratio.verdict, effect, row.verdict
 
 
 def _as_measured(ratio: Ratio) -> str:
@@ -375,7 +375,7 @@ def _half_width(metric: Metric) -> str | None:
 
 def _repeat_line(answer: Result) -> str | None:
     """The prediction of the headline metric; the others are in the JSON."""
-    metric = next((each for each in answer.metrics if each.repeat or each.repeat_reason), None)
+    metric = next((candidate for candidate in answer.metrics if candidate.repeat or candidate.repeat_reason), None)
     if metric is None or metric.repeat is None:
         return None if metric is None else f"next {metric.name}: {metric.repeat_reason}"
     repeat = metric.repeat
@@ -393,12 +393,12 @@ def _peak_line(answer: Result) -> str:
 
 def _phases_line(answer: Result) -> str:
     phases = answer.phases.model_dump()
-    known = [
+    durations = [
         f"{name.removesuffix('_s')} {format_quantity(value, 's')}"
         for name, value in phases.items()
         if value is not None
     ]
-    return "phases: " + ", ".join(known)
+    return "phases: " + ", ".join(durations)
 
 
 def _training(console: Console, training: Training) -> None:
@@ -463,33 +463,33 @@ def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None]
     """A callback for each state of a sweep and for the process that holds its device: in a terminal a live bar, else a
     line each time that a job ends. Each holder is named once.
     """
-    named = set[str]()
+    printed = set[str]()
     if not console.is_terminal:
-        yield _sweep_lines(console, named)
+        yield _sweep_lines(console, printed)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("", total=1.0)
 
         def follow(now: Sweep, held_by: Holder | None) -> None:
-            _name_once(bars.console, held_by, named)
+            _name_once(bars.console, held_by, printed)
             total = now.counts["total"]
             bars.update(bar, description=_sweep_state(now), completed=_ended(now) / total)
 
         yield follow
 
 
-def _name_once(console: Console, held_by: Holder | None, named: set[str]) -> None:
-    if held_by is not None and (text := str(held_by)) not in named:
-        named.add(text)
+def _name_once(console: Console, held_by: Holder | None, names: set[str]) -> None:
+    if held_by is not None and (text := str(held_by)) not in names:
+        names.add(text)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _sweep_lines(console: Console, named: set[str]) -> Callable[[Sweep, Holder | None], None]:
+def _sweep_lines(console: Console, names: set[str]) -> Callable[[Sweep, Holder | None], None]:
     ended: list[int] = [-1]
 
     def say(now: Sweep, held_by: Holder | None) -> None:
-        _name_once(console, held_by, named)
+        _name_once(console, held_by, names)
         if _ended(now) != ended[0]:
             ended[0] = _ended(now)
             console.print(_sweep_state(now), markup=False, highlight=False, soft_wrap=True)
@@ -506,13 +506,13 @@ def _sweep_state(now: Sweep) -> str:
     return f"{now.id} {_ended(now)} of {now.counts['total']} jobs done{left}"
 
 
-def sweep(console: Console, found: Sweep) -> None:
+def sweep(console: Console, answer: Sweep) -> None:
     """Print a row for each point."""
-    title = f"{found.workload}: {found.metric}"
-    print_table(console, tables.sweep_headings(found), tables.sweep_cells(found), title)
-    for line in tables.sweep_conclusions(found):
+    title = f"{answer.workload}: {answer.metric}"
+    print_table(console, tables.sweep_headings(answer), tables.sweep_cells(answer), title)
+    for line in tables.sweep_conclusions(answer):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"sweep: {found.id}, {found.status}", highlight=False)
+    console.print(f"sweep: {answer.id}, {answer.status}", highlight=False)
 
 
 def sweeps(console: Console, rows: Iterable[SweepSummary]) -> None:
@@ -544,7 +544,9 @@ def schedule(console: Console, row: JobSchedule) -> None:
     for moment in row.next_firings[1:]:
         console.print(f"then: {_in_zone(moment, row.timezone)}", markup=False, highlight=False)
     if row.firings:
-        fired = [(_in_zone(each.due_at, row.timezone), each.job or each.code, each.detail) for each in row.firings]
+        fired = [
+            (_in_zone(firing.due_at, row.timezone), firing.job or firing.code, firing.detail) for firing in row.firings
+        ]
         print_table(console, ("fired for", "job or refusal", "reason"), fired)
     if row.missed:
         print_table(
@@ -596,13 +598,13 @@ def params(console: Console, name: str, description: str, schema: Mapping[str, A
         return f"--{param.replace('_', '-')}", default, describe_schema(of, schema), of.get("description")
 
     console.print(f"{name}: {description}", markup=False, highlight=False, soft_wrap=True)
-    known = schema.get("properties", {}).items()
-    print_table(console, ("option", "default", "values", "description"), (cells(*each) for each in known))
+    properties = schema.get("properties", {}).items()
+    print_table(console, ("option", "default", "values", "description"), (cells(*row) for row in properties))
 
 
 def deliveries(console: Console, rows: Iterable[webhook.Delivery]) -> None:
     def cells(row: webhook.Delivery) -> Cells:
-        ended = [each.ended for each in row.attempts if each.ended]
+        ended = [attempt.ended for attempt in row.attempts if attempt.ended]
         last = f"{ended[-1].outcome} {ended[-1].status_code or ''}".rstrip() if ended else None
         return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)
 
@@ -629,8 +631,8 @@ def _second(moment: datetime | None) -> str | None:
 
 def _known_peak(peaks: Mapping[str, PeakFigure]) -> str:
     """The float32 peak if known, or else the first known peak. A TPU's data sheet has no float32 figure."""
-    known = [(dtype, figure) for dtype, figure in peaks.items() if figure.value]
-    if not known:
+    peaks_known = [(dtype, figure) for dtype, figure in peaks.items() if figure.value]
+    if not peaks_known:
         return format_quantity(None, "FLOP/s")
-    dtype, figure = min(known, key=lambda each: each[0] != "float32")
+    dtype, figure = min(peaks_known, key=lambda peak: peak[0] != "float32")
     return f"{format_quantity(figure.value, figure.unit)} {dtype}"

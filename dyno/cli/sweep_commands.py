@@ -44,11 +44,11 @@ def parse_devices(text: str) -> list[JsonValue]:
 
 def parse_base(pairs: list[str] | None) -> dict[str, JsonValue]:
     """Parse words such as `batch-size=256`. Raises BadParameter."""
-    found: dict[str, JsonValue] = {}
+    base: dict[str, JsonValue] = {}
     for name, text in job_commands.parse_pairs(pairs).items():
         axis = name if name in _AXES or name.startswith(PARAM) else PARAM + name.replace("-", "_")
-        found[axis] = text if axis == "device" and not text.startswith("{") else job_commands.parse_value(text)
-    return found
+        base[axis] = text if axis == "device" and not text.startswith("{") else job_commands.parse_value(text)
+    return base
 
 
 @cli.app.command(
@@ -127,22 +127,22 @@ def sweep(
             request = _request(spec, axes, more)
             submit = partial(client.begin_sweep, request)
             sweep_id = job_commands.submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
-        found = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, as_json)
+        answer = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, as_json)
         drawn = None if image is None else client.sweep_plot(sweep_id, image, metric=metric)
     if plot is not None and drawn is not None:
         cli.save(plot, drawn)
-    cli.print_result(found, as_json, render.sweep)
-    if not cancel and found.status != "succeeded":
-        raise DynoError(f"{found.id}: {_missing(found)}")
+    cli.print_result(answer, as_json, render.sweep)
+    if not cancel and answer.status != "succeeded":
+        raise DynoError(f"{answer.id}: {_missing(answer)}")
 
 
-def _missing(found: Sweep) -> str:
+def _missing(answer: Sweep) -> str:
     """What an incomplete sweep lacks."""
-    lacking = [point for point in found.points if point.status != Status.SUCCEEDED and not point.stopped]
+    lacking = [point for point in answer.points if point.status != Status.SUCCEEDED and not point.stopped]
     without = sum(point.metrics is None for point in lacking)
     kinds = {"no result": without, "no result in some rounds": len(lacking) - without}
-    said = [f"{count} of {len(found.points)} points have {what}" for what, count in kinds.items() if count]
-    return ", and ".join(said) or "no point has a result"
+    sentences = [f"{count} of {len(answer.points)} points have {what}" for what, count in kinds.items() if count]
+    return ", and ".join(sentences) or "no point has a result"
 
 
 def _image_format(plot: Path) -> str:
@@ -155,19 +155,19 @@ def _param_axes(
     client: Client, workload: str | None, preset: str | None, pairs: list[str] | None, words: list[str]
 ) -> dict[str, list[JsonValue]]:
     """The values of each param, by its axis. Raises BadParameter."""
-    found = {PARAM + name: parse_values(text) for name, text in job_commands.parse_pairs(pairs).items()}
+    axes = {PARAM + name: parse_values(text) for name, text in job_commands.parse_pairs(pairs).items()}
     if words:
-        known = presets().get(preset or "")
-        name = workload or (known and known.spec["workload"])
+        known_preset = presets().get(preset or "")
+        name = workload or (known_preset and known_preset.spec["workload"])
         if not isinstance(name, str):
             raise typer.BadParameter(f"name the workload first, then {words[0]} and other options")
         options = job_commands.parse_workload_options(name, client.workload(name).params, words, parse_values)
-        found |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
-    return found
+        axes |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
+    return axes
 
 
 def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels: list[str] | None) -> dict[str, Any]:
-    """The fields of the spec that don't vary, without those that weren't given."""
+    """The fields of the spec that were given and don't vary."""
     given = {**single, "measure": measure or None, "labels": {**job_commands.parse_pairs(labels)} or None}
     return {name: value for name, value in given.items() if value is not None}
 

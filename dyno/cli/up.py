@@ -98,8 +98,8 @@ def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
 
 
 def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]) -> set[int]:
-    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one if there are
-    four or more, but none that one of `devices` names.
+    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one core if
+    there are four or more. Never a core that one of `devices` names.
 
     Raises WrongSettings for a core that isn't allowed.
     """

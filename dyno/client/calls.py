@@ -1,4 +1,4 @@
-"""The calls of both clients, each written once: as the request that it sends, or as a flow of several.
+"""The calls of both clients, each written once: as the request that it sends, or as a flow of several requests.
 
 `Client` and `AsyncClient` carry a flow out: they send each request that it yields, and pause where it yields a number.
 """
@@ -72,7 +72,7 @@ class stream(Generic[P, T]):
 
 
 def _carried_out(method: Callable[..., Any], how: str, client: Any) -> Callable[..., Any]:
-    """The method as one of a client that carries it out, bound to it if there is one."""
+    """The method as `client` carries it out, bound to the client; unbound if `client` is None."""
 
     @wraps(method)
     def carried_out(self: Any, *args: Any, **options: Any) -> Any:
@@ -231,10 +231,10 @@ class ClientCalls:
 
         Raises Refused: `not-comparable` if the results share no metric.
         """
-        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        body = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
         if base != 0:  # a service of an older version refuses the field
-            wanted["base"] = base
-        return endpoints.compare(json=wanted)
+            body["base"] = base
+        return endpoints.compare(json=body)
 
     @call
     def compare_specs(
@@ -274,16 +274,16 @@ class ClientCalls:
 
         Raises Refused with every wrong field.
         """
-        wanted = {"job": job_id, "metric": metric, "margin": margin}
-        return endpoints.save_baseline(name, json=wanted)
+        body = {"job": job_id, "metric": metric, "margin": margin}
+        return endpoints.save_baseline(name, json=body)
 
     @call
     def save_limit(
         self, name: str, metric: str, *, at_least: float | None = None, at_most: float | None = None
     ) -> Request[Baseline]:
         """Save a limit under a name, as `save_baseline` does. Set one of `at_least` and `at_most`."""
-        wanted = {"metric": metric, "at_least": at_least, "at_most": at_most}
-        return endpoints.save_baseline(name, json=wanted)
+        body = {"metric": metric, "at_least": at_least, "at_most": at_most}
+        return endpoints.save_baseline(name, json=body)
 
     @call
     def baseline(self, name: str) -> Request[Baseline]:
@@ -308,8 +308,8 @@ class ClientCalls:
 
         Raises Refused with every wrong field.
         """
-        wanted = {"cron": cron, "timezone": timezone, "spec": endpoints.spec_document(spec), "enabled": enabled}
-        return endpoints.save_schedule(name, json=wanted)
+        body = {"cron": cron, "timezone": timezone, "spec": endpoints.spec_document(spec), "enabled": enabled}
+        return endpoints.save_schedule(name, json=body)
 
     @call
     def schedule(self, name: str) -> Request[JobSchedule]:
@@ -346,9 +346,9 @@ class ClientCalls:
         """Poll until all jobs are done, and call `progress` with each state. Retries for a minute while the service is
         away. `metric`: as for `sweep`.
         """
-        asked = endpoints.given_params(metric=metric)
+        query = endpoints.given_params(metric=metric)
         while True:
-            now = yield from sent(endpoints.sweep(sweep_id, params=asked, retry=PATIENT))
+            now = yield from sent(endpoints.sweep(sweep_id, params=query, retry=PATIENT))
             if progress:
                 progress(now)
             if now.status != "running":
@@ -375,8 +375,8 @@ class ClientCalls:
         self, sweep_id: str, format: str = "svg", *, kind: str | None = None, metric: str | None = None
     ) -> Request[bytes]:
         """The sweep as an image, `svg` or `png`. `kind`: curve, heatmap or bars; None for whatever fits the axes."""
-        asked = endpoints.given_params(format=format, kind=kind, metric=metric)
-        return endpoints.sweep_plot(sweep_id, params=asked)
+        query = endpoints.given_params(format=format, kind=kind, metric=metric)
+        return endpoints.sweep_plot(sweep_id, params=query)
 
     @call
     def results(
@@ -541,8 +541,8 @@ class ClientCalls:
 
         expires_in_s: after this time the service refuses the key.
         """
-        wanted = _new_key(name, scope, limits, high_priority, expires_in_s)
-        return endpoints.create_key(json=wanted)
+        body = _new_key(name, scope, limits, high_priority, expires_in_s)
+        return endpoints.create_key(json=body)
 
     @call
     def revoke_key(self, key_id: str) -> Request[None]:
@@ -598,6 +598,6 @@ def _new_key(
     name: str, scope: Scope | str, limits: Limits | None, high_priority: bool, expires_in_s: int | None
 ) -> dict[str, object]:
     """Without the fields that aren't set: a service of an older version refuses the newer ones."""
-    wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(exclude_none=True)}
+    key = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(exclude_none=True)}
     rights = {"high_priority": True} if high_priority else {}
-    return wanted | rights | ({} if expires_in_s is None else {"expires_in_s": expires_in_s})
+    return key | rights | ({} if expires_in_s is None else {"expires_in_s": expires_in_s})

@@ -86,39 +86,39 @@ class Client(BlockingCalls):
             for piece in response.iter_bytes():
                 write(piece)
 
-    def _carry_out(self, made: Request[T] | Flow[T]) -> T:
-        if isinstance(made, Request):
-            return self._send(made)
-        step, answer = made.send, None
+    def _carry_out(self, request_or_flow: Request[T] | Flow[T]) -> T:
+        if isinstance(request_or_flow, Request):
+            return self._send(request_or_flow)
+        step, answer = request_or_flow.send, None
         while True:
             try:
-                wanted = step(answer)
+                yielded = step(answer)
             except StopIteration as ended:
                 returned: T = ended.value
                 return returned
-            step, answer = self._answer(made, wanted)
+            step, answer = self._answer(request_or_flow, yielded)
 
     def _stream(self, pages: Pages[T]) -> Iterator[T]:
         step: Any = pages.send
         answer: Any = None
         while True:
             try:
-                wanted = step(answer)
+                yielded = step(answer)
             except StopIteration:
                 return
-            if isinstance(wanted, list):
-                yield from wanted
+            if isinstance(yielded, list):
+                yield from yielded
                 step, answer = pages.send, None
             else:
-                step, answer = self._answer(pages, wanted)
+                step, answer = self._answer(pages, yielded)
 
-    def _answer(self, flow: Any, wanted: Request[Any] | float) -> tuple[Any, Any]:
+    def _answer(self, flow: Any, yielded: Request[Any] | float) -> tuple[Any, Any]:
         """How the flow goes on: by the answer to its request, or by the error that it raised."""
-        if not isinstance(wanted, Request):
-            self._pause(wanted)
+        if not isinstance(yielded, Request):
+            self._pause(yielded)
             return flow.send, None
         try:
-            return flow.send, self._send(wanted)
+            return flow.send, self._send(yielded)
         except Exception as error:  # noqa: BLE001 - the flow handles it, or lets it pass
             return flow.throw, error
 
@@ -200,39 +200,39 @@ class AsyncClient(AwaitedCalls):
                 async for piece in response.aiter_bytes():
                     write(piece)
 
-    async def _carry_out(self, made: Request[T] | Flow[T]) -> T:
-        if isinstance(made, Request):
-            return await self._send(made)
-        step, answer = made.send, None
+    async def _carry_out(self, request_or_flow: Request[T] | Flow[T]) -> T:
+        if isinstance(request_or_flow, Request):
+            return await self._send(request_or_flow)
+        step, answer = request_or_flow.send, None
         while True:
             try:
-                wanted = step(answer)
+                yielded = step(answer)
             except StopIteration as ended:
                 returned: T = ended.value
                 return returned
-            step, answer = await self._answer(made, wanted)
+            step, answer = await self._answer(request_or_flow, yielded)
 
     async def _stream(self, pages: Pages[T]) -> AsyncIterator[T]:
         step: Any = pages.send
         answer: Any = None
         while True:
             try:
-                wanted = step(answer)
+                yielded = step(answer)
             except StopIteration:
                 return
-            if isinstance(wanted, list):
-                for item in wanted:
+            if isinstance(yielded, list):
+                for item in yielded:
                     yield item
                 step, answer = pages.send, None
             else:
-                step, answer = await self._answer(pages, wanted)
+                step, answer = await self._answer(pages, yielded)
 
-    async def _answer(self, flow: Any, wanted: Request[Any] | float) -> tuple[Any, Any]:
-        if not isinstance(wanted, Request):
-            await self._pause(wanted)
+    async def _answer(self, flow: Any, yielded: Request[Any] | float) -> tuple[Any, Any]:
+        if not isinstance(yielded, Request):
+            await self._pause(yielded)
             return flow.send, None
         try:
-            return flow.send, await self._send(wanted)
+            return flow.send, await self._send(yielded)
         except Exception as error:  # noqa: BLE001 - the flow handles it, or lets it pass
             return flow.throw, error
 

@@ -101,10 +101,10 @@ def _next_cursor(response: httpx.Response) -> str | None:
 
 
 def _read_comparison(response: httpx.Response) -> Comparison:
-    found = http_transport.read_model(AnyComparison, response).root
-    if isinstance(found, UnfinishedComparison):
-        raise exceptions.ComparisonNotMade(found)
-    return found
+    comparison = http_transport.read_model(AnyComparison, response).root
+    if isinstance(comparison, UnfinishedComparison):
+        raise exceptions.ComparisonNotMade(comparison)
+    return comparison
 
 
 def _read_cordoned_away(response: httpx.Response) -> list[inventory.AwayDevice]:
@@ -180,7 +180,7 @@ def begin_comparison(
     first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
 ) -> http_transport.Request[UnfinishedComparison]:
     """The second spec takes the fields that it omits from the first."""
-    specs: list[JsonValue] = [spec_document(each, exclude_unset=True) for each in (first, second)]
+    specs: list[JsonValue] = [spec_document(spec, exclude_unset=True) for spec in (first, second)]
     return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
 
 
@@ -229,10 +229,10 @@ def next_version(now: Job) -> http_transport.Request[Poll]:
         changed = now if response.status_code == httpx.codes.NOT_MODIFIED else http_transport.read_model(Job, response)
         return Poll(changed, http_transport.retry_after_s(response) or 0.0)
 
-    known, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
+    known_version, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
     timeout_s = LONG_POLL_S + 10
     return http_transport.Request(
-        "GET", job(now.id).path, read, wait, headers=known, timeout=timeout_s, retry=http_transport.PATIENT
+        "GET", job(now.id).path, read, wait, headers=known_version, timeout=timeout_s, retry=http_transport.PATIENT
     )
 
 
@@ -309,8 +309,8 @@ def _import(lines: Iterable[str], first: int, source: str | None) -> http_transp
 def advice(
     workload: str, params: Mapping[str, JsonValue], framework: str, metric: str | None
 ) -> http_transport.Request[Advice]:
-    asked = given_params(workload=workload, params=json.dumps(params), framework=framework, metric=metric)
-    return http_transport.Request("GET", "/v1/advice", returns(Advice), params=asked)
+    query = given_params(workload=workload, params=json.dumps(params), framework=framework, metric=metric)
+    return http_transport.Request("GET", "/v1/advice", returns(Advice), params=query)
 
 
 def history(**filters: Filter) -> http_transport.Request[History]:

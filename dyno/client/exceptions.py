@@ -76,4 +76,4 @@ def _describe(problem: Mapping[str, Any]) -> str:
     errors = errors if isinstance(errors, list) else []
     fields = [(e.get("pointer") or "the body", e.get("detail")) for e in errors if isinstance(e, dict)]
     others = [f"{at}: {message}" for at, message in fields if message != detail and f"{at}: {message}" not in detail]
-    return "\n".join([detail, *(f"  {each}" for each in others)])
+    return "\n".join([detail, *(f"  {line}" for line in others)])

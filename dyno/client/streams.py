@@ -45,9 +45,9 @@ class SseParser:
         """The messages that this piece completes."""
         for line in self._lines(piece):
             if not line:
-                if found := self._found:
-                    ids, kinds = found.get("id"), found.get("event")
-                    data = "\n".join(found.get("data", ()))
+                if fields := self._found:
+                    ids, kinds = fields.get("id"), fields.get("event")
+                    data = "\n".join(fields.get("data", ()))
                     yield SseMessage(ids[-1] if ids else None, kinds[-1] if kinds else "", data)
                 self._found = {}
                 continue

@@ -163,14 +163,14 @@ class FolderStore:
 
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
         folder, swept = self._root / job_id, True
-        wanted = None if listed is None else {stored_name(each.name, each.sha256) for each in listed}
+        kept = None if listed is None else {stored_name(artifact.name, artifact.sha256) for artifact in listed}
         with self._errors():
             for path in _entries(folder):
                 if path.name.startswith("."):
                     swept &= _delete_if_abandoned(path)
-                elif wanted is not None and path.name not in wanted:
+                elif kept is not None and path.name not in kept:
                     path.unlink(missing_ok=True)
-            if wanted is not None:
+            if kept is not None:
                 _delete_if_empty(folder)
         return swept
 
@@ -183,10 +183,10 @@ class FolderStore:
 
     def disk(self) -> DiskSpace | None:
         try:
-            found = shutil.disk_usage(self._root)
+            usage = shutil.disk_usage(self._root)
         except OSError:
             return None
-        return DiskSpace(found.total, found.free)
+        return DiskSpace(usage.total, usage.free)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -292,17 +292,17 @@ class RemoteStore:
         with self._errors():
             self._filesystem.makedirs(self._folder(job_id), exist_ok=True)
             self._filesystem.put_file(str(source), path)
-            there = self._size_bytes(path)
-        if there != size_bytes:
-            raise ArtifactStoreUnavailable(f"{self._url} stored {there} of the {size_bytes} bytes of {name}")
+            stored_bytes = self._size_bytes(path)
+        if stored_bytes != size_bytes:
+            raise ArtifactStoreUnavailable(f"{self._url} stored {stored_bytes} of the {size_bytes} bytes of {name}")
 
     def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
         path = f"{self._folder(job_id)}/{stored_name(artifact.name, artifact.sha256)}"
         with self._errors():
-            there = self._size_bytes(path)
-            if there is None:
+            stored_bytes = self._size_bytes(path)
+            if stored_bytes is None:
                 raise ArtifactNotFound(f"the file {artifact.name} is gone from the artifact store")
-            if there != artifact.bytes:
+            if stored_bytes != artifact.bytes:
                 raise ArtifactNotFound(f"the file {artifact.name} was damaged in the artifact store")
             return cast(BinaryIO, self._filesystem.open(path, "rb"))
 
@@ -315,10 +315,10 @@ class RemoteStore:
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
         swept = self._here.sweep(job_id, None if listed is None else [])
         if listed is not None:
-            wanted = {stored_name(each.name, each.sha256) for each in listed}
+            kept = {stored_name(artifact.name, artifact.sha256) for artifact in listed}
             with self._errors():
                 for path in self._files(job_id):
-                    if path.rpartition("/")[2] not in wanted:
+                    if path.rpartition("/")[2] not in kept:
                         with suppress(FileNotFoundError):  # other processes may sweep at the same time
                             self._filesystem.rm_file(path)
         return swept
@@ -360,8 +360,8 @@ _FILE_SCHEMES = ("file://", "local://")
 def shared_store(settings: Settings) -> ArtifactStore | None:
     """The store at DYNO_ARTIFACT_URL, which the API and all workers share; None if the setting is unset.
 
-    Writes nothing to the store. Raises ArtifactStoreUnfit if the URL has no driver, or names a place that hosts can't
-    share, or if this host has no private folder for files on their way to the store.
+    Writes nothing to the store. Raises ArtifactStoreUnfit if the URL has no driver or hosts can't share it, or if this
+    host has no private folder for files on their way to the store.
     """
     url = settings.artifact_url
     if url is None:
@@ -379,9 +379,9 @@ def _incoming(settings: Settings) -> Path:
     try:
         return folders.private_folder(settings.run_dir) / "incoming"
     except OSError as error:
-        place = error.filename or settings.run_dir
+        folder = error.filename or settings.run_dir
         raise ArtifactStoreUnfit(
-            f"files can't wait in {place} for DYNO_ARTIFACT_URL: {error.strerror}; set DYNO_RUN_DIR to another folder"
+            f"files can't wait in {folder} for DYNO_ARTIFACT_URL: {error.strerror}; set DYNO_RUN_DIR to another folder"
         ) from error
 
 

@@ -21,7 +21,7 @@ from dyno.settings import Settings
 from dyno.store.redis import ANSWER_TIMEOUT_S, CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
-WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost ones
+WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost wake-ups
 
 _CONFIG: Final[dict[str, Any]] = {
     "result_backend": None,  # results are in the store; Celery's would cost 2.7 kB for each
@@ -78,13 +78,13 @@ def celery_queue(queue: str) -> Queue:
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
-    It has the default exchange, which needs no bindings: kombu would keep those for ever.
+    It has the default exchange, which needs no bindings: kombu would keep bindings for ever.
 
     Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker. If
     Redis crashes during one, kombu counts the message as in progress, stops reading, and never notices that the
     connection is gone.
     """
-    name = re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):02x}", queue)
+    name = re.sub(r"[^A-Za-z0-9.-]", lambda match: f"_{ord(match[0]):02x}", queue)
     return Queue(name, Exchange(""), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
@@ -117,7 +117,7 @@ def drop_bindings(client: redis.Redis, settings: Settings) -> None:
     with store_errors():
         for kind in _BINDINGS:
             bound: Any = client.spop(f"{key_prefix(settings)}{kind}.dyno", _BINDINGS_AT_ONCE)
-            for name in {str(each).rpartition(_BINDING_SEPARATOR)[2] for each in bound}:
+            for name in {str(binding).rpartition(_BINDING_SEPARATOR)[2] for binding in bound}:
                 client.pexpire(key_prefix(settings) + name, WAKE_UP_TTL_S * 1000, nx=True)
 
 

@@ -164,7 +164,7 @@ class UnknownDevice(DynoError):
 
 
 class KeyExpired(DynoError):
-    """The API key was created with an end, and that has passed."""
+    """The API key was created with an end, which has passed."""
 
     code = "key-expired"
 

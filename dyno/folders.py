@@ -1,6 +1,6 @@
 """Folders that are this user's alone, and the folder of device locks, which all users of a host share.
 
-In a shared folder every user may add files, but change and delete its own alone: it is sticky, as /tmp. The owner of a
+A shared folder is sticky, as /tmp: every user may add files, but change and delete only their own. The owner of a
 shared folder may delete and rename all files in it, so private files never depend on another user's folder.
 """
 
@@ -16,7 +16,7 @@ def make_private(folder: Path) -> None:
 
     Raises OSError.
     """
-    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+    for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     if reason := unsafe_reason(folder):
         raise PermissionError(errno.EPERM, reason, str(folder))
@@ -35,7 +35,7 @@ def unsafe_reason(folder: Path) -> str | None:
 
 
 def _owner_of_foreign_link(folder: Path) -> int | None:
-    """The user who owns `folder`, if it is a link and that is neither root nor this user."""
+    """The owner of `folder`, if it is a link and its owner is neither root nor this user."""
     status = folder.lstat()
     return status.st_uid if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()) else None
 
@@ -64,14 +64,14 @@ def make_shared(folder: Path) -> None:
 
 
 def private_folder(shared: Path) -> Path:
-    """This user's own folder in a shared one, or beside it in the folder for temporary files if another user owns it.
+    """This user's own folder in a shared folder or, if another user owns that, in the folder for temporary files.
 
     Creates both. Raises OSError.
     """
     make_shared(shared)
     user = os.geteuid()
-    place = shared if shared.stat().st_uid in (0, user) else Path(tempfile.gettempdir())
-    folder = place / f"dyno-{user}"
+    base = shared if shared.stat().st_uid in (0, user) else Path(tempfile.gettempdir())
+    folder = base / f"dyno-{user}"
     make_private(folder)
     return folder
 

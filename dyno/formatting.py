@@ -16,7 +16,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, 
 
 
 def scaled_unit(value: float, unit: str) -> tuple[float, str]:
-    """What to divide figures of this size by, and the unit that they then have: (1e12, "TFLOP/s")."""
+    """The divisor for figures of this size, and their unit after the division: (1e12, "TFLOP/s")."""
     if unit not in _PREFIXED:
         return 1.0, unit
     short = _SHORT.get(unit, unit)
@@ -39,10 +39,10 @@ def _without_exponent(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """` (did you mean "matmul"?)` if a known name is similar, else nothing."""
-    found = get_close_matches(name, list(known), n=1)
-    return f' (did you mean "{found[0]}"?)' if found else ""
+    matches = get_close_matches(name, list(names), n=1)
+    return f' (did you mean "{matches[0]}"?)' if matches else ""
 
 
 def format_duration(time_s: float) -> str:
@@ -65,7 +65,7 @@ _MOST = {"maximum": "to", "exclusiveMaximum": "below"}
 def describe_schema(schema: Schema, whole: Schema) -> str:
     """Text such as `integer from 1 to 4096, or null`. `whole` holds the definitions that `schema` refers to."""
     if "anyOf" in schema:
-        return ", or ".join(describe_schema(each, whole) for each in schema["anyOf"])
+        return ", or ".join(describe_schema(option, whole) for option in schema["anyOf"])
     if "$ref" in schema:
         return describe_schema(whole.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), whole)
     if "enum" in schema or "const" in schema:

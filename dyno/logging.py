@@ -73,7 +73,7 @@ def escaped(text: str) -> str:
     """Escape unprintable characters as Python does: line ends, terminal sequences, and bidirectional controls."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 class PlainFormatter(logging.Formatter):

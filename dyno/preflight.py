@@ -13,7 +13,7 @@ _TRIES = 100
 
 def nearest(folder: Path) -> Path:
     """`folder`, or its nearest parent that exists. Raises OSError if a parent can't be read."""
-    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
 
 
 def write_error(folder: Path) -> str | None:
@@ -21,17 +21,17 @@ def write_error(folder: Path) -> str | None:
 
     Tries a real write, since root may write despite the folder's mode.
     """
-    there = folder
+    existing = folder
     try:
-        there = nearest(folder)
-        if not there.is_dir():
-            return "it is not a folder" if there == folder else f"{there} is not a folder"
-        if there == folder and (reason := folders.unsafe_reason(folder)):
+        existing = nearest(folder)
+        if not existing.is_dir():
+            return "it is not a folder" if existing == folder else f"{existing} is not a folder"
+        if existing == folder and (reason := folders.unsafe_reason(folder)):
             return reason
-        with tempfile.TemporaryDirectory(prefix=".dyno-", dir=there):
+        with tempfile.TemporaryDirectory(prefix=".dyno-", dir=existing):
             return None
     except OSError as error:
-        return f"{there} isn't writable: {error.strerror}"
+        return f"{existing} isn't writable: {error.strerror}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -56,8 +56,8 @@ def bind_error(host: str, port: int) -> str | None:
 def _listen_error(host: str, port: int) -> OSError | None:
     """Bind as a server does: with SO_REUSEADDR, and to every address of the name."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in found:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:

@@ -39,8 +39,8 @@ def interrupt_on_signals() -> Iterator[None]:
     """Let TERM end the block like Ctrl-C, and ignore further signals during the clean-up."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in STOP_SIGNALS:
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
@@ -69,7 +69,7 @@ class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
     `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr. `pass_fds`: open
-    files that it inherits. `cores`: those it may use; empty for this process' own.
+    files that it inherits. `cores`: the cores that it may use; empty for this process' own.
     """
 
     name: str

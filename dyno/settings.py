@@ -17,7 +17,7 @@ from dyno.validation_messages import validation_message
 from dyno.webhook_url import allowed_host
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # for files that must outlive a restart
-# Of device locks: the same for all Dynos of a host, so it isn't below XDG_RUNTIME_DIR, which each user has for itself.
+# All Dynos of a host share this folder of device locks. So it isn't below XDG_RUNTIME_DIR, which differs by user.
 RUN_DIR = Path(tempfile.gettempdir()) / "dyno"
 Durability = Literal["everysec", "always", "none"]
 LogFormat = Literal["plain", "json"]
@@ -69,12 +69,12 @@ def _pairs(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value or "{}")
+        pairs = json.loads(value or "{}")
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        pairs = None
+    if not isinstance(pairs, dict):
         raise ValueError('write a JSON object, such as {"gpu:0": 2.5}')
-    return tuple(found.items())
+    return tuple(pairs.items())
 
 
 def _valid_variable(name: str) -> str:
@@ -243,24 +243,24 @@ def load_settings() -> Settings:
     try:
         settings = Settings(**_read_secrets(os.environ.get(f"{_PREFIX}SECRETS_DIR")))
     except ValidationError as error:
-        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {validation_message(each)}" for each in error.errors())
+        wrong = (f"{_PREFIX}{str(fault['loc'][0]).upper()}: {validation_message(fault)}" for fault in error.errors())
         raise WrongSettings("; ".join(wrong)) from None
     return settings.model_copy(update={"redis_url": _with_password(settings.redis_url, settings.redis_password)})
 
 
 def _read_secrets(folder: str | None) -> dict[str, Any]:
     """Field -> content of its file, without spaces and line ends around it. Empty files and other files don't count."""
-    found: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
     try:
         for file in sorted(Path(folder).iterdir()) if folder else ():
             field = file.name.removeprefix(_PREFIX).lower()
             if file.name.startswith(_PREFIX) and field in Settings.model_fields and (text := file.read_text().strip()):
-                found[field] = text
+                secrets[field] = text
     except OSError as error:
         raise WrongSettings(f"DYNO_SECRETS_DIR: can't read {error.filename}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise WrongSettings(f"DYNO_SECRETS_DIR: {file} has no text in UTF-8") from None
-    return found
+    return secrets
 
 
 def _with_password(url: str | None, password: SecretStr | None) -> str | None:

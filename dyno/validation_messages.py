@@ -69,14 +69,14 @@ def field_errors(model: type[BaseModel], document: Any, invalid: ValidationError
     The message about a number out of bounds names the field, the value and the whole range.
     """
     errors, unknown = list[FieldError](), 0
-    for found in invalid.errors(include_url=False):
-        message, violated = validation_message(found), found.get("ctx", {})
-        path = _path(document, found["loc"], missing=found["type"] == "missing")
+    for error in invalid.errors(include_url=False):
+        message, violated = validation_message(error), error.get("ctx", {})
+        path = _path(document, error["loc"], missing=error["type"] == "missing")
         if _BOUNDS.keys() & violated.keys():
-            message = _out_of_bounds(_called(path), _bounds(model, path, violated), found["input"])
-        if found["type"] == "extra_forbidden" and (unknown := unknown + 1) <= _MOST_GUESSES:
-            message += _similar_field(model, found["loc"])
-        errors.append(FieldError(reduce(pointer, path, at), found["type"].replace("_", "-"), message))
+            message = _out_of_bounds(_called(path), _bounds(model, path, violated), error["input"])
+        if error["type"] == "extra_forbidden" and (unknown := unknown + 1) <= _MOST_GUESSES:
+            message += _similar_field(model, error["loc"])
+        errors.append(FieldError(reduce(pointer, path, at), error["type"].replace("_", "-"), message))
     return errors
 
 
@@ -85,11 +85,15 @@ def _similar_field(model: type[BaseModel], path: Path) -> str:
     *parents, name = path
     for step in parents:
         kind = model.model_fields[step].annotation if step in model.model_fields else None
-        inner = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, BaseModel)]
+        inner = [
+            candidate
+            for candidate in (kind, *get_args(kind))
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel)
+        ]
         if not inner:
             return ""
         model = inner[0]
-    return did_you_mean(str(name)[:64], [field.alias or known for known, field in model.model_fields.items()])
+    return did_you_mean(str(name)[:64], [field.alias or field_name for field_name, field in model.model_fields.items()])
 
 
 def _path(value: Any, path: Path, *, missing: bool) -> Path:
@@ -114,7 +118,7 @@ def _bounds(model: type[BaseModel], path: Path, violated: Mapping[str, Any]) -> 
     """All bounds of the number at `path` of which one is `violated`, by Pydantic's names."""
     root = _schema(model)
     for node in _nodes(root, root, path):
-        bounds = {name: node[known] for name, (known, _) in _BOUNDS.items() if known in node}
+        bounds = {name: node[bound] for name, (bound, _) in _BOUNDS.items() if bound in node}
         if bounds.items() >= violated.items():
             return bounds
     return violated
@@ -134,31 +138,31 @@ def _nodes(root: dict[str, Any], node: dict[str, Any], path: Path) -> Iterator[d
     if not path:
         yield node
         return
-    named = node.get("items") if isinstance(path[0], int) else node.get("properties", {}).get(path[0])
-    inner = named or node.get("additionalProperties")
+    part = node.get("items") if isinstance(path[0], int) else node.get("properties", {}).get(path[0])
+    inner = part or node.get("additionalProperties")
     if isinstance(inner, dict):
         yield from _nodes(root, inner, path[1:])
 
 
 def _out_of_bounds(name: str, bounds: Mapping[str, Any], value: Any) -> str:
-    words = " and ".join(f"{words} {bounds[each]}" for each, (_, words) in _BOUNDS.items() if each in bounds)
+    words = " and ".join(f"{words} {bounds[bound]}" for bound, (_, words) in _BOUNDS.items() if bound in bounds)
     if {"ge", "le"} <= bounds.keys():
         words = f"from {bounds['ge']} to {bounds['le']}"
     return f"{name} should be {words}, not {value}"
 
 
-def validation_message(found: ErrorDetails) -> str:
+def validation_message(error: ErrorDetails) -> str:
     """The message for one entry of `ValidationError.errors()`. Messages of Dyno's own validators stay as they are."""
-    kind, context = found["type"], found.get("ctx", {})
+    kind, context = error["type"], error.get("ctx", {})
     if _BOUNDS.keys() & context.keys():
-        return _out_of_bounds("Input", context, found["input"])
+        return _out_of_bounds("Input", context, error["input"])
     if kind in _LENGTHS:
-        return _of_length(context, found["msg"])
+        return _of_length(context, error["msg"])
     if kind in _CHOICES:
         return f"Input should be {_as_json(str(context.get('expected', '')))}"
     if kind == "string_pattern_mismatch":
         return f"String should match {_PYTHONS_GROUP.sub('', str(context.get('pattern', '')))}"
-    return _MESSAGES.get(kind) or _OF_VALIDATORS.sub("", found["msg"])
+    return _MESSAGES.get(kind) or _OF_VALIDATORS.sub("", error["msg"])
 
 
 def _of_length(context: Mapping[str, Any], message: str) -> str:

@@ -68,8 +68,8 @@ LookUp = Callable[[str, int], Addresses]
 
 def addresses_of(host: str, port: int) -> Addresses:
     """The host's addresses in the system's order. Raises OSError or UnicodeError if the host has none."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(info[4][0]) for info in found))
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 class Lookups:
@@ -88,33 +88,33 @@ class Lookups:
         while not self._has_room(owner):
             await self._over.wait()
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[Addresses] = loop.create_future()
+        future: asyncio.Future[Addresses] = loop.create_future()
 
         def report(outcome: Addresses | Exception) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._end, owner, found, outcome)
+                loop.call_soon_threadsafe(self._end, owner, future, outcome)
 
         self._running[owner] += 1
         try:
             Thread(target=_run, args=(partial(self._look_up, host, port), report), name="lookup", daemon=True).start()
         except RuntimeError as error:  # the process has reached its thread limit
-            self._end(owner, found, OSError(str(error)))
-        return await found
+            self._end(owner, future, OSError(str(error)))
+        return await future
 
     def _has_room(self, owner: str) -> bool:
         of_owner = self._running[owner] if owner else 0
         return self._running.total() < self._most and of_owner < self._most_for_owner
 
-    def _end(self, owner: str, found: asyncio.Future[Addresses], outcome: Addresses | Exception) -> None:
+    def _end(self, owner: str, future: asyncio.Future[Addresses], outcome: Addresses | Exception) -> None:
         self._running -= Counter((owner,))
         self._over.set()
         self._over.clear()
-        if found.done():  # canceled: its attempt has ended
+        if future.done():  # canceled: its attempt has ended
             return
         if isinstance(outcome, Exception):
-            found.set_exception(outcome)
+            future.set_exception(outcome)
         else:
-            found.set_result(outcome)
+            future.set_result(outcome)
 
 
 def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Exception], None]) -> None:
@@ -206,12 +206,16 @@ class WebhookSender:
             scheme=receiver.scheme, host=address, port=receiver.port, raw_path=receiver.path.encode("ascii")
         )
         agent = f"Dyno/{version('tensordyno')}"
-        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": agent}
+        own_headers = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": agent}
         limits = httpx.Timeout(self._within_s, connect=CONNECT_WITHIN_S)
         async with (
             httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=limits) as client,
             client.stream(
-                "POST", url, content=body, headers={**known, **headers}, extensions={"sni_hostname": receiver.host}
+                "POST",
+                url,
+                content=body,
+                headers={**own_headers, **headers},
+                extensions={"sni_hostname": receiver.host},
             ) as answer,
         ):
             return answer.status_code
@@ -268,7 +272,7 @@ class WebhookDeliverer:
     async def _attempt(self, leased: LeasedDelivery) -> None:
         try:
             await self._settle(leased, await self._make(leased))
-        except errors.UnknownJob:  # the job was deleted meanwhile, and its delivery with it
+        except errors.UnknownJob:  # the job was deleted during the attempt, and its delivery with it
             pass
         except errors.StoreUnavailable as error:
             log.warning("can't record how a delivery for %s ended, so it will be retried: %s", leased.job_id, error)

@@ -56,14 +56,14 @@ class WebhookUrl(NamedTuple):
 
 def parse_webhook_url(url: str) -> WebhookUrl:
     """Raises ValueError, whose text is for the caller."""
-    found = _URL.fullmatch(url)
-    if found is None or len(url) > MAX_URL_CHARACTERS:
+    match = _URL.fullmatch(url)
+    if match is None or len(url) > MAX_URL_CHARACTERS:
         raise ValueError(
             "invalid webhook URL: use https://, a host, and optionally a port and a path, in printable ASCII, without "
             f"user and fragment, at most {MAX_URL_CHARACTERS} characters"
         )
-    scheme, path = found["scheme"].lower(), found["path"] or "/"
-    host, port = _host_and_port(found, _PORTS[scheme])
+    scheme, path = match["scheme"].lower(), match["path"] or "/"
+    host, port = _host_and_port(match, _PORTS[scheme])
     return WebhookUrl(scheme, host, port, path if path.startswith("/") else f"/{path}")
 
 
@@ -73,16 +73,16 @@ def allowed_host(text: str) -> str:
     Raises ValueError if no receiver could match the entry.
     """
     bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
-    found = _ALLOWED.fullmatch(bare)
-    if found is None:
+    match = _ALLOWED.fullmatch(bare)
+    if match is None:
         raise ValueError('invalid webhook host: use a name or an address, optionally with ":" and a port')
-    host, port = _host_and_port(found, 0)
-    return _with_port(host, port) if found["port"] else host
+    host, port = _host_and_port(match, 0)
+    return _with_port(host, port) if match["port"] else host
 
 
-def _host_and_port(found: re.Match[str], default: int) -> tuple[str, int]:
+def _host_and_port(match: re.Match[str], default: int) -> tuple[str, int]:
     """The host, as in WebhookUrl, and the port of a _HOST match. Raises ValueError."""
-    host, port = found["host"].lower(), int(found["port"] or default)
+    host, port = match["host"].lower(), int(match["port"] or default)
     if host.startswith("["):
         literal = _ip_literal(host.strip("[]"))
         if literal is None or ":" not in literal:
@@ -90,7 +90,7 @@ def _host_and_port(found: re.Match[str], default: int) -> tuple[str, int]:
         host = literal
     if len(host) > _MAX_HOST_CHARACTERS:
         raise ValueError(f"a host name has at most {_MAX_HOST_CHARACTERS} characters")
-    if found["port"] and not 0 < port < 2**16:
+    if match["port"] and not 0 < port < 2**16:
         raise ValueError(f"{port} is not a port")
     return host, port
 

@@ -51,10 +51,6 @@ _TRANSPORT_OPTIONS: Final[dict[str, Any]] = {
     "health_check_interval": CHECK_IDLE_AFTER_S,  # proxies drop idle connections silently
 }
 
-_BINDINGS: Final = ("_kombu.binding", "_kombu.binding_permanent")
-_BINDING_SEPARATOR: Final = "\x06\x16"  # between routing key, pattern and queue
-_BINDINGS_AT_ONCE: Final = 1000
-
 
 def key_prefix(settings: Settings) -> str:
     """The prefix of all Celery keys, so that namespaces on one server don't wake each other's workers."""
@@ -107,18 +103,6 @@ def send_wake_up(settings: Settings, queue: str) -> bool:
     except (OperationalError, redis.RedisError, OSError) as error:
         raise StoreUnavailable(f"can't send a wake-up: {error}") from error
     return not waits
-
-
-def drop_bindings(client: redis.Redis, settings: Settings) -> None:
-    """Remove up to 1000 queues that an earlier version bound to its exchange, with their unread wake-ups.
-
-    That version sent a wake-up to each name of a device that a caller chose. Raises StoreUnavailable.
-    """
-    with store_errors():
-        for kind in _BINDINGS:
-            bound: Any = client.spop(f"{key_prefix(settings)}{kind}.dyno", _BINDINGS_AT_ONCE)
-            for name in {str(binding).rpartition(_BINDING_SEPARATOR)[2] for binding in bound}:
-                client.pexpire(key_prefix(settings) + name, WAKE_UP_TTL_S * 1000, nx=True)
 
 
 class _Publisher:

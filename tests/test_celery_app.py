@@ -94,21 +94,6 @@ def test_an_unread_wake_up_expires(settings, client):
     assert client.pttl(own) > 0
 
 
-def test_what_an_earlier_version_bound_and_sent_to_absent_devices_goes(settings, client):
-    prefix = celery_app.key_prefix(settings)
-    earlier = celery_app.app(settings)
-    names = [celery_app.celery_queue(f"cpu:0@absent-{number}").name for number in range(3)]
-    with earlier.connection_for_write() as connection:
-        for name in names:
-            Queue(name, Exchange("dyno"), routing_key=name)(connection.default_channel).declare()
-            client.lpush(prefix + name, "{}")
-    assert client.scard(f"{prefix}_kombu.binding.dyno") == 3
-
-    celery_app.drop_bindings(client, settings)
-    assert sorted(client.scan_iter(f"{prefix}*")) == sorted(prefix + name for name in names)
-    assert all(client.pttl(prefix + name) > 0 for name in names)
-
-
 def test_celery_names_are_plain_and_no_two_queues_share_one():
     names = [celery_app.celery_queue(queue).name for queue in NAMES]
     assert len(set(names)) == len(NAMES)

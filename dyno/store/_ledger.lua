@@ -15,7 +15,6 @@ local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
 local PRIORITY_STEP = 2 ^ 50 -- apart are the scores of priority classes; sums are exact in a double
 local ROUND_STEP = 2 ^ 16 -- apart are the scores of rounds
-local FIRST_ROUND = 2 ^ 16 -- above the scores of versions without rounds, which were numbers of jobs
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -34,7 +33,7 @@ local server = redis
 local function role_of_key(name)
   local derived = {
     jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
-    resting = true, lease = true, leases = true, cordoned = true, labeled = true, expiring = true, events = true,
+    resting = true, lease = true, leases = true, cordoned = true, expiring = true, events = true,
     counts = true, spent = true, artifacts = true, sweeps = true, sequence = true,
   }
   local whole_names = { schedules = true, ['schedules:due'] = true } -- others with these beginnings hold schedules
@@ -218,7 +217,7 @@ end
 -- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. Entries of figures so
 -- far hold no events any more, but a reader's position may be within one: an entry without a job, which readers skip,
 -- takes the place of each. What stays is written again if it is little, because deleted entries leave gaps in their nodes.
--- pcall: a user that may not read and delete entries, as in older versions' users.acl, must still end jobs.
+-- pcall: a user that may not read and delete entries must still end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
   local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false
@@ -473,9 +472,9 @@ local function change(id, event, before, fields, detail, more)
 end
 
 -- A job's placement class. Jobs of one class fit the same devices, so a claim looks at classes instead of jobs. The class
--- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job without a digest was queued by
--- an older version, or its queue had too many classes (submit.lua). Its class is its schema and the answers it has so
--- far, one for each device profile.
+-- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue had
+-- too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). Its class is its schema and the
+-- answers it has so far, one for each device profile.
 -- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
 -- Both are an index of the queue, which is authoritative; see index.lua.
 local function class_of(schema, needs, fits)
@@ -599,7 +598,8 @@ local function line_of(queue, owner)
   return key('jobs', 'waiting', queue, owner or '')
 end
 
--- The round of the key's last waiting job, or 0. Drops entries of jobs that an older version dequeued.
+-- The round of the key's last waiting job, or 0. Drops entries of jobs that aren't in the queue: a damaged
+-- record doesn't name its owner when the job leaves the queue.
 local function own_round(queue, priority, owner)
   while true do
     local id, score = edge_of(line_of(queue, owner), priority, true)
@@ -618,7 +618,7 @@ local function next_score(queue, priority, owner, fits, number)
   end
   fields[1] = fields[1] or priority .. '+'
   local _, head = edge_of(key('queue', queue), priority)
-  local reached = math.max(FIRST_ROUND, (round_of(head) or 0) - 1, own_round(queue, priority, owner))
+  local reached = math.max((round_of(head) or 0) - 1, own_round(queue, priority, owner))
   for _, round in ipairs(redis.call('HMGET', turns_of(queue), unpack(fields))) do
     reached = math.max(reached, tonumber(round or 0))
   end
@@ -665,7 +665,7 @@ local function dequeue(id, queue, class)
     redis.call('SREM', key('queues'), queue)
     redis.call('SREM', key('resting'), queue)
     for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
-      redis.call('DEL', key('class', queue, class)) -- entries of jobs that an older version dequeued
+      redis.call('DEL', key('class', queue, class)) -- entries of jobs whose records are damaged
     end
     redis.call('DEL', key('passed', queue), key('classes', queue))
   end

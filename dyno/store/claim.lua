@@ -32,7 +32,7 @@ local LOOKS = 100 -- 1.5 ms, measured on a busy machine with two cores: the long
 local NEWER = 'newer_schema'
 local BUSY = 'device_busy'
 local UNREADABLE = '!'
-local REMEMBERED_MS = 60000 -- TTL of `passed`: an older API may queue jobs in front without resetting it
+local REMEMBERED_MS = 60000 -- TTL of `passed`: `passed_over` of a job is about the last minute
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1

@@ -36,7 +36,7 @@ def _lists(keys: Keys) -> dict[str, str]:
     zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
     sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
     types = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
-    types |= dict.fromkeys([keys.labeled, keys.counts, keys.audit], "hash")
+    types |= dict.fromkeys([keys.counts, keys.audit], "hash")
     return types | {keys.events: "stream", keys.repairing: "string"}
 
 

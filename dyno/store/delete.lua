@@ -54,6 +54,5 @@ for _, digest in ipairs(digests) do
   redis.call('ZREM', key('jobs', 'label', digest), id)
 end
 redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner, digests))
-redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner, {})) -- by a worker of an older version
 redis.call('DEL', unpack(keys_of(id)))
 return { 'deleted', owner or '' }

@@ -46,23 +46,20 @@ class ExpectedDuration:
 
     series: str
     expected_s: float
-    work: str = ""
+    work: str
 
     @property
     def reading(self) -> str:
         """The start of the stored reading; `finish.lua` adds the actual duration."""
-        return f"{self.work} {self.expected_s}".lstrip()
+        return f"{self.work} {self.expected_s}"
 
 
 class DurationReading(NamedTuple):
-    """The estimated and actual duration of one job; the actual one is the time from its claim to its end.
-
-    `work`: empty in readings of older versions.
-    """
+    """The estimated and actual duration of one job; the actual one is the time from its claim to its end."""
 
     expected_s: float
     took_s: float
-    work: str = ""
+    work: str
 
 
 def duration_series(spec: Spec, device: Device) -> str:
@@ -82,24 +79,24 @@ def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
     """Parse stored readings and skip invalid ones."""
     readings = []
     for text in texts:
-        *work, expected, took = ["", *text.split(" ")]
         try:
+            work, expected, took = text.split(" ")
             expected_s, took_s = float(expected), float(took)
         except ValueError:
             continue
-        if 0 < expected_s < math.inf and 0 <= took_s < math.inf and len(work) <= 2:
-            readings.append(DurationReading(expected_s, took_s, "".join(work)))
+        if 0 < expected_s < math.inf and 0 <= took_s < math.inf:
+            readings.append(DurationReading(expected_s, took_s, work))
     return readings
 
 
-def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, work: str = "") -> float | None:
+def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, work: str) -> float | None:
     """The likely duration of a job whose workload estimates `expected_s`; `readings` are in order, newest first.
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
     median ratio of actual to estimated duration. That median is over the readings of similar size, since the startup
     weighs more in a small job, or over the MIN_DURATIONS nearest in size. None if there are fewer in all.
     """
-    equal = [reading.took_s for reading in readings if work and reading.work == work][:_EQUAL_KEPT]
+    equal = [reading.took_s for reading in readings if reading.work == work][:_EQUAL_KEPT]
     if equal:
         return median(equal)
     if len(readings) < MIN_DURATIONS:
@@ -174,19 +171,20 @@ class QueuedJob(NamedTuple):
 class RunningJob(NamedTuple):
     """A job that has had its device for `elapsed_s` seconds.
 
-    `eta_s`: the remaining time that its progress reported after `reported_s`; None for a worker of an older version.
+    `eta_s`: the remaining time that its progress reported after `reported_s`. None before the first report, and while
+    the remaining time is unknown.
     """
 
     spec: str
     elapsed_s: float
-    eta_s: float | None
+    eta_s: float | None = None
     reported_s: float | None = None
 
     @property
     def rest_s(self) -> float | None:
         """The remaining time by its progress, now."""
         if self.eta_s is None or self.reported_s is None:
-            return self.eta_s
+            return None
         return max(self.eta_s - (self.elapsed_s - self.reported_s), _OVERDUE_S)
 
 
@@ -520,18 +518,13 @@ class Forecasts:
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Seconds until the device is free: by the job's progress, which tells more than earlier jobs' durations.
-
-    The progress of a worker of an older version decides only for a job that takes longer than its likely duration.
-    """
+    """Seconds until the device is free: by the job's progress, which tells more than earlier jobs' durations."""
     if running is None:
         return 0.0
-    if running.reported_s is not None and running.eta_s is not None:
+    if running.rest_s is not None:
         return running.rest_s
     takes_s = takes.get((running.spec, device))
-    if takes_s is not None and takes_s > running.elapsed_s:
-        return takes_s - running.elapsed_s
-    return running.eta_s
+    return takes_s - running.elapsed_s if takes_s is not None and takes_s > running.elapsed_s else None
 
 
 def _by_queue(line: QueueSnapshot) -> dict[str, list[str]]:

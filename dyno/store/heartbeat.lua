@@ -9,8 +9,7 @@
 -- ARGV[4]  device id, with its host     ARGV[5]  lease, ms
 -- ARGV[6]  progress, JSON; "" for none
 -- ARGV[7]  number of a piece of log within the attempt   ARGV[8]  its text; "" for none
--- ARGV[9]  name of the figures within the attempt   ARGV[10] their text, JSON; "" for none. Workers of older versions
---          give neither
+-- ARGV[9]  name of the figures within the attempt   ARGV[10] their text, JSON; "" for none
 --
 -- Returns {"beating", 1 if a cancel was requested} or {"superseded"}
 
@@ -30,7 +29,7 @@ elseif more then
   change(id, 'heartbeat', record[1], {}, nil, more)
 end
 -- The figures have an event of their own, so that it holds the same events on each read.
-if (ARGV[10] or '') ~= '' and is_spare(#ARGV[10], 0) then
+if ARGV[10] ~= '' and is_spare(#ARGV[10], 0) then
   local partial, name = key('job', id, 'partial'), string.sub(redis.sha1hex(token), 1, 12) .. ':' .. ARGV[9]
   if not redis.call('HGET', partial, name) then -- else a retry of a call whose reply was lost
     redis.call('HSET', partial, name, ARGV[10])

@@ -32,13 +32,6 @@ if ARGV[4] ~= '' and (not wanted.before or tonumber(ARGV[4]) < tonumber(newest))
   newest = ARGV[4]
 end
 
--- A label without "=" is a name, and names have no index. Jobs of a version without indexes of labels aren't in them
--- until maintenance has added them.
-local function is_indexed(label)
-  local complete = redis.call('GET', key('sequence')) or '0'
-  return string.find(label, '=', 1, true) and (redis.call('HGET', key('labeled'), 'sequence') or '0') == complete
-end
-
 -- The index to walk and the others. The place where a page begins is an entry of the walked index. As it must not be a
 -- job that the caller may not see, the owner's own index is walked, unless another one is empty.
 local function choose_indexes() -- server.call: a damaged index must not look like an empty one
@@ -48,7 +41,7 @@ local function choose_indexes() -- server.call: a damaged index must not look li
       found[#found + 1] = key('jobs', name, wanted[name])
     end
   end
-  if wanted.label and is_indexed(wanted.label) then
+  if wanted.label and string.find(wanted.label, '=', 1, true) then -- a label without "=" is a name: names have no index
     found[#found + 1] = key('jobs', 'label', label_digest(wanted.label))
   elseif wanted.label then
     by_record = true

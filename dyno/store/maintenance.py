@@ -206,32 +206,13 @@ _INDEXED_EVERY_S = 600.0  # a claim notices most differences itself; see claim.l
 def index_queues(client: redis.Redis, settings: Settings) -> None:
     """Call `index_queue` for each queue that a live worker serves, in one process every ten minutes.
 
-    A version without classes changes the queues alone. If it queues as many jobs as it claims, no claim notices.
+    A claim compares only the numbers of jobs: after damage, a class may lack a job while another class has one too many.
     """
     keys, pause_ms = Keys(settings.namespace), round(_INDEXED_EVERY_S * 1000)
     with store_errors():
         for queue in _served(client, settings):
             if take_turn(client, keys.indexed(queue), pause_ms):
                 index_queue(client, settings, queue)
-
-
-_LABELED_AT_ONCE = 100  # about 2 ms of Redis
-_LABEL_STEPS = 50
-
-
-def index_labels(client: redis.Redis, settings: Settings) -> bool:
-    """Add up to 5000 jobs of a version without indexes of labels to those indexes. Returns whether all are in them.
-
-    Raises StoreUnavailable.
-    """
-    keys = Keys(settings.namespace)
-    label = client.register_script(SCRIPT_SOURCES[Script.LABEL])
-    with store_errors():
-        for _ in range(_LABEL_STEPS):
-            reply: Any = label(keys=[keys.labeled, keys.jobs], args=[keys.namespace, _LABELED_AT_ONCE])
-            if reply[0] == "complete":
-                return True
-    return False
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:

@@ -339,10 +339,6 @@ class Keys:
     def jobs_with_label(self, digest: str) -> str:
         return self._key("jobs", "label", digest)  # ZSET: jobs with one label; the digest is that of _ledger.lua
 
-    @property
-    def labeled(self) -> str:
-        return self._key("labeled")  # HASH: up to which job the indexes of labels are complete; see label.lua
-
     def queued_of_owner(self, owner: str) -> str:
         return self._key("jobs", "queued", owner)  # ZSET: queued jobs of one API key
 
@@ -542,7 +538,6 @@ class Script(StrEnum):
     IMPORT = "import"
     READ = "read"
     LIST = "list"
-    LABEL = "label"
     CLAIM = "claim"
     INDEX = "index"
     HEARTBEAT = "heartbeat"

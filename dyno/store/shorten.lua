@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  leases, ZSET of devices by expiry in ms
 -- ARGV[1]  namespace
--- ARGV[2]  length of a lease whose own isn't known, as of older versions, ms
+-- ARGV[2]  length of a lease whose HASH is lost, ms
 -- ARGV[3]  most leases
 --
 -- Returns the devices

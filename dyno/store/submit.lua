@@ -100,7 +100,7 @@ end
 require_rights(
   { 'HSET', 'XADD', 'ZADD', 'HGET', 'PEXPIRE', 'SADD', 'HVALS', 'SREM', 'ZRANGE', 'ZRANK', 'ZSCORE' },
   NAMESPACE .. ':jobs', NAMESPACE .. ':jobs:workload:', NAMESPACE .. ':jobs:owner:', NAMESPACE .. ':jobs:label:',
-  NAMESPACE .. ':labeled', NAMESPACE .. ':idempotency:', NAMESPACE .. ':jobs:turns:'
+  NAMESPACE .. ':idempotency:', NAMESPACE .. ':jobs:turns:'
 )
 local number = redis.call('INCR', key('sequence'))
 local score = next_score(queue, tonumber(ARGV[5]), fields.owner or '', fields.fits, number)
@@ -124,9 +124,6 @@ if fields.owner then
   redis.call('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
 end
 index_labels(id, fields.created_ms, label_digests(fields.spec))
-if tonumber(redis.call('HGET', key('labeled'), 'sequence') or 0) == number - 1 then
-  redis.call('HSET', key('labeled'), 'sequence', integer(number)) -- not after a job of a version without these indexes
-end
 if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])

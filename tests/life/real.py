@@ -86,7 +86,7 @@ class Worker:
         if move.how in REQUEUES:
             return self._leases.requeue(self._claim, reason="tested", counts_attempt=move.how == Event.REQUEUE)
         samples = [self._claim.token] if move.how == Event.SUCCEED else None
-        return self._leases.finish(self._claim, move.how, samples=samples, pace=ExpectedDuration(PACES, 1.0))
+        return self._leases.finish(self._claim, move.how, samples=samples, pace=ExpectedDuration(PACES, 1.0, "work"))
 
 
 class Real:

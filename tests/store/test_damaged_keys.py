@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 DAMAGED = [
     *("jobs:done", f"jobs:done:{OWNER}", "jobs:served:cpu:1@alpha"),
     *("jobs", "jobs:status:queued", "jobs:status:running", "jobs:status:succeeded", "jobs:workload:matmul"),
-    *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged", "labeled"),
+    *(f"jobs:owner:{OWNER}", f"jobs:queued:{OWNER}", "jobs:label:{label}", "jobs:audit", "jobs:damaged"),
     *(
         "jobs:webhooks",
         "jobs:webhooks:due",
@@ -61,7 +61,7 @@ JOB = "job_01M8GBVH5PYK5J9VQT1Z4NHWCW"
 FAMILIES: dict[str, list[tuple[Any, ...]]] = {
     "derived": [
         *(("jobs",), ("jobs_with_status", "queued"), ("jobs_of_workload", "matmul"), ("jobs_of_owner", OWNER)),
-        *(("owners",), ("done_of_owner", ""), ("jobs_with_label", "0"), ("labeled",), ("queued_of_owner", OWNER)),
+        *(("owners",), ("done_of_owner", ""), ("jobs_with_label", "0"), ("queued_of_owner", OWNER)),
         *(
             ("turns", "cpu"),
             ("waiting", "cpu", OWNER),
@@ -247,15 +247,14 @@ async def test_what_can_not_be_made_again_is_refused_before_anything_is_stored(
         assert records(client, keys) == before
 
 
-@pytest.mark.parametrize("name", ["passed:cpu", "labeled", "sequence", f"spent:{OWNER}:{{day}}"])
+@pytest.mark.parametrize("name", ["passed:cpu", "sequence", f"spent:{OWNER}:{{day}}"])
 async def test_damaged_figures_stop_no_submit(lives, mine, spec, claim, leases, client, keys, settings, name):
     ids, running = await lives()
     name = f"{keys.namespace}:{name.format(day=client.time()[0] // 86400)}"
     if name == f"{keys.namespace}:sequence":
         client.set(name, "junk")
     else:
-        client.hset(name, mapping=dict.fromkeys(("profile", "after", "after_ms", "device_ms", "sequence"), "junk"))
-    assert maintenance.index_labels(client, settings)
+        client.hset(name, mapping=dict.fromkeys(("profile", "device_ms"), "junk"))
     before = records(client, keys)
     new = (await mine.submit(spec)).job
     assert records(client, keys) - before == {keys.job(new.id)}
@@ -414,7 +413,7 @@ def expected_type(name):
         return "string"
     if name == "events" or name.endswith(":events"):
         return "stream"
-    if family in ("classes", "passed", "lease", "labeled", "counts", "spent", "job") or name in (
+    if family in ("classes", "passed", "lease", "counts", "spent", "job") or name in (
         "jobs:audit",
         "jobs:turns:cpu",
     ):

@@ -55,17 +55,17 @@ async def test_a_succeeded_job_records_its_estimated_and_actual_duration(ran, le
 async def test_a_repeated_finish_records_the_duration_once(ran, leases, client, keys):
     held = await ran()
     for _ in range(2):
-        assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
+        assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0, "work"))
     assert len(learned(client, keys)) == 1
 
 
 async def test_failed_stopped_and_superseded_attempts_record_no_duration(ran, leases, client, keys):
     failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
-    assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0))
-    assert leases.finish(await ran(), "stop", pace=ExpectedDuration(SERIES, 1.0))
+    assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0, "work"))
+    assert leases.finish(await ran(), "stop", pace=ExpectedDuration(SERIES, 1.0, "work"))
     lost = await ran()
     assert leases.requeue(lost, reason="tested", counts_attempt=False)
-    assert not leases.finish(lost, "succeed", result=a_result(lost.job_id), pace=ExpectedDuration(SERIES, 1.0))
+    assert not leases.finish(lost, "succeed", result=a_result(lost.job_id), pace=ExpectedDuration(SERIES, 1.0, "work"))
     assert learned(client, keys) == []
 
 
@@ -76,22 +76,22 @@ async def test_a_worker_without_estimates_finishes_its_jobs_as_before(ran, lease
 
 
 async def test_a_series_keeps_the_newest_only(ran, leases, client, keys):
-    client.rpush(keys.paces(SERIES), *["1 1"] * (DURATIONS_KEPT - 1), "9 9")
+    client.rpush(keys.paces(SERIES), *["work 1 1"] * (DURATIONS_KEPT - 1), "work 9 9")
     held = await ran()
-    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 2.0))
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 2.0, "work"))
     assert [reading.expected_s for reading in learned(client, keys)] == [2.0, *[1.0] * (DURATIONS_KEPT - 1)]
 
 
 async def test_a_damaged_series_of_durations_does_not_prevent_a_finish(ran, leases, client, keys, jobs):
     client.set(keys.paces(SERIES), "no list")
     held = await ran()
-    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0, "work"))
     assert (await jobs.get(held.job_id)).done
 
 
 def test_readings_that_cannot_be_read_are_left_out():
-    texts = ["1 2", "one two", "1", "", "work 1 2", "a b 1 2", "0 1", "nan 1", "1 inf", "-1 1"]
-    assert parse_durations(texts) == [DurationReading(1, 2), DurationReading(1, 2, "work")]
+    texts = ["work 1 2", "1 2", "a one two", "1", "", "a b 1 2", "a 0 1", "a nan 1", "a 1 inf", "a -1 1"]
+    assert parse_durations(texts) == [DurationReading(1, 2, "work")]
 
 
 def test_the_last_jobs_of_equal_work_tell_the_duration_even_one_of_them():
@@ -113,24 +113,26 @@ def test_equal_work_has_equal_params_replicas_and_settings():
 
 
 def readings(*pairs):
-    return [DurationReading(*pair) for pair in pairs]
+    return [DurationReading(*pair, "other work") for pair in pairs]
 
 
 def test_an_estimate_is_corrected_by_the_median_ratio_of_past_jobs():
-    assert likely_duration_s(readings((10, 20), (10, 30), (10, 900)), 5) == 15
+    assert likely_duration_s(readings((10, 20), (10, 30), (10, 900)), 5, "work") == 15
 
 
 @pytest.mark.parametrize("few", [[], [(10, 20)], [(10, 20), (10, 20)]])
 def test_two_readings_are_too_few(few):
-    assert likely_duration_s(readings(*few), 10) is None
+    assert likely_duration_s(readings(*few), 10, "work") is None
 
 
 def test_jobs_of_similar_size_count_if_there_are_enough_of_them():
     small, large = [(1.0, 5.0)] * 4, [(100.0, 110.0)] * 4
-    assert likely_duration_s(readings(*small, *large), 1.5) == pytest.approx(7.5)
-    assert likely_duration_s(readings(*small, *large), 150) == pytest.approx(165)
-    assert likely_duration_s(readings(*small[:2], *large), 1.5) == pytest.approx(1.5 * 5)  # and the next in size
-    assert likely_duration_s(readings(small[0], *large), 1.5) == pytest.approx(1.5 * 1.1)
+    assert likely_duration_s(readings(*small, *large), 1.5, "work") == pytest.approx(7.5)
+    assert likely_duration_s(readings(*small, *large), 150, "work") == pytest.approx(165)
+    assert likely_duration_s(readings(*small[:2], *large), 1.5, "work") == pytest.approx(
+        1.5 * 5
+    )  # and the next in size
+    assert likely_duration_s(readings(small[0], *large), 1.5, "work") == pytest.approx(1.5 * 1.1)
 
 
 def test_a_series_is_of_one_workload_framework_model_and_number_of_cores():

@@ -8,7 +8,7 @@ import pytest
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.store import jobs as module
-from dyno.store.maintenance import drop_expired, index_labels
+from dyno.store.maintenance import drop_expired
 
 pytestmark = pytest.mark.anyio
 
@@ -30,15 +30,6 @@ def label_indexes(client, keys):
     return {str(name): client.zrange(name, 0, -1) for name in client.scan_iter(keys.jobs_with_label("*"))}
 
 
-def without_indexes(client, keys):
-    """As a version without indexes of labels leaves a store."""
-    client.delete(keys.labeled, *label_indexes(client, keys))
-    for member, ms in client.zrange(keys.expiring, 0, -1, withscores=True):
-        client.zrem(keys.expiring, member)
-        *parts, _ = f"{member}:".split(":")[:5]
-        client.zadd(keys.expiring, {":".join(parts).removesuffix(":"): ms})
-
-
 def records_read(client):
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hgetall", "hmget", "hget"))
@@ -58,28 +49,21 @@ async def test_a_label_that_matches_nothing_costs_a_bounded_number_of_records_wh
         assert page.data == []
         return records_read(client) - before, page.has_more
 
-    assert await cost(label="commit=none") == (1, False)  # the state of the indexes
-    assert await cost(label="commit=none", workload="matmul", status="queued") == (1, False)
+    assert await cost(label="commit=none") == (0, False)
+    assert await cost(label="commit=none", workload="matmul", status="queued") == (0, False)
     by_record = module._MOST_STEPS * (module._MOST_LOOKED_AT // 9 + 2)
     for filters in ({"label": "none"}, {"framework": "jax"}, {"device": "gpu"}, {"framework": "jax", "label": "none"}):
         records, has_more = await cost(**filters)
         assert 0 < records <= by_record
         assert has_more
-    client.delete(keys.labeled)
-    records, has_more = await cost(label="commit=none")
-    assert by_record // 2 < records <= by_record
-    assert has_more
 
 
-@pytest.mark.parametrize("is_indexed", [True, False])
-async def test_a_label_selects_its_jobs_newest_first_with_an_index_and_without(jobs, a_spec, client, keys, is_indexed):
+async def test_a_label_selects_its_jobs_newest_first(jobs, a_spec, client, keys):
     made = []
     for number in range(30):
         labels = {"commit": str(number % 3), "a=b": "c=d"} if number % 2 else {}
         made.append((await jobs.submit(a_spec(labels=labels))).stored.id)
     odd = (await jobs.submit(a_spec(labels=ODD))).stored.id
-    if not is_indexed:
-        without_indexes(client, keys)
     order = client.zrange(keys.jobs, 0, -1, desc=True)
     chosen = [job for job in order if job in {made[n] for n in range(1, 30, 2) if n % 3 == 2}]
     for limit in (1, 2, 50):
@@ -109,52 +93,9 @@ async def test_filters_are_combined_with_the_label(jobs, a_spec, claim, leases):
     assert await ids(mine, status="queued") == await ids(jobs, device="gpu") == set()
 
 
-async def test_maintenance_adds_older_jobs_to_the_indexes_once(jobs, a_spec, client, keys, settings, monkeypatch):
-    for number in range(25):
-        job_id = (await jobs.submit(a_spec(labels={"n": str(number % 5)} if number % 2 else {}))).stored.id
-        if number % 3 == 0:
-            await jobs.cancel(job_id)
-    indexes, expiring = label_indexes(client, keys), client.zrange(keys.expiring, 0, -1, withscores=True)
-    assert len(indexes) == 5
-    client.zadd(keys.jobs, dict.fromkeys(client.zrange(keys.jobs, 5, 20), 5))  # in one millisecond
-    without_indexes(client, keys)
-    await jobs.submit(a_spec())
-    assert label_indexes(client, keys) == {}
-    assert len(await listed(jobs, "n=1")) == 3
-
-    monkeypatch.setattr("dyno.store.maintenance._LABELED_AT_ONCE", 2)
-    monkeypatch.setattr("dyno.store.maintenance._LABEL_STEPS", 3)
-    steps = [index_labels(client, settings)]
-    while not steps[-1]:
-        steps.append(index_labels(client, settings))
-    assert len(steps) == 5
-    rebuilt = label_indexes(client, keys)
-    assert {name: set(ids) for name, ids in rebuilt.items()} == {name: set(ids) for name, ids in indexes.items()}
-    assert client.zrange(keys.expiring, 0, -1, withscores=True) == expiring
-    before = records_read(client)
-    assert len(await listed(jobs, "n=1")) == 3
-    assert records_read(client) - before == 1 + 3 * 2 + 1  # two wait, in one placement class
-    assert index_labels(client, settings)
-
-
-async def test_a_job_that_an_older_version_writes_later_is_found_and_added(jobs, a_spec, client, keys, settings):
-    spec = a_spec(labels={"commit": "abc"})
-    first = (await jobs.submit(spec)).stored.id
-    sequence = client.hget(keys.labeled, "sequence")
-    older = (await jobs.submit(spec)).stored.id
-    [index] = label_indexes(client, keys)
-    client.zrem(index, older)
-    client.hset(keys.labeled, "sequence", sequence)
-    last = (await jobs.submit(spec)).stored.id
-    assert set(await listed(jobs, "commit=abc")) == {first, older, last}
-    assert index_labels(client, settings)
-    assert set(client.zrange(index, 0, -1)) == {first, older, last}
-
-
 @pytest.mark.parametrize("owner", [None, "key_0123456789abcdef"])
-@pytest.mark.parametrize("by_older_worker", [False, True])
 async def test_a_deleted_and_an_expired_job_leave_the_indexes_of_their_labels(
-    jobs, a_spec, client, keys, settings, owner, by_older_worker
+    jobs, a_spec, client, keys, settings, owner
 ):
     mine = jobs.seen_by(Viewer(owner))
     spec = a_spec(labels={"commit": "abc", "a=b": "c"})
@@ -163,12 +104,6 @@ async def test_a_deleted_and_an_expired_job_leave_the_indexes_of_their_labels(
         await mine.cancel(job_id)
     indexes = label_indexes(client, keys)
     assert [set(ids) for ids in indexes.values()] == [{kept, deleted, expired}] * 3
-    if by_older_worker:
-        sequence = client.hget(keys.labeled, "sequence")
-        without_indexes(client, keys)
-        client.hset(keys.labeled, "sequence", sequence)
-        for name, ids in indexes.items():
-            client.zadd(name, dict.fromkeys(ids, client.zscore(keys.jobs, kept)))
     await mine.delete(deleted)
     assert [set(ids) for ids in label_indexes(client, keys).values()] == [{kept, expired}] * 3
 
@@ -176,9 +111,6 @@ async def test_a_deleted_and_an_expired_job_leave_the_indexes_of_their_labels(
     [member] = client.zrange(keys.expiring, 0, -1)
     client.zadd(keys.expiring, {member: 1})
     assert drop_expired(client, settings) == 1
-    if by_older_worker:  # that doesn't know of these indexes: the next list drops what it meets
-        for label in ("commit=abc", "a=b=c", "a=b"):
-            assert await listed(jobs, label) == [kept]
     assert [set(ids) for ids in label_indexes(client, keys).values()] == [{kept}] * 3
     assert client.zcard(keys.expiring) == 0
     if owner:

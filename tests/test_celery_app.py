@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from celery.app.defaults import NAMESPACES, flatten
-from kombu.entity import Exchange, Queue
 
 from dyno import celery_app
 from dyno.errors import StoreUnavailable, StoreUnfit

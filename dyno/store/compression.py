@@ -1,4 +1,4 @@
-"""Compressed values in Redis: results and samples. gzip files and plain JSON of older versions stay readable.
+"""Compressed values in Redis: results and samples.
 
 A value is deflated with a dictionary: texts that most results share, such as the names of fields and sentences of
 warnings. A result of 17 to 37 kB takes 1.7 to 5 kB, half of a gzip file, and is read in 20 to 40 µs.
@@ -11,14 +11,12 @@ import gzip
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from redis.client import NEVER_DECODE
 
 _LEVEL, _MEMORY = 9, 9  # 2 ms on the worker, after the measurement
 _FAST = 1  # 0.2 ms of an event loop
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP: Final = 16 + zlib.MAX_WBITS
 _DICTIONARIES = {1: (Path(__file__).parent / "dictionary-1.txt").read_bytes()}  # by the first byte of a value
 _NEWEST = max(_DICTIONARIES)
 
@@ -40,7 +38,7 @@ def header(name: str) -> bytes:
 
 
 def decompress(stored: bytes) -> str:
-    """The text of a value, compressed or not. Raises ValueError for a damaged value."""
+    """The text of a value. Raises ValueError for a damaged one, and for one of a newer version's dictionary."""
     try:
         return _inflate(stored).decode()
     except (zlib.error, IndexError) as error:
@@ -54,10 +52,8 @@ def as_gzip(stored: bytes) -> bytes:
 
 
 def _inflate(stored: bytes) -> bytes:
-    if stored.startswith(_GZIP_MAGIC):
-        return zlib.decompress(stored, _GZIP)
     if (dictionary := _DICTIONARIES.get(stored[0])) is None:
-        return stored
+        raise ValueError(f"damaged value, or of a newer version: no dictionary has the number {stored[0]}")
     inflate = zlib.decompressobj(zdict=dictionary)
     text = inflate.decompress(memoryview(stored)[2 + stored[1] :])
     if not inflate.eof:

@@ -42,7 +42,6 @@ RESULT_SHAPE: Final = hashlib.sha256(json.dumps(Result.model_json_schema(mode="s
 ]
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder at each call
 _COMPRESSED = compression.header(RESULT_SHAPE)
-_STAMP = f'{{"shape":"{RESULT_SHAPE}",'.encode()  # stored by versions that didn't compress
 
 
 @dataclass
@@ -213,8 +212,6 @@ class StoredResult:
         """The result as JSON. Raises RecordUnreadable."""
         if self.stored.startswith(_COMPRESSED):
             return parse_stored(str, self.stored, self._what)
-        if self.stored.startswith(_STAMP):
-            return "{" + self.stored[len(_STAMP) :].decode()
         return self.result().model_dump_json(by_alias=True)
 
     def result(self) -> Result:

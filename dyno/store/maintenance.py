@@ -206,7 +206,7 @@ _INDEXED_EVERY_S = 600.0  # a claim notices most differences itself; see claim.l
 def index_queues(client: redis.Redis, settings: Settings) -> None:
     """Call `index_queue` for each queue that a live worker serves, in one process every ten minutes.
 
-    A claim compares only the numbers of jobs: after damage, a class may lack a job while another class has one too many.
+    A claim compares numbers of jobs alone. After damage, one class may lack a job while another has one too many.
     """
     keys, pause_ms = Keys(settings.namespace), round(_INDEXED_EVERY_S * 1000)
     with store_errors():

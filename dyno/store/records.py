@@ -97,7 +97,7 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
 
 
 def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
-    """The progress of a record, as any version stored it. A done job has no work left, however it ended.
+    """The progress of a record. A done job has no work left, however it ended.
 
     A job that succeeded before its first heartbeat has stored none; it made its `runs`.
     """

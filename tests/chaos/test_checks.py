@@ -34,7 +34,7 @@ from dyno.models.job import Failure, FailureClass, FinishEvent, WorkerRef
 from dyno.models.result import Phases, RunSummary
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.compression import decompress, execute_raw
+from dyno.store.compression import compress, decompress, execute_raw
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
@@ -452,7 +452,7 @@ def test_what_the_api_returns_is_compared_with_the_streams(client, settings):
     lives.canceled(ids[5])
     for job in ids[:3]:
         text = decompress(execute_raw(client, "GET", lives.keys.result(job)))
-        client.set(lives.keys.result(job), text.replace('"runs":[]', f'"runs":[{RUN}]'))
+        client.set(lives.keys.result(job), compress(text.replace('"runs":[]', f'"runs":[{RUN}]').encode()))
     by_job = read(client, lives.keys).streams.by_job
 
     with serving(create_app(settings)) as http:

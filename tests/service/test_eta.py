@@ -19,7 +19,7 @@ TOOK = 2.0  # planted jobs took this many times their estimates
 @pytest.fixture
 def learned(client, settings, offered):
     series = Keys(settings.namespace).paces(duration_series(Spec(workload="matmul"), offered))
-    client.lpush(series, *[f"1.0 {TOOK}"] * MIN_DURATIONS)
+    client.lpush(series, *[f"work 1.0 {TOOK}"] * MIN_DURATIONS)
 
 
 def estimate_s(http):

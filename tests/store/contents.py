@@ -15,7 +15,11 @@ def contents(client, namespace):
         "list": lambda name: client.lrange(name, 0, -1),
         "stream": client.xrange,
         "hash": client.hgetall,
-        "string": lambda name: decompress(execute_raw(client, "GET", name)),
+        "string": lambda name: _text(execute_raw(client, "GET", name)),
     }
     names = map(str, client.scan_iter(f"{namespace}:*"))
     return {name: str(read[str(client.type(name))](name)) for name in names}
+
+
+def _text(stored: bytes) -> str:
+    return decompress(stored) if stored[:1] < b" " else stored.decode()  # a compressed value begins with a small number

@@ -104,7 +104,7 @@ async def test_a_lease_longer_than_this_processs_own_is_left_alone(running, cloc
     patient = settings.model_copy(update={"lease_s": 600.0})
     assert not Leases(client, patient).heartbeat(running, None).superseded
     assert shorten_leases(client, settings) == []
-    client.hdel(keys.lease(DEVICE), "length_ms")  # a worker of an older version
+    client.delete(keys.lease(DEVICE))
     assert shorten_leases(client, settings) == [DEVICE]
 
 

@@ -82,7 +82,7 @@ async def test_an_unknown_fit_is_checked_once_and_then_stored(queue, take):
     assert take(LARGE, lambda spec: True).job_id == job_id
 
 
-async def test_the_fit_of_an_older_versions_record_is_checked(queue, take, client, keys):
+async def test_the_fit_of_a_job_without_answers_is_checked(queue, take, client, keys):
     job_id = await queue(None)
     client.hdel(keys.job(job_id), "fits")
     assert take(SMALL, lambda spec: False) is None

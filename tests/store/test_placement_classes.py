@@ -216,7 +216,7 @@ async def test_emptied_classes_leave_nothing_behind(queue, take, jobs, client, k
 
 @pytest.fixture
 def forget_classes(client, keys):
-    """Store these jobs as a version without classes did: with their own answers, in the queue alone."""
+    """Take these jobs out of the classes, as damage does: they have their own answers, and are in the queue alone."""
 
     def forgotten(job_ids, queue="cpu"):
         for job_id in job_ids:
@@ -232,7 +232,7 @@ def forget_classes(client, keys):
     return forgotten
 
 
-async def test_a_queue_of_an_older_version_is_claimed_in_its_order(queue, take, forget_classes, leases, asked):
+async def test_a_queue_without_classes_is_claimed_in_its_order(queue, take, forget_classes, leases, asked):
     waiting = [await queue(15 if number % 2 else 5, SIZES) for number in range(450)]
     forget_classes(waiting)
     for expected in waiting[0::2][:3]:
@@ -252,9 +252,7 @@ async def test_a_job_whose_class_is_not_listed_is_claimed(queue, take, client, k
     assert take(LARGE).job_id == second
 
 
-async def test_jobs_that_an_older_api_queues_and_an_older_worker_takes_are_noticed(
-    queue, take, forget_classes, client, keys, index
-):
+async def test_jobs_that_the_queue_or_the_classes_lack_are_noticed(queue, take, forget_classes, client, keys, index):
     taken, mine, theirs = [await queue(15, SIZES) for _ in range(3)]
     client.zrem(keys.queue("cpu"), taken)
     client.hset(keys.job(taken), "status", "running")
@@ -265,7 +263,7 @@ async def test_jobs_that_an_older_api_queues_and_an_older_worker_takes_are_notic
 
 
 async def test_maintenance_finds_what_no_claim_notices(queue, take, forget_classes, client, keys, settings, index):
-    """An older worker takes a job that fits no other device, while an older API queues one: the counts agree."""
+    """The queue lacks one job and the classes another one, so the counts agree."""
     fleet.publish(client, settings, DEVICE, a_worker())
     taken, theirs = await queue(25, SIZES), await queue(5, SIZES)
     client.zrem(keys.queue("cpu"), taken)

@@ -157,19 +157,6 @@ async def test_a_retried_job_goes_to_the_front_even_of_a_queue_that_was_empty_si
     assert claimed(5) == [claim.job_id, *waiting]
 
 
-async def test_jobs_of_an_older_version_come_first(queue, claimed, client, keys):
-    old = [await queue("a") for _ in range(3)]
-    for number, job_id in enumerate(old, start=26_000):  # scores counted the jobs of all keys
-        score = 2**50 + number
-        client.hset(keys.job(job_id), "score", score)
-        client.zadd(keys.queue("cpu"), {job_id: score}, xx=True)
-    client.delete(keys.turns("cpu"), keys.waiting("cpu", OWNERS["a"]))
-    for name in client.scan_iter(keys.class_jobs("cpu", "*")):
-        client.delete(name)
-    new = [await queue(owner) for owner in "ab"]
-    assert claimed(5) == [*old, *new]
-
-
 async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(queue, claimed, async_redis, keys):
     for owner, device in [("a", "cpu"), ("a", "cpu"), ("a", "any"), ("a", "cpu")]:
         await queue(owner, device=device)

@@ -5,13 +5,9 @@ import json
 
 import pytest
 
-from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import RESULT_SHAPE
-from dyno.store.redis import Keys
 from service.responses import accepts_gzip
 from tests.results import a_result
 
-SAMPLES = {"run": 0, "warmup": [], "samples": [0.5], "sample_cpu_s": [[0.5, 0.0]], "executions_per_sample": 1}
 BY_ROUTE = {"Prefer": "handling=lenient"}  # passes by service/hot_routes.py
 WAYS = pytest.mark.parametrize("way", [{}, BY_ROUTE], ids=["fast", "route"])
 
@@ -54,26 +50,6 @@ def test_a_result_that_the_client_has_is_not_sent_again_in_either_encoding(http,
     assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known)
     assert "Accept-Encoding" in answer.headers["vary"]
     assert "content-encoding" not in answer.headers
-
-
-@WAYS
-def test_a_result_that_an_older_version_stored_uncompressed_is_shown(http, client, settings, job_id, way):
-    path, key = f"/v1/jobs/{job_id}/result", Keys(settings.namespace).result(job_id)
-    shown = http.get(path).json()
-    text = decompress(execute_raw(client, "GET", key))
-    for older in (f'{{"shape":"{RESULT_SHAPE}",{text[1:]}', text):
-        client.set(key, older)
-        answer = http.get(path, headers=way)
-        assert (answer.status_code, answer.json()) == (200, shown)
-        assert "content-encoding" not in answer.headers
-    for other in (f"/v1/results?workload={shown['workload']}", f"/v1/jobs/{job_id}/artifacts"):
-        assert http.get(other).status_code == 200
-
-
-def test_samples_that_an_older_version_stored_uncompressed_are_shown(http, client, settings, job_id):
-    assert http.get(f"/v1/jobs/{job_id}/samples").json() == {"data": []}
-    client.set(Keys(settings.namespace).samples(job_id), json.dumps([SAMPLES]))
-    assert http.get(f"/v1/jobs/{job_id}/samples").json()["data"][0]["samples"] == [0.5]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def take(leases, worker, client, keys):
 def learn(client, keys):
     def planted(*workloads, on=ONE, times=3):
         for name in workloads:
-            reading = f"{EXPECTED_S[name]} {TOOK * EXPECTED_S[name]}"
+            reading = f"work {EXPECTED_S[name]} {TOOK * EXPECTED_S[name]}"
             client.lpush(keys.paces(duration_series(Spec(workload=name), on)), *[reading] * times)
 
     return planted

@@ -231,9 +231,7 @@ class ClientCalls:
 
         Raises Refused: `not-comparable` if the results share no metric.
         """
-        body = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
-        if base != 0:  # a service of an older version refuses the field
-            body["base"] = base
+        body = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
         return endpoints.compare(json=body)
 
     @call
@@ -541,7 +539,13 @@ class ClientCalls:
 
         expires_in_s: after this time the service refuses the key.
         """
-        body = _new_key(name, scope, limits, high_priority, expires_in_s)
+        body = {
+            "name": name,
+            "scope": scope,
+            "limits": (limits or Limits()).model_dump(),
+            "high_priority": high_priority,
+            "expires_in_s": expires_in_s,
+        }
         return endpoints.create_key(json=body)
 
     @call
@@ -592,12 +596,3 @@ class BlockingCalls(ClientCalls):
 
 class AwaitedCalls(ClientCalls):
     """The calls of a client for asyncio."""
-
-
-def _new_key(
-    name: str, scope: Scope | str, limits: Limits | None, high_priority: bool, expires_in_s: int | None
-) -> dict[str, object]:
-    """Without the fields that aren't set: a service of an older version refuses the newer ones."""
-    key = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(exclude_none=True)}
-    rights = {"high_priority": True} if high_priority else {}
-    return key | rights | ({} if expires_in_s is None else {"expires_in_s": expires_in_s})

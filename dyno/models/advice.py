@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from dyno.models.comparison import Ratio
 from dyno.models.job import Stored
-from dyno.models.result import Unit, Verdict
+from dyno.models.result import Verdict
 
 Criterion = Literal["per_s", "per_joule", "per_currency"]
 
@@ -14,7 +14,7 @@ Criterion = Literal["per_s", "per_joule", "per_currency"]
 class AdviceFigure(Stored):
     """Work per second, joule or unit of currency. Without bounds, `reason` says why."""
 
-    unit: Unit
+    unit: str
     value: float
     low: float | None = None
     high: float | None = None

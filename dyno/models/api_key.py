@@ -86,9 +86,7 @@ class ApiKey(Stored):
     name: str
     scope: Scope
     limits: Annotated[Limits, BeforeValidator(partial(without_unknown_fields, Limits))]
-    high_priority: bool = Field(
-        True, description="Whether the key may submit jobs of priority `high`; keys of older versions may"
-    )
+    high_priority: bool = Field(description="Whether the key may submit jobs of priority `high`")
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = Field(
         None, description="From then on the service refuses the key; null if it doesn't expire"

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from dyno.models.comparison import JobId
 from dyno.models.job import SCHEMA, Stored
-from dyno.models.result import Peer, Unit, Verdict
+from dyno.models.result import Peer, Verdict
 from dyno.models.spec import Margin, MetricName, Model
 
 BASELINE_MARGIN = 0.05
@@ -66,7 +66,7 @@ class Baseline(Stored):
     metric: str
     margin: float = Field(description="0 for a limit")
     job: str | None = Field(description="The job of the figure, which may have expired since; null for a limit")
-    unit: Unit | None = None
+    unit: str | None = None
     better: Literal["higher", "lower"] | None = None
     figure: BaselineFigure | None = None
     at_least: float | None = None

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, Validat
 
 from dyno.models.job import SCHEMA, Failure, Progress, Stored, new_ulid
 from dyno.models.processor_names import model_name
-from dyno.models.result import ResultWarning, Unit, Verdict
+from dyno.models.result import ResultWarning, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN, Confidence, Margin, MetricName, Model, Pairs
 
 PAIRS = 10
@@ -169,7 +169,7 @@ class Comparison(Stored):
     created_at: AwareDatetime
     workload: str = Field(description="That of the base")
     metric: str
-    unit: Unit
+    unit: str
     better: Literal["higher", "lower"]
     base: int = Field(0, description="The index in `results` of the base of every ratio")
     same_work: bool = Field(True, description="Whether workload, timed params and precision agree")

@@ -3,7 +3,6 @@
 from typing import Literal
 
 from dyno.models.job import Stored
-from dyno.models.processor_names import model_name
 from dyno.models.spec import DeviceKind
 
 
@@ -45,8 +44,8 @@ class Device(Stored):
 
     @property
     def called(self) -> str:
-        """What people call it. Workers of older versions publish no name."""
-        return self.name or model_name(self.model)
+        """What people call it."""
+        return self.name or self.model
 
     @property
     def driven_as(self) -> DeviceKind:

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from dyno.models.comparison import Difference
 from dyno.models.job import Stored
-from dyno.models.result import Unit, Verdict
+from dyno.models.result import Verdict
 
 
 class HistoryPoint(Stored):
@@ -115,7 +115,7 @@ class ResultSeries(Stored):
         True,
         description="Whether it is the headline metric, the first with a figure of each run. No other raises alarms",
     )
-    unit: Unit
+    unit: str
     better: Literal["higher", "lower"]
     clock_hz: float | None = Field(description="The clock of the adjusted values; null if values aren't adjusted")
     points: list[HistoryPoint]

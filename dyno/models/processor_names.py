@@ -70,8 +70,8 @@ _ARM_PARTS = {
 
 
 def device_name(device: Mapping[str, Any]) -> str:
-    """What people call a device of a result. Those of older versions have no name of their own."""
-    return str(device.get("name") or model_name(str(device.get("model"))))
+    """What people call a device of a result. Only processors have a name beside their model."""
+    return str(device.get("name") or device.get("model"))
 
 
 def model_name(model: str) -> str:

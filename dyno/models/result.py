@@ -9,9 +9,9 @@ as a row of a flat table. Dyno compares new results of the same work with `Peer`
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from dyno.models.job import BaselineOutcome, Stored
 
@@ -31,7 +31,7 @@ class CoreShares(Stored):
     cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
     `most_taken`: what other virtual machines, siblings and interrupts took of the most disturbed core. `most_waited`:
     the share of the time that the most delayed thread waited. `package_busy`: how many of the package's other cores
-    were busy on average, of `package_cores`. These four are null in older results.
+    were busy on average, of `package_cores`. `most_waited` is null where `waited` is.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
@@ -39,10 +39,10 @@ class CoreShares(Stored):
     stolen: float
     beside: float
     waited: float | None = None
-    most_taken: float | None = None
+    most_taken: float
     most_waited: float | None = None
-    package_busy: float | None = None
-    package_cores: int | None = None
+    package_busy: float
+    package_cores: int
 
 
 class Memory(Stored):
@@ -151,19 +151,16 @@ class PerCycle(Stored):
     high: float | None = None
 
 
-Unit = Annotated[str, BeforeValidator(lambda unit: "samples/s" if unit == "images/s" else unit)]  # as in older results
-
-
 class Metric(Stored):
     """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
     That interval describes the stretch of time of these runs; `repeat` predicts the next result. A single run gives no
     interval: `low` and `high` are null, and `reason` says so. Only the percentiles of the latency then have one, of
-    order statistics. Rates of images were in `images/s` in older versions; all are in `samples/s`.
+    order statistics.
     """
 
     name: str
-    unit: Unit
+    unit: str
     value: float | None
     low: float | None = None
     high: float | None = None
@@ -183,13 +180,12 @@ class Phases(Stored):
 
     `import_s` is null in a forked runner, since its zygote has already imported the framework. `compile_s` is the time
     to trace and build the graph and, with XLA, to compile it. `first_execution_s` includes what the framework chooses
-    when a graph first runs (kernels), and in results of older versions what TensorFlow's XLA compiles. `steady_s` is
-    the sampling window.
+    when a graph first runs (kernels). `steady_s` is the sampling window.
 
     `training_s` is the full training, in the first run only. `cases_s` is the time of all cases but the first: their
     first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,
     checks, latencies of calls, the clock, records and exit. All phases together are the run's time from the request of
-    its process to its exit. Results of older versions have none of these three.
+    its process to its exit.
     """
 
     import_s: float | None = None
@@ -279,9 +275,9 @@ class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
     `loss` and `accuracy` are running means over the epoch, as Keras prints them. `validation_loss` is null beside a
-    `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch,
-    for the first one from the start of compilation; null as in a run, and in results of older versions. `cpu_s` is the
-    process's processor time in the epoch, except for the steps before it that count as part of the first.
+    `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch, for the first one from the start of
+    compilation; null as in a run. `cpu_s` is the process's processor time in the epoch, except for the steps before it
+    that count as part of the first.
     `test_accuracy`: on the test set after the epoch, if the spec has a `target_accuracy`.
     """
 
@@ -310,7 +306,7 @@ class CallbackEvent(Stored):
 class Trial(Stored):
     """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
 
-    `highest_loss`: of any epoch. `start_loss`: see `Training`. Results of older versions have neither.
+    `highest_loss`: of any epoch. `start_loss`: see `Training`.
 
     `epochs_to_accuracy` is the number of epochs until the test accuracy was first at the spec's `target_accuracy` or
     above, and `time_to_accuracy_s` is their time, without validation and tests. Both are null if the trial didn't reach
@@ -321,7 +317,7 @@ class Trial(Stored):
     epochs: int
     loss: float
     start_loss: float | None = None
-    highest_loss: float | None = None
+    highest_loss: float
     accuracy: float | None = None
     wrong: int | None = None
     epochs_to_accuracy: int | None = None
@@ -352,8 +348,7 @@ class Training(Stored):
     With a `target_accuracy`, `trials` also lists a single trial.
 
     `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
-    the batch has fewer than 32 samples, with another job's weights, and in results of older versions. `sensors`: from
-    compilation to the evaluation.
+    the batch has fewer than 32 samples, and with another job's weights. `sensors`: from compilation to the evaluation.
     """
 
     epochs: list[Epoch]
@@ -392,7 +387,7 @@ class Reference(Stored):
     hardware: str
     metric: str
     value: float | None = Field(description="Null if the article has no figure. `doubt` says why")
-    unit: Unit
+    unit: str
     doubt: str | None = None
 
 
@@ -428,7 +423,7 @@ class Result(Stored):
     workload: str
     params: dict[str, JsonValue] = Field(
         default={},
-        description="All params as they ran. The job's spec has the requested ones. Empty in results of older versions",
+        description="All params as they ran. The job's spec has the requested ones",
     )
     verdict: Verdict
     warnings: list[ResultWarning]
@@ -621,15 +616,15 @@ class ResultRows(RootModel[list[ResultRow]]):
 class Peer(Stored):
     """The headline figure of one result. `value` is in the unit of its series.
 
-    `scatter` is the standard deviation of the logarithms of its runs' figures, `clock_hz` the mean of the runs' clocks.
-    Figures of older versions lack both, and `runs`.
+    `scatter` is the standard deviation of the logarithms of its runs' figures; null for a single run. `clock_hz` is the
+    mean of the runs' clocks; null if it is unknown.
     """
 
     job: str
     value: float
     hardware_id: str | None = None
     context_id: str | None = None
-    runs: int | None = None
+    runs: int
     scatter: float | None = None
     clock_hz: float | None = None
     failed: bool = Field(

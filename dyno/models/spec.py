@@ -150,7 +150,7 @@ class Measure(Model):
     budget_s: Annotated[float, Field(gt=0, le=86400)] = Field(
         BUDGET_S, description="How long the job may measure, s; its runs and their samples share it"
     )
-    # The fields below are left out of the JSON if null: versions before `budget_s` read the spec with their defaults.
+    # The fields below are left out of the JSON if null: most specs have only a budget.
     processes: Processes | None = Field(
         None, description="Number of runs; null: as many as the budget allows, at least 5", exclude_if=_is_null
     )

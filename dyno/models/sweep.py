@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, model_v
 
 from dyno.models.comparison import Ratio
 from dyno.models.job import SCHEMA, Status, Stored, new_ulid
-from dyno.models.result import Repeat, Unit, Verdict
+from dyno.models.result import Repeat, Verdict
 from dyno.models.spec import MetricName, Model
 
 PARAM = "params."
@@ -147,7 +147,7 @@ class PointMetric(Stored):
     """
 
     name: str
-    unit: Unit
+    unit: str
     better: Literal["higher", "lower"]
     value: float | None
     low: float | None

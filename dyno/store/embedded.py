@@ -225,7 +225,7 @@ def _make_private(data_dir: Path) -> None:
     folders.make_private(data_dir)
     appended = data_dir / "appendonlydir"
     if appended.is_dir() and appended.stat().st_uid == os.geteuid():
-        appended.chmod(0o700)  # older versions let others read it
+        appended.chmod(0o700)  # in a restored copy, others may read it
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -2,13 +2,12 @@
 
 Queues are routing classes: a job waits in exactly one queue, and a device serves every queue that it matches. A queue's
 name is a device class and a framework, so a worker without JAX never claims a JAX job. Queues of the default framework
-have only the device class as their name. This is the format from before the second framework, so jobs queued before an
-upgrade are found after it.
+have only the device class as their name.
 
 A job's workload decides whether the job fits a device, and the store doesn't import workloads. Jobs of a queue with
 equal needs form a placement class, which keeps one answer per device profile. The API checks the fit for all live
-devices when it admits a job. For any other profile, the claim asks the worker, once per class: a device that came
-later, a job queued before any device, or a record of an older version.
+devices when it admits a job. For any other profile, the claim asks the worker, once per class: for a device that came
+later, or a job queued before any device.
 """
 
 import hashlib

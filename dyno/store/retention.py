@@ -92,7 +92,7 @@ def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
             return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
 
     stored = counted()
-    if stored.total() < done:  # jobs of a version without these indexes
+    if stored.total() < done:  # an index was damaged or lost
         for status in DONE:
             for start in count(0, _RECORDS_AT_ONCE):
                 ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
@@ -105,8 +105,7 @@ def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
 
 def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
     """About how many bytes a done job of each owner takes, by the jobs that would go first. Its large parts are the
-    result, the samples and the log. A user without the right to STRLEN, as in older versions' users.acl, reads none of
-    them.
+    result, the samples and the log. Damaged ones count as empty, and so do all without the right to STRLEN.
     """
     sizes = dict[str, float]()
     for owner in owners:

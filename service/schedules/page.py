@@ -69,7 +69,7 @@ async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
 
 
 def _as_new(schedule: JobSchedule) -> NewSchedule:
-    """The schedule as it would be saved again. Raises InvalidSchedule for one of an older version that isn't valid."""
+    """The schedule as it would be saved again. Raises InvalidSchedule if it isn't valid any more."""
     spec = {"workload": schedule.spec.workload, **schedule.spec.model_dump(mode="json", exclude_defaults=True)}
     document = {"cron": schedule.cron, "timezone": schedule.timezone, "spec": spec}
     return validate_model(NewSchedule, document, [], InvalidSchedule)

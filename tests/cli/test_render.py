@@ -84,7 +84,9 @@ def test_in_a_pipe_a_row_is_a_line_however_long():
 def test_the_number_of_wrong_samples_is_shown_for_each_trial(wrong, by_trial, text):
     console = Console(record=True, width=200)
     data = DataOrigin(name="line", kind="real", train_samples=1, test_samples=100)
-    trials = [Trial(seed=seed, epochs=1, loss=1.0, wrong=count) for seed, count in enumerate(by_trial)]
+    trials = [
+        Trial(seed=seed, epochs=1, loss=1.0, highest_loss=1.0, wrong=count) for seed, count in enumerate(by_trial)
+    ]
     _training(console, Training(epochs=[], seed=0, data=data, accuracy=0.8, wrong=wrong, trials=trials))
     assert text in console.export_text().splitlines()
 

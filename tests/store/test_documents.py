@@ -145,7 +145,9 @@ def test_figures_are_stored_with_six_digits_and_params_as_they_are():
         steady=True,
         stopped_because="max_s",
         phases=Phases(),
-        core_shares=CoreShares(others=0.011593054407036533, stolen=0.0, beside=1e-7),
+        core_shares=CoreShares(
+            others=0.011593054407036533, stolen=0.0, beside=1e-7, most_taken=0.0, package_busy=0.0, package_cores=0
+        ),
         started_at_s=1795447490.5993783,
     )
     result = a_result("job_1").model_copy(update={"params": exact, "details": details, "runs": [run]})

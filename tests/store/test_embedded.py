@@ -234,7 +234,7 @@ def test_its_data_are_for_this_user_alone(tmp_path, open_umask):
             assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
-def test_data_that_an_older_version_left_readable_are_closed(tmp_path):
+def test_restored_data_that_others_may_read_are_closed(tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / "appendonlydir").mkdir()
     (tmp_path / "appendonlydir").chmod(0o755)

@@ -26,7 +26,7 @@ def finished(jobs, a_spec, claim, leases):
 
 
 def the(claim, value=1.0, series="s"):
-    return Headline(series, Peer(job=claim.job_id, value=value, hardware_id="hw_1", context_id="ctx_1"))
+    return Headline(series, Peer(job=claim.job_id, value=value, hardware_id="hw_1", context_id="ctx_1", runs=5))
 
 
 def values(leases, series="s"):
@@ -68,7 +68,9 @@ async def test_an_ending_without_a_figure_adds_nothing(jobs, a_spec, claim, leas
 
 
 async def test_a_series_keeps_its_newest_figures_and_goes_when_no_more_come(finished, leases, client, keys):
-    client.lpush(keys.peers("s"), *[Peer(job="job", value=place).model_dump_json() for place in range(PEERS_KEPT)])
+    client.lpush(
+        keys.peers("s"), *[Peer(job="job", value=place, runs=5).model_dump_json() for place in range(PEERS_KEPT)]
+    )
     await finished(99.0)
     assert values(leases) == [99.0, *reversed(range(1, PEERS_KEPT))]
     assert PEERS_LIFE_S - 60 < client.ttl(keys.peers("s")) <= PEERS_LIFE_S

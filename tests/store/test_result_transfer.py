@@ -78,7 +78,7 @@ async def test_imports_of_one_key_cost_no_other_key_a_result(jobs, settings, the
     await one.store(lines[:2])
     kept = {line.job for line in (await one.store(lines[:2])).lines}
     await another.store(lines)
-    client.delete(Keys(there.namespace).owners)  # as after jobs of a version without these indexes
+    client.delete(Keys(there.namespace).owners)  # as after damage
     assert drop_oldest(client, there.model_copy(update={"max_done": 4})) == {"max_done": 2}
     assert {job.id for job in (await theirs.list()).data} == kept
     assert drop_oldest(client, there.model_copy(update={"key_stored_jobs": 1})) == {"key_stored_jobs": 2}

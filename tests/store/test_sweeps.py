@@ -138,7 +138,7 @@ async def test_a_limit_refuses_the_whole_sweep(async_redis, settings, a_spec, cl
 
 async def test_only_queued_jobs_count_towards_the_limit(mine, a_spec, client, keys):
     client.hset(keys.api_key(OWNER), mapping={"name": "ci", "queued_jobs": 3})
-    client.zadd(keys.queued_of_owner(OWNER), {new_job_id(): 1})  # left by a version that forgot it
+    client.zadd(keys.queued_of_owner(OWNER), {new_job_id(): 1})  # left by damage
     record, new = planned(a_spec(), 3)
     await mine.submit(new_sweep_id(), record, new)
     assert client.zcard(keys.queued_of_owner(OWNER)) == 3

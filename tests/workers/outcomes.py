@@ -15,7 +15,7 @@ from workers.outcome import Succeeded
 
 def succeeded(claim):
     samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
-    headline = Headline("series", Peer(job=claim.job_id, value=5.0))
+    headline = Headline("series", Peer(job=claim.job_id, value=5.0, runs=1))
     return Succeeded(
         a_result(claim.job_id), [samples], headline, ExpectedDuration("mnist_cnn:tensorflow:cpu/test/1", 2.5, "work")
     )

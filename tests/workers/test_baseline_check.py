@@ -94,7 +94,7 @@ def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(run, 
 
 
 def test_a_job_without_its_copy_is_inconclusive(run):
-    """As from an API of a version that stores none."""
+    """As after its record was damaged."""
     found = run(two_runs(baseline="main")).baseline
     assert found is not None
     assert (found.name, found.outcome) == ("main", "inconclusive")

@@ -27,7 +27,7 @@ def remember(client, settings):
     """Adds figures to a series, like earlier results."""
 
     def put(series, *values):
-        texts = [Peer(job="job", value=value).model_dump_json() for value in values]
+        texts = [Peer(job="job", value=value, runs=1).model_dump_json() for value in values]
         client.lpush(Keys(settings.namespace).peers(series), *texts)
 
     return put

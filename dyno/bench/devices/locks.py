@@ -31,7 +31,7 @@ from dyno.bench.devices.cpu import parse_cpulist
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.models.device import Device
 from dyno.models.job import Holder
-from dyno.settings import RUN_DIR, Settings
+from dyno.settings import Settings
 
 # flock has no timeout, so Dyno polls it. 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
@@ -85,7 +85,7 @@ class DeviceTurn:
         except DeviceBusy as busy:
             return self._holder(busy)
         try:
-            # A runner that briefly outlives its worker, or a runner of an older version, still holds these locks.
+            # A runner that briefly outlives its worker still holds these locks.
             _locked(self._own, _RUNNER_EXIT_S, self._shared).release()
         except DeviceUnavailable as error:
             turn.release()
@@ -175,20 +175,12 @@ def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> He
 
 def _open(path: str) -> int:
     try:
-        _share(Path(path).parent)
+        folders.make_shared(Path(path).parent)
         return _open_shared(path)
     except OSError as error:
         raise DeviceUnavailable(
             f"the lock file {path} can't be opened: {error.strerror}. Set DYNO_RUN_DIR to another folder for lock files"
         ) from error
-
-
-def _share(folder: Path) -> None:
-    folders.make_shared(folder)
-    if folder == RUN_DIR:
-        status = folder.stat()
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:  # an older version's, not shared
-            folder.chmod(0o1777)
 
 
 def _open_shared(path: str) -> int:
@@ -207,7 +199,9 @@ def _checked(descriptor: int, path: str) -> int:
     """`descriptor`, if it is a file with this name alone: a hard link could lead to another file of this user."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o666:  # of an older version
+        if (
+            status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o666
+        ):  # its creator died before it shared it
             os.fchmod(descriptor, 0o666)
         return descriptor
     os.close(descriptor)
@@ -228,7 +222,7 @@ def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
 
 def _busy(descriptor: int, path: str) -> DeviceBusy:
     text = os.pread(descriptor, _MOST_BYTES, 0).decode(errors="replace")
-    # Other users may write in the file. Older versions write only the pid.
+    # Other users may write in the file, and its holder may not have written yet.
     lines = ["".join(character if character.isprintable() else "?" for character in line) for line in text.split("\n")]
     pid, job, command = (lines + 3 * [""])[:3]
     in_words = f" ({command})" if command else ""

@@ -148,8 +148,7 @@ def work_differences(specs: Sequence[Spec], results: Sequence[ResultSummary]) ->
 
 
 def _works(specs: Sequence[Spec], results: Sequence[Result | ResultSummary]) -> list[dict[str, Any]]:
-    ran = all(result.params for result in results)  # results of older versions don't have them
-    return [_work(spec, result.params if ran else spec.params) for spec, result in zip(specs, results, strict=True)]
+    return [_work(spec, result.params) for spec, result in zip(specs, results, strict=True)]
 
 
 def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
@@ -516,10 +515,10 @@ def compare_variants(
 ) -> comparison.Comparison:
     """Compare the two specs of a job. `result` is the job's result with its arms.
 
-    Raises NotComparable and InvalidComparison, if the worker is of another version.
+    Raises NotComparable and InvalidComparison.
     """
     if len(result.arms) != 1 + spec.control:
-        detail = "the worker ran other specs: its version doesn't support interleaved specs. Upgrade the worker"
+        detail = "the result isn't one of these specs: it has another number of arms"
         raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
     how = comparison.CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
     second, *control = result.arms

@@ -154,8 +154,8 @@ def noisy_neighbour(shares: CoreShares, cores: int, rel_half_width: float | None
     return warning(
         "NOISY_NEIGHBOUR",
         f"Other processes used {shares.others:.1%} of the cores' time, other machines {shares.stolen:.1%}, "
-        f"sibling hyperthreads {shares.beside:.1%}, and with interrupts {shares.most_taken or 0.0:.1%} of a core; "
-        f"{shares.package_busy or 0.0:.2f} other cores of the package were busy.",
+        f"sibling hyperthreads {shares.beside:.1%}, and with interrupts {shares.most_taken:.1%} of a core; "
+        f"{shares.package_busy:.2f} other cores of the package were busy.",
         others_share=shares.others,
         steal_share=shares.stolen,
         siblings_share=shares.beside,
@@ -173,13 +173,11 @@ def spoils(shares: CoreShares | None, cores: int) -> bool:
 
 
 def _moved(shares: CoreShares, cores: int) -> float:
-    """The largest share of the speed that the work may have lost. Results of older versions only have sums."""
-    waited = cores * shares.waited if shares.most_waited is None and shares.waited is not None else shares.most_waited
+    """The largest share of the speed that the work may have lost."""
     others = cores * shares.others - max(BACKGROUND, BACKGROUND_PER_CORE * cores)
-    by_others = others if waited is None else min(others, waited - BACKGROUND)
-    taken = cores * (shares.stolen + shares.beside) if shares.most_taken is None else shares.most_taken
-    by_package = (shares.package_busy or 0.0) * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / (shares.package_cores or 1))
-    return min(1.0, max(0.0, by_others) + taken + by_package)
+    by_others = others if shares.most_waited is None else min(others, shares.most_waited - BACKGROUND)
+    by_package = shares.package_busy * min(ONE_PACKAGE_CORE, WHOLE_PACKAGE / max(1, shares.package_cores))
+    return min(1.0, max(0.0, by_others) + shares.most_taken + by_package)
 
 
 def runs_disturbed(

@@ -200,7 +200,7 @@ def result_scatter(
     """
     jobs, slope = [own, *earlier], of_clock or clock_adjustment.Elasticity(0.0)
     shown_by = counting(shown_by, own.clock_hz, slope.value)
-    runs = [job.runs or own.runs or 1 for job in shown_by]  # older versions didn't record it
+    runs = [job.runs or 1 for job in shown_by]  # a figure taken once has no runs
     logs = _logs_at_clock(shown_by, own.clock_hz, slope.value)
     squares = math.fsum((log - fmean(logs)) ** 2 for log in logs) if logs else 0.0
     between_degrees = max(0.0, len(shown_by) - 1 - slope.lost_degrees)
@@ -237,7 +237,7 @@ def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:
     The variance is pooled over the jobs, but at least the first job's: if its runs scatter more, its value is less
     certain. A wild job counts with WILD times the median job's deviation.
     """
-    pairs = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs and job.runs > 1]
+    pairs = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs > 1]
     degrees = sum(count for count, _ in pairs)
     middle = median_low([variance for _, variance in pairs]) if pairs else 0.0
     limit = WILD**2 * middle or math.inf  # equal figures of the runs tell nothing

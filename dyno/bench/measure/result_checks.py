@@ -123,7 +123,7 @@ def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
     The first trial's loss rose if the last epoch's is above the first's, or the second half's mean above the first
-    half's. For all trials see `loss_diverged`. A trial without a highest loss is of an older version.
+    half's. For all trials see `loss_diverged`.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None

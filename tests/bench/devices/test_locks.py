@@ -282,13 +282,11 @@ def test_folder_and_files_are_for_all_users_whatever_the_umask(settings):
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o666
 
 
-def test_the_default_folder_and_files_of_an_older_version_are_shared(settings, monkeypatch):
-    monkeypatch.setattr("dyno.bench.devices.locks.RUN_DIR", settings.run_dir)
+def test_a_file_whose_creator_died_before_it_shared_it_is_shared(settings):
     [path] = lock_paths(cpu(0), settings)
-    settings.run_dir.mkdir(mode=0o700)
+    settings.run_dir.mkdir()
     Path(path).touch(mode=0o600)
     hold_locks([path], 0).release()
-    assert stat.S_IMODE(settings.run_dir.stat().st_mode) == 0o1777
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o666
 
 

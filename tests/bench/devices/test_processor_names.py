@@ -45,8 +45,8 @@ def test_other_models_are_names_already(model):
     assert model_name(model) == model
 
 
-def test_a_device_of_an_older_version_is_called_by_its_model():
-    assert device_name({"model": ROCKET}) == "Intel Rocket Lake"
+def test_a_device_without_a_name_is_called_by_its_model():
+    assert device_name({"model": "NVIDIA H100 80GB HBM3", "name": None}) == "NVIDIA H100 80GB HBM3"
     assert device_name({"model": ROCKET, "name": "Intel Core i7-11700K, 2 cores"}) == "Intel Core i7-11700K, 2 cores"
 
 

@@ -16,7 +16,16 @@ from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 
 MakeRecord = Callable[..., RunRecord]
-QUIET = CoreShares(others=0.0, stolen=0.0, beside=0.0, waited=0.0)
+QUIET = CoreShares(
+    others=0.0,
+    stolen=0.0,
+    beside=0.0,
+    waited=0.0,
+    most_taken=0.0,
+    most_waited=0.0,
+    package_busy=0.0,
+    package_cores=0,
+)
 
 
 def make_record(

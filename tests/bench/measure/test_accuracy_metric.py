@@ -20,7 +20,9 @@ DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=1
 
 def trained(accuracies):
     """A result of that many trials."""
-    trials = [Trial(seed=seed, epochs=1, loss=0.1, accuracy=each) for seed, each in enumerate(accuracies)]
+    trials = [
+        Trial(seed=seed, epochs=1, loss=0.1, highest_loss=0.1, accuracy=each) for seed, each in enumerate(accuracies)
+    ]
     epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
     known = Training(epochs=epochs, seed=0, data=DATA, accuracy=accuracies[0], trials=trials if len(trials) > 1 else [])
     entry = an_entry(training=known, spec={"workload": "mnist_cnn"})
@@ -62,7 +64,14 @@ def test_one_trial_gives_no_interval():
 def reaching(seconds, target=0.98, batch_size=128):
     """A result whose trials took that many seconds to the target; None: not reached."""
     trials = [
-        Trial(seed=0, epochs=5, loss=0.1, time_to_accuracy_s=each, epochs_to_accuracy=None if each is None else 3)
+        Trial(
+            seed=0,
+            epochs=5,
+            loss=0.1,
+            highest_loss=0.1,
+            time_to_accuracy_s=each,
+            epochs_to_accuracy=None if each is None else 3,
+        )
         for each in seconds
     ]
     epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]

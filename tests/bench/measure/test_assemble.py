@@ -14,10 +14,10 @@ import pytest
 from dyno.bench.contract import Params, ResolvedSpec
 from dyno.bench.measure.assemble import assemble, reproduce
 from dyno.bench.measure.warnings import warning
-from dyno.models.result import CoreShares, DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
+from dyno.models.result import DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
-from tests.bench.measure.conftest import WORKLOAD, SomeParams
+from tests.bench.measure.conftest import QUIET, WORKLOAD, SomeParams
 
 MakeRecord = Callable[..., RunRecord]
 TRAINING = Training(
@@ -121,7 +121,10 @@ def test_the_width_of_the_interval_does_not_change_the_verdict(result, record):
     ("condition", "code"),
     [
         ({"clock_hz": 3.2e9}, "CLOCK_DRIFT"),
-        ({"core_shares": CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.3)}, "NOISY_NEIGHBOUR"),
+        (
+            {"core_shares": QUIET.model_copy(update={"others": 0.3, "waited": 0.3, "most_waited": 0.3})},
+            "NOISY_NEIGHBOUR",
+        ),
     ],
 )
 def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(result, record, condition, code):
@@ -182,7 +185,7 @@ def test_a_rising_loss_and_sample_data_raise_warnings(result, record):
 
 
 def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(result, record):
-    loud = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.1)
+    loud = QUIET.model_copy(update={"others": 0.3, "waited": 0.1, "most_waited": 0.1})
     epochs = [Epoch(index=place, time_s=3.0, loss=1.0, core_shares=loud) for place in range(2)]
     sensors = Sensors(throttle_reasons=["heat"], throttled_share=0.5)
     training = TRAINING.model_copy(update={"epochs": epochs, "sensors": sensors})

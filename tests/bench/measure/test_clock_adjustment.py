@@ -21,7 +21,7 @@ from tests.comparisons import a_metric, of_metrics
 def jobs(clocks_hz, of_clock, noise=0.0):
     rng = random.Random(1)
     return [
-        Peer(job="job", value=100 * (clock / 4e9) ** of_clock * (1 + noise * rng.gauss()), clock_hz=clock)
+        Peer(job="job", value=100 * (clock / 4e9) ** of_clock * (1 + noise * rng.gauss()), runs=5, clock_hz=clock)
         for clock in clocks_hz
     ]
 
@@ -50,7 +50,7 @@ def test_it_is_between_none_and_that_of_the_clock_itself():
 
 
 def test_a_value_at_another_clock():
-    job = Peer(job="job", value=336.0, clock_hz=4.02e9)
+    job = Peer(job="job", value=336.0, runs=5, clock_hz=4.02e9)
     assert adjusted(job, 3.56e9, 0.89) == pytest.approx(301.5, abs=0.1)
     assert adjusted(job, 3.56e9, None) == adjusted(job, None, 0.89) == 336.0
     assert factor(None, 3.56e9, 0.89) == 1.0

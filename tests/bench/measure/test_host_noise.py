@@ -400,8 +400,22 @@ def test_the_time_of_ended_child_processes_is_this_processs_own():
     assert sum(clock.cpu_s()) - before_s >= 0.5
 
 
-QUIET_RUN = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.02)  # others ran while this one didn't want to
-BUSY_RUN = CoreShares(others=0.3, stolen=0.0, beside=0.0, waited=0.06)
+def shares_of(cores, others, waited=None, stolen=0.0):
+    """Of one thread that waited, on cores of which one alone was taken."""
+    return CoreShares(
+        others=others,
+        stolen=stolen,
+        beside=0.0,
+        waited=waited,
+        most_taken=cores * stolen,
+        most_waited=None if waited is None else cores * waited,
+        package_busy=0.0,
+        package_cores=0,
+    )
+
+
+QUIET_RUN = shares_of(1, others=0.3, waited=0.02)  # others ran while this one didn't want to
+BUSY_RUN = shares_of(1, others=0.3, waited=0.06)
 
 
 @pytest.mark.parametrize(
@@ -425,15 +439,14 @@ def test_other_work_counts_by_its_effect_on_the_mean_of_the_runs(busy, rel_half_
 
 def test_a_burner_on_one_of_two_cores_is_found_however_wide_the_interval_is():
     """Recorded: a product at 81 instead of 181 GFLOP/s."""
-    burner = CoreShares(others=0.33, stolen=0.0, beside=0.0, waited=0.4)
+    burner = shares_of(2, others=0.33, waited=0.4)
     found = runs_disturbed([burner] * 5, 2, 0.9)
     assert found is not None
     assert found.evidence["moved"] == pytest.approx(0.64)
 
 
 def epoch(time_s, others, waited=0.3, stolen=0.0):
-    shares = CoreShares(others=others, stolen=stolen, beside=0.0, waited=waited)
-    return Epoch(index=0, time_s=time_s, loss=1.0, core_shares=shares)
+    return Epoch(index=0, time_s=time_s, loss=1.0, core_shares=shares_of(2, others, waited, stolen))
 
 
 QUIET = epoch(2.0, 0.0)

@@ -178,10 +178,10 @@ def test_runs_that_scatter_more_than_those_of_earlier_jobs_widen_it():
     assert (half_width(wild, earlier) or 0) > 2 * (half_width(calm, earlier) or 0)
 
 
-def test_single_runs_predict_from_two_jobs_on_and_figures_of_older_versions_count():
+def test_single_runs_predict_from_two_jobs_on():
     one = Peer(job="job", value=1.0, runs=1)
     assert half_width(one, []) is None
-    assert half_width(one, [Peer(job="old", value=1.1)]) == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
+    assert half_width(one, [Peer(job="old", value=1.1, runs=1)]) == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
     assert half_width(one, [one]) == 0.0
 
 
@@ -280,7 +280,7 @@ def test_the_prediction_names_its_clock_and_the_elasticity_of_each_metric():
         for job in wandering(random.Random(4), 21, 0.003, 0.89)
     )
     result = of_metrics([a_metric(), a_metric("time", [1 / rate for rate in RATES], "lower")])
-    unclocked = own.model_copy(update={"clock_hz": None})  # of an older version
+    unclocked = own.model_copy(update={"clock_hz": None})
     rate, time = with_earlier_results(result, own, [*earlier, unclocked], {"throughput", "time"}).metrics
     assert rate.repeat is not None
     assert time.repeat is not None
@@ -320,7 +320,7 @@ def test_a_wild_job_does_not_teach_the_elasticity():
     ],
 )
 def test_a_few_jobs_far_away_do_not_count_and_more_are_a_mode(values, count):
-    assert len(counting([Peer(job="job", value=value) for value in values])) == count
+    assert len(counting([Peer(job="job", value=value, runs=5) for value in values])) == count
 
 
 def test_the_slope_of_no_jobs_needs_no_degrees():

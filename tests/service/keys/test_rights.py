@@ -68,10 +68,6 @@ def test_priority_high_is_a_right_that_new_keys_need(
         assert http.post("/v1/jobs", json=HIGH).json()["spec"]["priority"] == "high"
     assert entitled.post("/v1/comparisons", json=PAIR).status_code == 202
 
-    older = plain.get("/v1/me").json()["key"]["id"]
-    client.hdel(Keys(settings.namespace).api_key(older), "high_priority")
-    assert plain.post("/v1/jobs", json=HIGH).status_code == 202, "keys of older versions keep what they could do"
-
 
 def test_a_rerun_needs_the_right_too(
     created: Callable[..., httpx.Client], client: redis.Redis, settings: Settings

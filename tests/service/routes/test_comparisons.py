@@ -309,7 +309,10 @@ def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, fin
 
 def test_trainings_are_compared_by_their_accuracy_over_seeds(http: httpx.Client, finished: Finished) -> None:
     def trained(accuracies: list[float]) -> str:
-        trials = [Trial(seed=seed, epochs=1, loss=0.1, accuracy=each) for seed, each in enumerate(accuracies)]
+        trials = [
+            Trial(seed=seed, epochs=1, loss=0.1, highest_loss=0.1, accuracy=each)
+            for seed, each in enumerate(accuracies)
+        ]
         data = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
         epochs = [Epoch(index=0, time_s=1.0, loss=0.1)]
         return finished(training=Training(epochs=epochs, seed=0, data=data, accuracy=accuracies[0], trials=trials))

@@ -576,6 +576,7 @@ def _trained(seconds: Sequence[float | None]) -> Training:
             seed=seed,
             epochs=5,
             loss=0.1,
+            highest_loss=0.1,
             accuracy=0.97 + 0.01 * seed,
             time_to_accuracy_s=each,
             epochs_to_accuracy=None if each is None else 3,

@@ -48,8 +48,9 @@ def of_metrics(metrics, **result):
 
 def an_entry(by_run=RATES, *, metrics=None, spec=None, **result):
     """A job and its result. `by_run` are the figures of its throughput; `metrics` replace that metric."""
-    found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **result)
     now, asked = datetime.now(UTC), {"workload": "matmul", "params": {"n": 64, "dtype": "float32"}} | (spec or {})
+    ran = {"params": asked["params"]} | result
+    found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **ran)
     job = Job(
         id=found.job,
         status=Status.SUCCEEDED,

@@ -259,8 +259,8 @@ def test_what_a_workload_found_out_is_printed():
 
 
 def test_a_processor_is_called_by_its_name():
-    identity = "GenuineIntel family 6 model 167 stepping 1"
-    read = Result.model_validate(an_entry().result.model_dump(mode="json") | {"device": {"model": identity, "id": "x"}})
+    device = {"model": "GenuineIntel family 6 model 167 stepping 1", "name": "Intel Rocket Lake", "id": "x"}
+    read = Result.model_validate(an_entry().result.model_dump(mode="json") | {"device": device})
     assert " on Intel Rocket Lake (x)" in in_terminal(240, lambda console: result(console, read, "dyno result X"))
 
 

@@ -156,7 +156,8 @@ def finished(submitted: Callable[..., str], settings: Settings, offered: Device)
             claim = leases.claim(offered.full_id, queues_served(offered), worker)
             assert claim is not None
             assert claim.job_id == job_id
-            found = of_metrics(metrics or [a_metric(by_run=by_run)], **result).model_copy(update={"job": job_id})
+            ran = {"params": claim.spec.params} | result
+            found = of_metrics(metrics or [a_metric(by_run=by_run)], **ran).model_copy(update={"job": job_id})
             assert leases.finish(claim, "succeed", result=found)
             return job_id
 

@@ -85,7 +85,7 @@ async def test_the_figure_outlives_its_job(finished, leases, client, keys):
 
 async def test_figures_of_another_version_are_skipped(finished, leases, client, keys):
     await finished(3.0)
-    client.lpush(keys.peers("s"), "no json", '{"job": "job"}', '{"job": "job", "value": 4, "since_then": []}')
+    client.lpush(keys.peers("s"), "no json", '{"job": "job"}', '{"job": "job", "value": 4, "runs": 5, "later": []}')
     assert values(leases) == [4.0, 3.0]
 
 

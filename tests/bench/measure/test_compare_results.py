@@ -445,19 +445,20 @@ def made(second, control=None, confidence=0.95, **first):
     two = one.model_copy(update={"params": {"n": 64, "repeats": 2}, "framework": "jax"})
     asked: dict[str, Any] = {"pairs": 6, "metric": "throughput", "confidence": confidence}
     spec = InterleavedSpec(**dict(one), against=two, control=control is not None, **asked)
-    entry = an_entry(DRIFTING, **first)
+    entry = an_entry(DRIFTING, params=one.params, **first)
     job: Job = entry.job.model_copy(update={"spec": spec})
-    arms = [second] if control is None else [second, control]
+    arms = [second.model_copy(update={"params": two.params})]
+    arms += [] if control is None else [control.model_copy(update={"params": one.params})]
     return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), PRODUCTS)
 
 
-def test_results_of_a_worker_without_interleaved_specs_are_not_comparable():
+def test_a_result_without_the_arms_of_its_spec_is_not_comparable():
     entry = an_entry(DRIFTING)
     spec = InterleavedSpec(
         workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
     )
     alone = entry.result.model_copy(update={"arms": []})
-    with pytest.raises(NotComparable, match="doesn't support interleaved specs"):
+    with pytest.raises(NotComparable, match="another number of arms"):
         compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, PRODUCTS)
 
 

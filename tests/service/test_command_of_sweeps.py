@@ -65,7 +65,8 @@ def work(offered: Device, settings: Settings) -> Iterator[Callable[[], int]]:
                     (claim.spec.params.get("n") or claim.spec.params["batch_size"]) * share
                     for share in (0.99, 1.0, 1.01)
                 ]
-                found = of_metrics([a_metric(by_run=rates)]).model_copy(update={"job": claim.job_id})
+                found = of_metrics([a_metric(by_run=rates)], params=claim.spec.params)
+                found = found.model_copy(update={"job": claim.job_id})
                 assert leases.finish(claim, "succeed", result=found)
                 done += 1
             return done

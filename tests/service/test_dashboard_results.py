@@ -42,10 +42,11 @@ def in_turns(http, settings, offered):
             claim = leases.claim(offered.full_id, queues_served(offered), WorkerRef(id="w", device="d", host="here"))
             assert claim is not None
 
-            def arm(by_run):
-                return of_metrics([a_metric(by_run=by_run)]).model_copy(update={"job": claim.job_id})
+            def arm(by_run, repeats):
+                params = {"n": 64, "repeats": repeats}
+                return of_metrics([a_metric(by_run=by_run)], params=params).model_copy(update={"job": claim.job_id})
 
-            found = arm(FIRST).model_copy(update={"arms": [arm(second), arm(AGAIN)]})
+            found = arm(FIRST, 10).model_copy(update={"arms": [arm(second, 20), arm(AGAIN, 10)]})
             assert leases.finish(claim, "succeed", result=found)
             return str(made["job"])
 

@@ -128,7 +128,8 @@ def work(offered: Device, settings: Settings) -> Iterator[Work]:
                     leases.finish(claim, "fail", status_reason=reason, failure=failure)
                     continue
                 rates = [n * faster * share for share in (0.99, 1.0, 1.01)]
-                found = of_metrics(metrics(claim) if metrics else [a_metric(by_run=rates)], **result)
+                ran = {"params": claim.spec.params} | result
+                found = of_metrics(metrics(claim) if metrics else [a_metric(by_run=rates)], **ran)
                 assert leases.finish(claim, "succeed", result=found.model_copy(update={"job": claim.job_id}))
             return claims
 

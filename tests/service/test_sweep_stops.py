@@ -35,7 +35,8 @@ def a_result(value, name=NAME, better="higher", scatter=0.01, **more):
 
 def measured(*results, waiting=1, n=64):
     jobs = [a_job(n) for _ in results] + [a_job(n, "queued") for _ in range(waiting)]
-    return Measured(jobs, [*results, *[None] * waiting])
+    ran = [each.model_copy(update={"params": {"n": n}}) for each in results]
+    return Measured(jobs, [*ran, *[None] * waiting])
 
 
 def a_sweep(points, bases=None, metric=NAME, **more):

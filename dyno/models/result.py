@@ -306,7 +306,7 @@ class CallbackEvent(Stored):
 class Trial(Stored):
     """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
 
-    `highest_loss`: of any epoch. `start_loss`: see `Training`.
+    `highest_loss`: of any epoch; null in some results that docs/results has. `start_loss`: see `Training`.
 
     `epochs_to_accuracy` is the number of epochs until the test accuracy was first at the spec's `target_accuracy` or
     above, and `time_to_accuracy_s` is their time, without validation and tests. Both are null if the trial didn't reach
@@ -317,7 +317,7 @@ class Trial(Stored):
     epochs: int
     loss: float
     start_loss: float | None = None
-    highest_loss: float
+    highest_loss: float | None = None
     accuracy: float | None = None
     wrong: int | None = None
     epochs_to_accuracy: int | None = None

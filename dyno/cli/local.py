@@ -7,8 +7,8 @@ from pydantic import JsonValue
 
 from dyno.bench.bench import Bench, resolve_here
 from dyno.bench.registry import workload
-from dyno.cli import app as cli
 from dyno.cli import render
+from dyno.cli.app import console, error_console, print_line
 from dyno.errors import DynoError, RunFailed
 from dyno.formatting import format_duration
 from dyno.models.job import Holder
@@ -27,11 +27,11 @@ def run_here(spec: Mapping[str, JsonValue], as_json: bool) -> Result:
         raise DynoError('--local needs a device of this host, such as "cpu" or "gpu:0"')
     with (
         Bench("cpu" if selected == "any" else selected, on_wait=_say_who) as bench,
-        render.live_runs(cli.error_console if as_json else cli.console) as follow,
+        render.live_runs(error_console if as_json else console) as follow,
     ):
         resolved = resolve_here(spec)
         likely_s = resolved.estimate(bench.device).in_all_s(resolved.spec.measure)
-        cli.print_line(cli.error_console, f"takes about {format_duration(likely_s)} on {bench.device.full_id}")
+        print_line(error_console, f"takes about {format_duration(likely_s)} on {bench.device.full_id}")
         try:
             return bench.run(resolved.spec, on_progress=follow)
         except RunFailed as failed:
@@ -39,4 +39,4 @@ def run_here(spec: Mapping[str, JsonValue], as_json: bool) -> Result:
 
 
 def _say_who(holder: Holder) -> None:
-    cli.print_line(cli.error_console, f"waiting for the device: {holder}")
+    print_line(error_console, f"waiting for the device: {holder}")

@@ -51,4 +51,4 @@ def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_
     taken_s = [sample_s * run.executions_per_sample for sample_s in run.samples]
     # Warming up takes half of the time at most. Beside the outage there would be AROUND_S alone.
     assert sum(taken_s) > 0.4 * sampling_s > AROUND_S, "they were taken during the outage, too"
-    assert max(taken_s) < OUTAGE_S / 2, "none of them waited for its end"
+    assert max(taken_s) < 0.9 * OUTAGE_S, "none of them waited for its end"

@@ -28,7 +28,7 @@ HOURS = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_
 HOURS |= {"steps_per_epoch": 2}
 TEXT = {"units": 32, "embedding": 16, "window": 16, "batch_size": 32, "recurrence": "loop", "generate": 0}
 TEXT |= {"epochs": 1, "steps_per_epoch": 2, "test_samples": 100}
-IMAGES = {"image_size": 32, "classes": 10, "batch_size": 8, "images": 16}
+IMAGES = {"image_size": 32, "classes": 10, "batch_size": 8, "images": 16, "train": "full"}
 QUICK = {"mnist_cnn": DIGITS, "weather_gru": HOURS, "shakespeare_lstm": TEXT}
 SIZES = QUICK | {"resnet50": IMAGES}
 

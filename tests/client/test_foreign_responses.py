@@ -93,7 +93,14 @@ def test_unknown_fields_of_a_spec_are_ignored(through):
 
 def test_unknown_fields_of_two_specs_and_of_a_key_are_ignored(through):
     two = {"against": {"workload": "matmul", "later": 1}, "pairs": 4, "control": True, "metric": "throughput"}
-    key = {"id": "key_1", "prefix": "dyno_", "name": "ci", "scope": "read", "created_at": "2026-11-22T04:05:06Z"}
+    key = {
+        "id": "key_1",
+        "prefix": "dyno_",
+        "name": "ci",
+        "scope": "read",
+        "high_priority": False,
+        "created_at": "2026-11-22T04:05:06Z",
+    }
     me = {"key": key | {"limits": {"queued_jobs": 3, "later": 1}}, "scopes": ["read"], "later": 1}
     Handler.answers = [(200, newer(**two)), (200, json.dumps(me).encode())]
     assert through(lambda client: client.job("job_1")).spec.against.workload == "matmul"

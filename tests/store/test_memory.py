@@ -19,7 +19,7 @@ from dyno.store.redis import async_client
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
-QUEUED, QUEUED_BYTES = 4000, 2500
+QUEUED, QUEUED_BYTES = 4000, 2700
 DONE = 100
 RECORDED = ROOT / "docs" / "results" / "recorded" / "reproduction"
 PRINTED = "WARNING: a line as TensorFlow prints it at the start of a run\n" * 6

@@ -7,7 +7,7 @@ import pytest
 from dyno.bench.contract import LATENCIES
 from dyno.bench.measure.result_metrics import all_metrics, energy
 from dyno.bench.registry import registry
-from dyno.models.result import DataOrigin, Metric, Sensors, Training
+from dyno.models.result import DataOrigin, Sensors, Training
 from dyno.models.runner_protocol import CallQuantile, RunRecord
 
 MakeRecord = Callable[..., RunRecord]
@@ -34,12 +34,6 @@ def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_on
     assert over.low == pytest.approx(3 - 4.302653 / 3**0.5)
     [absent] = all_metrics([spec], [run(2.0), run(None, "the line grows for ever")])
     assert (absent.value, absent.reason) == (None, "the line grows for ever")
-
-
-def test_rates_of_images_of_older_results_are_read_as_samples():
-    known = {"name": "throughput", "value": 1.0, "better": "higher", "runs": 1, "samples": 1}
-    assert Metric.model_validate({**known, "unit": "images/s"}).unit == "samples/s"
-    assert Metric.model_validate({**known, "unit": "FLOP/s"}).unit == "FLOP/s"
 
 
 def test_all_workloads_count_their_work_in_operations_or_samples():

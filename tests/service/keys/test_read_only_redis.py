@@ -62,7 +62,9 @@ def test_a_key_is_served_at_its_rate_and_an_expired_one_is_refused(
 @pytest.fixture
 def key() -> ApiKey:
     facts = {"id": "key_0123456789abcdef", "prefix": "dyno_01234567", "name": "ci", "scope": "read"}
-    return ApiKey.model_validate({**facts, "limits": Limits(requests_per_s=4), "created_at": "2026-01-31T12:00:00Z"})
+    return ApiKey.model_validate(
+        {**facts, "limits": Limits(requests_per_s=4), "high_priority": False, "created_at": "2026-01-31T12:00:00Z"}
+    )
 
 
 def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:

@@ -45,6 +45,7 @@ def test_the_result_is_the_document_of_a_service(bench):
     assert bench.run(SPEC).metric("throughput").value > 0, "the same processes make another job"
 
 
+@pytest.mark.verify
 def test_files_of_the_job_are_kept_in_the_folder_that_is_named(bench, tmp_path):
     spec = {"workload": "device_info", "params": {"ask_frameworks": False}, **BRIEF}
     [artifact] = bench.run(spec, artifacts=tmp_path / "kept").artifacts
@@ -75,6 +76,7 @@ def test_an_unknown_workload_names_those_that_there_are(bench):
         bench.run({"workload": "matmull"})
 
 
+@pytest.mark.verify
 def test_a_job_that_fails_says_why_with_its_last_output(bench):
     with pytest.raises(RunFailed) as failed:  # NumPy stands for TensorFlow here, and trains nothing
         bench.run({"workload": "mnist_cnn", **BRIEF})
@@ -82,6 +84,7 @@ def test_a_job_that_fails_says_why_with_its_last_output(bench):
     assert "Traceback" in failed.value.detail
 
 
+@pytest.mark.verify
 def test_it_waits_for_a_device_that_another_process_uses(bench, monkeypatch):
     settings = bench._settings
     turn, holders = DeviceTurn(discover(HERE, settings), settings), []

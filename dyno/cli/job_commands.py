@@ -271,10 +271,11 @@ def run(
     spec_for = partial(job_spec, workload, context.args, param, device, measure_of(budget, processes, measure), label)
     if local:
         _check_instrument()
-        from dyno.cli.local import local_schema, run_here
+        from dyno.cli.local import local_schema, run_here, usage_errors
 
-        spec = spec_for(local_schema, baseline, **plain)
-        _print_job_result(run_here(spec, as_json), as_json, require, True, url)
+        with usage_errors():
+            result = run_here(spec_for(local_schema, baseline, **plain), as_json)
+        _print_job_result(result, as_json, require, True, url)
         return
     with retrying_client(url) as client:
         spec = spec_for(partial(service_schema, client), baseline, **plain)

@@ -1,6 +1,7 @@
 """`dyno run --local`: measure on this host, without a service."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import JsonValue
@@ -8,11 +9,21 @@ from pydantic import JsonValue
 from dyno.bench.bench import Bench, resolve_here
 from dyno.bench.registry import workload
 from dyno.cli import render
-from dyno.cli.app import console, error_console, print_line
-from dyno.errors import DynoError, RunFailed
+from dyno.cli.app import as_options, console, error_console, print_line
+from dyno.errors import DynoError, InvalidSpec, RunFailed, UnknownWorkload
 from dyno.formatting import format_duration
 from dyno.models.job import Holder
 from dyno.models.result import Result
+from dyno.settings import WrongSettings
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """End with the exit code of a wrong command line for a spec that can't run here, as a service's refusal does."""
+    try:
+        yield
+    except (InvalidSpec, UnknownWorkload) as wrong:
+        raise WrongSettings(as_options(wrong.detail)) from wrong
 
 
 def local_schema(name: str) -> Mapping[str, Any]:

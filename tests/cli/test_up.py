@@ -82,6 +82,12 @@ def test_a_job_without_a_service_prints_its_figure(command: Callable[..., Comman
     assert "throughput" in running.text()
 
 
+@pytest.mark.parametrize(("words", "said"), [(("matmul", "--n", "0"), "--n"), (("matmull",), "available: ")])
+def test_without_a_service_a_wrong_command_line_is_refused_as_by_one(words, said):
+    done = CliRunner().invoke(app, ["run", *words, "--local"])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
 @pytest.mark.verify
 def test_a_job_without_a_service_prints_json_alone_and_leaves_nothing(command: Callable[..., Command]) -> None:
     measure = ("--processes", "1", "--measure", "min_samples=1", "--measure", "min_s=0")

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from dyno.bench.bench import Bench as Bench
     from dyno.bench.bench import run as run
 
-_FACE = ("Bench", "run")
-__all__ = list(_FACE)
+_EXPORTS = ("Bench", "run")
+__all__ = list(_EXPORTS)
 
 
 def __getattr__(name: str) -> Any:
     """Import at first use: most modules below need only their own neighbours."""
-    if name in _FACE:
+    if name in _EXPORTS:
         return getattr(import_module("dyno.bench.bench"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

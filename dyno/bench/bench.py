@@ -3,6 +3,7 @@
 A worker makes the same runs in the same way, but with a lease, a heartbeat and a store.
 """
 
+import logging
 import shutil
 import tempfile
 import time
@@ -20,18 +21,23 @@ from dyno.bench.devices.discovery import discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks, lock_paths
 from dyno.bench.frameworks.isolation import isolating_variables
 from dyno.bench.measure.regression_band import with_history
+from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve
 from dyno.bench.runner.failures import failure_of
 from dyno.bench.runner.health_check import measured_peaks
 from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.monitor import StopReason
+from dyno.bench.runner.limits import host_share_bytes, runner_cgroup
+from dyno.bench.runner.monitor import StopReason, StopSwitch
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.self_test import prove_fork
 from dyno.bench.runner.variants import planned_times, variants_of
 from dyno.errors import DeviceUnavailable, FieldError, InvalidSpec, RunFailed
+from dyno.formatting import format_quantity
+from dyno.logging import event
+from dyno.models.device import Device
 from dyno.models.job import Holder, Progress, new_job_id
-from dyno.models.result import Artifact, PartialMetrics, Phases, Result
+from dyno.models.result import Artifact, PartialMetrics, Phases, Result, ResultWarning
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from dyno.settings import Settings, load_settings
@@ -41,11 +47,28 @@ OnWait = Callable[[Holder], object]
 _REPORT_EVERY_S = 0.25
 _LOOK_AGAIN_S = 0.1  # at the locks of a device that another process uses
 # Fields that need a service, and why.
-_OF_A_SERVICE = {
+_NEEDS_SERVICE = {
     "webhook": "a service sends webhooks",
     "baseline": "a service keeps baselines",
     "baseline_allow": "a service keeps baselines",
 }
+
+
+def log_wait(holder: Holder) -> None:
+    """Log that another process has the device."""
+    event("device-held", logging.WARNING, why=str(holder))
+
+
+_TWO_SPECS = FieldError("/against", "needs-service", "a service runs two specs in turns; submit them to one")
+
+
+def _is_selected(device: Device, spec: Spec) -> bool:
+    selector = spec.device
+    return (
+        selector.kind in (None, device.kind)
+        and selector.id in (None, device.id, device.full_id)
+        and (selector.model is None or selector.model.casefold() == device.model.casefold())
+    )
 
 
 def run(
@@ -53,14 +76,15 @@ def run(
     device: str = "cpu",
     *,
     on_progress: OnProgress = lambda progress: None,
-    artifacts: Path | None = None,
+    on_wait: OnWait = log_wait,
+    artifacts: Path | str | None = None,
 ) -> Result:
     """The result of one spec on a device of this host: "cpu", "cpu:0-1", "gpu:0", "tpu" …
 
     The document is a service's, without a comparison with earlier results. Several specs on one device are faster with
     `Bench`. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
     """
-    with Bench(device) as bench:
+    with Bench(device, on_wait=on_wait) as bench:
         return bench.run(spec, on_progress=on_progress, artifacts=artifacts)
 
 
@@ -78,23 +102,28 @@ class Bench:
         *,
         emulate: str | None = None,
         settings: Settings | None = None,
-        on_wait: OnWait = lambda holder: None,
+        on_wait: OnWait = log_wait,
     ) -> None:
         self._settings = settings or load_settings()
         self.device = discover(device, self._settings, emulate)
         if not self.device.frameworks:
             raise DeviceUnavailable(missing_frameworks(self.device.driven_as))
         self._workloads, self._on_wait = registry(), on_wait
-        self._stack, self._is_prepared = ExitStack(), False
+        self._stack, self._is_open = ExitStack(), False
 
     def __enter__(self) -> Self:
         device, settings = self.device, self._settings
+        cgroup = runner_cgroup(host_share_bytes(settings), settings.runner_max_tasks)
         variables = isolating_variables(device.driven_as, device.uuids)
-        self._launcher = Launcher(settings.worker_start, device.cores, None, variables, settings.runner_env)
+        self._launcher = Launcher(settings.worker_start, device.cores, cgroup, variables, settings.runner_env)
         self._stack.callback(self._launcher.close)
+        self._stop = StopSwitch()
+        self._stack.callback(self._stop.close)
+        self._is_open, self._is_prepared = True, False
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_open = False
         self._stack.close()
 
     def run(
@@ -102,33 +131,54 @@ class Bench:
         spec: Mapping[str, JsonValue] | Spec,
         *,
         on_progress: OnProgress = lambda progress: None,
-        artifacts: Path | None = None,
+        artifacts: Path | str | None = None,
     ) -> Result:
-        """The result of the spec. `artifacts`: a folder for the job's files, which are lost without it.
+        """The result of the spec. `artifacts`: a folder for the job's files, which are deleted without it.
 
         Raises InvalidSpec and UnknownWorkload before anything runs, and RunFailed with the last output of a run.
         """
+        if not self._is_open:
+            raise RuntimeError("use `with Bench(...) as bench:`, and call `bench.run` inside the block")
         resolved = resolve_here(spec, self._workloads)
-        if errors := [*resolved.check_units(self.device), *resolved.refusals(self.device)]:
-            raise InvalidSpec(errors)
-        with self._turn(), local_files(artifacts) as files:
+        self.check(resolved)
+        with self._turn(), local_files(None if artifacts is None else Path(artifacts)) as files:
             self._prepare()
             return self._measured(resolved, files, on_progress)
+
+    def check(self, resolved: ResolvedSpec) -> None:
+        """Raises InvalidSpec if the device, or what is installed here, can't run the spec."""
+        device, spec = self.device, resolved.spec
+        errors = [*resolved.check_units(device), *resolved.refusals(device)]
+        if not _is_selected(device, spec):
+            errors.append(FieldError("/device", "other-device", f"this bench measures on {device.full_id}"))
+        able = [name for name in resolved.workload.frameworks if name in device.frameworks]
+        if spec.framework not in able:
+            there = ", ".join(able) or "none"
+            errors.append(FieldError("/framework", "framework-unsupported", f"use one that is installed here: {there}"))
+        needed_bytes = resolved.estimate(device).memory_bytes
+        if needed_bytes > device.memory_bytes:
+            needed, there = (format_quantity(size, "B") for size in (needed_bytes, device.memory_bytes))
+            errors.append(
+                FieldError("/params", "exceeds-memory", f"the job needs about {needed}; the device has {there}")
+            )
+        if errors:
+            raise InvalidSpec(errors)
 
     def _measured(self, resolved: ResolvedSpec, files: "LocalFiles", on_progress: OnProgress) -> Result:
         job_id, device = new_job_id(), self._launcher.describe(self.device)
         variants = variants_of(resolved.spec, self.device, self._workloads, lambda: files)
-        context = RunContext(self.device, self._launcher, self._settings)
+        context = RunContext(self.device, self._launcher, self._settings, self._stop)
         observer = _Observer(JobProgress(planned_times(variants, self.device)), on_progress)
         limit_s = time_limit_s(variants, resolved.spec.timeout_s, self.device)
-        early = JobRuns(job_id, context, observer, time.monotonic() + limit_s).run(variants)
-        if early is not None:
-            failure = failure_of(early.ended, limit_s, early.limits.stall_s)
+        failed_run = JobRuns(job_id, context, observer, time.monotonic() + limit_s).run(variants)
+        if failed_run is not None:
+            failure = failure_of(failed_run.ended, limit_s, failed_run.limits.stall_s)
             assert failure is not None, "nothing here cancels a run that has a record"
             log = f"\n{failure.log_tail}" if failure.log_tail else ""
             raise RunFailed(failure.failure_class, failure.reason, f"{failure.message}{log}")
         result, _ = with_history(variants[0].result(job_id, device), variants[0], ())
-        return result.model_copy(update={"artifacts": files.artifacts()})
+        kept, warnings = files.keep()
+        return result.model_copy(update={"artifacts": kept, "warnings": sorted_warnings([*result.warnings, *warnings])})
 
     def _prepare(self) -> None:
         """Before the first run, measure the peaks and find out whether runs can be forked, like a worker."""
@@ -142,12 +192,12 @@ class Bench:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Hold the device for this process alone, as long as the block lasts."""
-        turn, has_told = DeviceTurn(self.device, self._settings), False
+        turn, told = DeviceTurn(self.device, self._settings), None
         try:
             while not isinstance(holder := turn.take(), HeldLocks):
-                if not has_told:
+                if holder != told:
                     self._on_wait(holder)
-                    has_told = True
+                    told = holder
                 time.sleep(_LOOK_AGAIN_S)
             with holder:
                 yield
@@ -158,15 +208,21 @@ class Bench:
 def resolve_here(spec: Mapping[str, JsonValue] | Spec, workloads: Mapping[str, Any] | None = None) -> ResolvedSpec:
     """The spec with its defaults. Raises UnknownWorkload, and InvalidSpec, also for fields that need a service."""
     if not isinstance(spec, Spec):
+        if not isinstance(spec, Mapping):
+            raise InvalidSpec([FieldError("", "not-an-object", "a spec is a mapping of fields")])
+        if "against" in spec:
+            raise InvalidSpec([_TWO_SPECS])
         try:
             spec = Spec.model_validate(spec)
         except ValidationError as invalid:
             raise InvalidSpec(validation_messages.field_errors(Spec, dict(spec), invalid, "")) from invalid
     of_service = [
         FieldError(f"/{name}", "needs-service", f"{why}; submit the spec to one")
-        for name, why in _OF_A_SERVICE.items()
+        for name, why in _NEEDS_SERVICE.items()
         if getattr(spec, name)
     ]
+    if len(spec.arms) > 1:
+        of_service.append(_TWO_SPECS)
     if spec.params.get("weights"):
         of_service.append(FieldError("/params/weights", "needs-service", "a service keeps the files of other jobs"))
     if of_service:
@@ -193,23 +249,31 @@ class LocalFiles:
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.scratch, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
-    def artifacts(self) -> list[Artifact]:
-        """Copy the files of run 0 to the folder that keeps them; their addresses have the scheme `file:`."""
-        if self._kept is None:
-            return []
-        self._kept.mkdir(parents=True, exist_ok=True)
-        written = sorted((self.scratch / "artifacts").iterdir())
-        fit = [path for path in written if path.is_file() and not path.is_symlink() and is_artifact_name(path.name)]
-        copies = [Path(shutil.copy2(path, self._kept)).resolve() for path in fit]
-        return [
-            Artifact(name=path.name, bytes=path.stat().st_size, sha256=sha256_of(path), url=path.as_uri())
-            for path in copies
-        ]
+    def keep(self) -> tuple[list[Artifact], list[ResultWarning]]:
+        """Copy the files of run 0 to the folder that keeps them; their addresses have the scheme `file:`.
+
+        The measurement is made by then, so a file that can't be kept is a warning.
+        """
+        kept, lost = list[Artifact](), list[JsonValue]()
+        written = [] if self._kept is None else sorted((self.scratch / "artifacts").iterdir())
+        for path in written:
+            try:
+                if path.is_symlink() or not path.is_file() or not is_artifact_name(path.name):
+                    raise OSError("it is no regular file with a plain name")
+                assert self._kept is not None, "else nothing is written"
+                copy = Path(shutil.copy2(path, self._kept)).resolve()
+                size_bytes, digest = copy.stat().st_size, sha256_of(copy)
+                kept.append(Artifact(name=copy.name, bytes=size_bytes, sha256=digest, url=copy.as_uri()))
+            except OSError as error:
+                lost.append({"name": ascii(path.name)[1:-1], "why": error.strerror or str(error)})
+        return kept, [warning("ARTIFACTS_NOT_STORED", count=len(lost), files=lost)] if lost else []
 
 
 @contextmanager
 def local_files(kept: Path | None) -> Iterator[LocalFiles]:
-    """Files of one job. Temporary files are deleted at the end of the block."""
+    """Files of one job. Temporary files are deleted at the end of the block. Raises OSError for an unusable `kept`."""
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dyno-bench-", ignore_cleanup_errors=True) as scratch:
         yield LocalFiles(Path(scratch), kept)
 

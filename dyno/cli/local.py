@@ -14,6 +14,7 @@ from dyno.errors import DynoError, InvalidSpec, RunFailed, UnknownWorkload
 from dyno.formatting import format_duration
 from dyno.models.job import Holder
 from dyno.models.result import Result
+from dyno.processes import interrupt_on_signals
 from dyno.settings import WrongSettings
 
 
@@ -37,10 +38,12 @@ def run_here(spec: Mapping[str, JsonValue], as_json: bool) -> Result:
     if not isinstance(selected, str):
         raise DynoError('--local needs a device of this host, such as "cpu" or "gpu:0"')
     with (
+        interrupt_on_signals(),
         Bench("cpu" if selected == "any" else selected, on_wait=_say_who) as bench,
         render.live_runs(error_console if as_json else console) as follow,
     ):
         resolved = resolve_here(spec)
+        bench.check(resolved)
         likely_s = resolved.estimate(bench.device).in_all_s(resolved.spec.measure)
         print_line(error_console, f"takes about {format_duration(likely_s)} on {bench.device.full_id}")
         try:

@@ -3,12 +3,12 @@
 `Client` and `AsyncClient` carry a flow out: they send each request that it yields, and pause where it yields a number.
 """
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from pydantic import JsonValue
 
@@ -43,7 +43,7 @@ class call(Generic[P, T]):
     """A method that returns a request or a flow. Clients that block return its answer, the others an awaitable."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Request[T] | Flow[T]]) -> None:
-        self._method = method
+        self.method = method
 
     @overload
     def __get__(self, client: "BlockingCalls", kind: type) -> Callable[P, T]: ...
@@ -52,14 +52,14 @@ class call(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
-        return _carried_out(self._method, "_carry_out", client)
+        return self.method  # of `ClientCalls` itself: its subclasses have functions
 
 
 class stream(Generic[P, T]):
     """A method that yields requests and lists of items. Clients return an iterator over the items."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Pages[T]]) -> None:
-        self._method = method
+        self.method = method
 
     @overload
     def __get__(self, client: "BlockingCalls", kind: type) -> Callable[P, Iterator[T]]: ...
@@ -68,17 +68,46 @@ class stream(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
-        return _carried_out(self._method, "_stream", client)
+        return self.method
 
 
-def _carried_out(method: Callable[..., Any], how: str, client: Any) -> Callable[..., Any]:
-    """The method as `client` carries it out, bound to the client; unbound if `client` is None."""
+def _as(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the name, the docstring and the params of `method`, and with the type of what it answers."""
+    returned = method.__annotations__["return"]
+    origin: Any = get_origin(returned)
+    kinds = get_args(returned)
+    if origin is Request:
+        answer = kinds[0]
+    elif kinds[2] in (None, type(None)):  # pages
+        answer = Iterator[next(get_args(kind)[0] for kind in get_args(kinds[0]) if get_origin(kind) is list)]  # type: ignore[misc]
+    else:
+        answer = kinds[2]
+    function = wraps(method)(function)
+    function.__annotations__ = {**method.__annotations__, "return": answer}
+    function.__signature__ = inspect.signature(method).replace(return_annotation=answer)  # type: ignore[attr-defined]
+    return function
 
-    @wraps(method)
-    def carried_out(self: Any, *args: Any, **options: Any) -> Any:
+
+def _blocking(declared: "call[Any, Any] | stream[Any, Any]") -> Callable[..., Any]:
+    method, how = declared.method, "_stream" if isinstance(declared, stream) else "_carry_out"
+
+    def called(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(self, how)(method(self, *args, **options))
 
-    return carried_out if client is None else MethodType(carried_out, client)
+    return _as(called, method)
+
+
+def _awaited(declared: "call[Any, Any] | stream[Any, Any]") -> Callable[..., Any]:
+    method = declared.method
+
+    async def called(self: Any, *args: Any, **options: Any) -> Any:
+        return await getattr(self, "_carry_out")(method(self, *args, **options))  # noqa: B009
+
+    async def streamed(self: Any, *args: Any, **options: Any) -> Any:
+        async for item in getattr(self, "_stream")(method(self, *args, **options)):  # noqa: B009
+            yield item
+
+    return _as(streamed if isinstance(declared, stream) else called, method)
 
 
 def sent(request: Request[T]) -> Flow[T]:
@@ -593,6 +622,21 @@ class ClientCalls:
 class BlockingCalls(ClientCalls):
     """The calls of a client that blocks."""
 
+    def __init_subclass__(cls) -> None:
+        if BlockingCalls in cls.__bases__:
+            _define(cls, _blocking)
+
 
 class AwaitedCalls(ClientCalls):
     """The calls of a client for asyncio."""
+
+    def __init_subclass__(cls) -> None:
+        if AwaitedCalls in cls.__bases__:
+            _define(cls, _awaited)
+
+
+def _define(kind: type, make: Callable[..., Callable[..., Any]]) -> None:
+    """Give the class a function for each call, which `help`, mocks and `inspect` can read."""
+    for name, declared in vars(ClientCalls).items():
+        if isinstance(declared, call | stream):
+            setattr(kind, name, make(declared))

@@ -89,14 +89,16 @@ class Client(BlockingCalls):
     def _carry_out(self, request_or_flow: Request[T] | Flow[T]) -> T:
         if isinstance(request_or_flow, Request):
             return self._send(request_or_flow)
-        step, answer = request_or_flow.send, None
-        while True:
-            try:
-                yielded = step(answer)
-            except StopIteration as ended:
-                returned: T = ended.value
-                return returned
-            step, answer = self._answer(request_or_flow, yielded)
+        step: Any = request_or_flow.send
+        answer: Any = None
+        with closing(request_or_flow):
+            while True:
+                try:
+                    yielded = step(answer)
+                except StopIteration as ended:
+                    returned: T = ended.value
+                    return returned
+                step, answer = self._answer(request_or_flow, yielded)
 
     def _stream(self, pages: Pages[T]) -> Iterator[T]:
         step: Any = pages.send
@@ -203,14 +205,16 @@ class AsyncClient(AwaitedCalls):
     async def _carry_out(self, request_or_flow: Request[T] | Flow[T]) -> T:
         if isinstance(request_or_flow, Request):
             return await self._send(request_or_flow)
-        step, answer = request_or_flow.send, None
-        while True:
-            try:
-                yielded = step(answer)
-            except StopIteration as ended:
-                returned: T = ended.value
-                return returned
-            step, answer = await self._answer(request_or_flow, yielded)
+        step: Any = request_or_flow.send
+        answer: Any = None
+        with closing(request_or_flow):
+            while True:
+                try:
+                    yielded = step(answer)
+                except StopIteration as ended:
+                    returned: T = ended.value
+                    return returned
+                step, answer = await self._answer(request_or_flow, yielded)
 
     async def _stream(self, pages: Pages[T]) -> AsyncIterator[T]:
         step: Any = pages.send

@@ -3,11 +3,14 @@
 import hashlib
 import inspect
 import json
+from collections.abc import Iterator
+from unittest.mock import create_autospec
 
 import pytest
 
 from dyno.client import DEFAULT_URL, AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.streams import SseMessage, SseParser
+from dyno.models.job import Job
 from dyno.models.result import Artifact
 from tests.client.stub_server import Handler, canceled
 
@@ -21,6 +24,15 @@ def test_both_clients_have_the_same_calls_with_the_same_arguments():
     assert {"submit", "wait", "run", "jobs", "result", "compare", "events", "cancel"} <= calls(Client).keys()
     for kind in (Client, AsyncClient):
         assert all(inspect.getdoc(getattr(kind, name)) for name in calls(kind) if name != "close")
+
+
+def test_calls_are_functions_that_tools_can_read():
+    assert inspect.signature(Client.submit).return_annotation is Job
+    assert inspect.signature(AsyncClient.wait).return_annotation is Job
+    assert inspect.signature(Client.exported_lines).return_annotation == Iterator[str]
+    assert inspect.iscoroutinefunction(AsyncClient.submit)
+    assert inspect.isasyncgenfunction(AsyncClient.exported_lines)
+    create_autospec(Client, instance=True).submit({"workload": "matmul"})
 
 
 def test_a_refusal_names_every_wrong_field(through):

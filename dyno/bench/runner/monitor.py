@@ -67,6 +67,9 @@ class StopSwitch:
     def fileno(self) -> int:
         return self._fd
 
+    def close(self) -> None:
+        os.close(self._fd)
+
 
 def shutdown_handler(
     patience_s: float, stop: Callable[[float], None], hear_no_more: Callable[[], None]

@@ -6,6 +6,7 @@ The worker tests the default framework at its start, and every other framework j
 import logging
 import math
 import time
+from contextlib import closing
 from functools import partial
 
 from dyno.bench.devices.locks import lock_paths, shared_lock_paths
@@ -62,8 +63,8 @@ def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: f
         shared_lock_paths=shared_lock_paths(device, settings),
     )
     limits = RunLimits(deadline_s, settings.term_grace_s, time.monotonic() + deadline_s)
-    with launcher.start(request) as runner:
-        ended = RunnerMonitor(runner, 0, limits, _NoHeartbeat(), StopSwitch(), time.monotonic).until_ended()
+    with closing(StopSwitch()) as stop, launcher.start(request) as runner:
+        ended = RunnerMonitor(runner, 0, limits, _NoHeartbeat(), stop, time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
         event("fork-proved", framework=framework, device=device.id)  # a fork doesn't cause a regular error frame

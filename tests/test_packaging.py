@@ -97,7 +97,7 @@ assert len(result.runs) >= 5 and "RESULT_INCORRECT" not in result.unchecked
 @pytest.mark.verify
 def test_the_instrument_measures_where_no_service_is_installed(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "needed").mkdir()
-    env = bare_environment(installed, tmp_path / "needed", ("bench", "cpu"))
+    env = bare_environment(installed, tmp_path / "needed", ("cpu",))
     [code] = [block.partition("```")[0] for block in TUTORIAL.split("```python")[1:]]
     core = min(os.sched_getaffinity(0))
     code = code.replace('device="cpu"', f'device="cpu:{core}-{core}"').replace('"budget_s": 5', '"budget_s": 0.1')

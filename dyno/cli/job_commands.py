@@ -290,7 +290,7 @@ def run(
 
 def _check_instrument() -> None:
     if find_spec("numpy") is None:
-        raise DynoError("--local needs the instrument: pip install '.[bench,cpu]' in a checkout")
+        raise DynoError("--local needs the instrument: pip install '.[cpu]' in a checkout")
 
 
 def _say_how_long(client: Client, spec: dict[str, JsonValue]) -> None:

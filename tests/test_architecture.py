@@ -22,7 +22,7 @@ SHARED = {
 ALLOWED = {
     "models": SHARED,
     "artifact_store": SHARED,
-    "bench": SHARED | {"artifact_store", "logging", "processes", "tracing"},
+    "bench": SHARED | {"artifact_store", "formatting", "logging", "processes", "tracing"},
     "store": SHARED | {"bench", "asyncio_tasks"},
     "client": SHARED,
     "celery_app": SHARED | {"store"},

@@ -64,7 +64,7 @@ def trial_result(
 
 
 def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any]:
-    """The epochs and the time up to the first epoch that reaches the target; empty if there is none."""
+    """The epochs and the time until one reaches the target. The result is empty if no epoch reaches it."""
     for count, epoch in enumerate(epochs, 1):
         if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
             time_s = math.fsum(done.time_s for done in epochs[:count])

@@ -11,14 +11,14 @@ from dyno import artifact_store, errors, webhook_url
 from dyno.bench.contract import Estimate, Params
 from dyno.bench.training.params import TrainingParams
 from dyno.formatting import format_quantity
-from dyno.models.device import Device
+from dyno.models.device import Device, device_class, fits
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.result import Artifact
 from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.placement import device_class, fits, profile, queue_for
+from dyno.store.placement import profile, queue_for
 from service.validation import JobRequest
 
 _WEBHOOKS_OFF = "this service can't send webhooks: DYNO_WEBHOOK_SECRET is not set"

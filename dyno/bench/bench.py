@@ -32,14 +32,14 @@ from dyno.bench.runner.monitor import StopReason, StopSwitch
 from dyno.bench.runner.progress import JobProgress
 from dyno.bench.runner.self_test import prove_fork
 from dyno.bench.runner.variants import planned_times, variants_of
-from dyno.errors import DeviceUnavailable, FieldError, InvalidSpec, RunFailed
+from dyno.errors import FieldError, FrameworkMissing, InvalidSpec, RunFailed
 from dyno.formatting import format_quantity
 from dyno.logging import event
-from dyno.models.device import Device
+from dyno.models.device import fits
 from dyno.models.job import Holder, Progress, new_job_id
 from dyno.models.result import Artifact, PartialMetrics, Phases, Result, ResultWarning
 from dyno.models.runner_protocol import ProgressFrame
-from dyno.models.spec import Spec
+from dyno.models.spec import DeviceSelector, Spec
 from dyno.settings import Settings, load_settings
 
 OnProgress = Callable[[Progress], object]
@@ -62,15 +62,6 @@ def log_wait(holder: Holder) -> None:
 _TWO_SPECS = FieldError("/against", "needs-service", "a service runs two specs in turns; submit them to one")
 
 
-def _is_selected(device: Device, spec: Spec) -> bool:
-    selector = spec.device
-    return (
-        selector.kind in (None, device.kind)
-        and selector.id in (None, device.id, device.full_id)
-        and (selector.model is None or selector.model.casefold() == device.model.casefold())
-    )
-
-
 def run(
     spec: Mapping[str, JsonValue] | Spec,
     device: str = "cpu",
@@ -81,8 +72,8 @@ def run(
 ) -> Result:
     """The result of one spec on a device of this host: "cpu", "cpu:0-1", "gpu:0", "tpu" …
 
-    The document is a service's, without a comparison with earlier results. Several specs on one device are faster with
-    `Bench`. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
+    The same document as a service's, without a comparison with earlier results. Several specs on one device are faster
+    with `Bench`. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
     """
     with Bench(device, on_wait=on_wait) as bench:
         return bench.run(spec, on_progress=on_progress, artifacts=artifacts)
@@ -107,7 +98,7 @@ class Bench:
         self._settings = settings or load_settings()
         self.device = discover(device, self._settings, emulate)
         if not self.device.frameworks:
-            raise DeviceUnavailable(missing_frameworks(self.device.driven_as))
+            raise FrameworkMissing(missing_frameworks(self.device.driven_as))
         self._workloads, self._on_wait = registry(), on_wait
         self._stack, self._is_open = ExitStack(), False
 
@@ -149,7 +140,7 @@ class Bench:
         """Raises InvalidSpec if the device, or what is installed here, can't run the spec."""
         device, spec = self.device, resolved.spec
         errors = [*resolved.check_units(device), *resolved.refusals(device)]
-        if not _is_selected(device, spec):
+        if spec.device != DeviceSelector() and not fits(spec.device, device):
             errors.append(FieldError("/device", "other-device", f"this bench measures on {device.full_id}"))
         able = [name for name in resolved.workload.frameworks if name in device.frameworks]
         if spec.framework not in able:

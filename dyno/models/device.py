@@ -1,9 +1,10 @@
-"""The `Device` document that a worker publishes and the API returns."""
+"""The `Device` document that a worker publishes and the API returns, and the selectors that a device matches."""
 
+import re
 from typing import Literal
 
 from dyno.models.job import Stored
-from dyno.models.spec import DeviceKind
+from dyno.models.spec import DeviceKind, DeviceSelector
 
 
 class PeakFigure(Stored):
@@ -51,3 +52,34 @@ class Device(Stored):
     def driven_as(self) -> DeviceKind:
         """The kind of device that the framework starts: "cpu" for an emulated device, which consists of CPU cores."""
         return "cpu" if self.emulated else self.kind
+
+
+ANY = "any"
+
+
+def model_slug(model: str) -> str:
+    """A device model as part of a queue's name: lower case, with one dash for each run of other characters."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+
+
+def device_class(selector: DeviceSelector) -> str:
+    """The devices that may run the job: "any", "cpu", "cpu/<model-slug>", "cpu:0-1", "cpu:0-1@host".
+
+    The most specific field wins: id, then model, then kind. A model without a kind gives "any/<model-slug>".
+    """
+    if selector.id is not None:
+        return selector.id
+    kind = selector.kind or ANY
+    return f"{kind}/{model_slug(selector.model)}" if selector.model is not None else kind
+
+
+def fits(selector: DeviceSelector, device: Device) -> bool:
+    """Whether the selector matches the device; frameworks don't matter here."""
+    return device_class(selector) in device_classes(device)
+
+
+def device_classes(device: Device) -> list[str]:
+    """The device's classes, most specific first. Emulated devices leave out "any": their results would be untrusted."""
+    slug = model_slug(device.model)
+    particular = [device.full_id, device.id, f"{device.kind}/{slug}", f"{ANY}/{slug}", device.kind]
+    return particular if device.emulated else [*particular, ANY]

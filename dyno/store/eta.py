@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic_core import from_json, to_json
 
-from dyno.models.device import Device
+from dyno.models.device import Device, model_slug
 from dyno.models.job import SCHEMA, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.fleet import accepting_devices
-from dyno.store.placement import model_slug, profile, queues_served
+from dyno.store.placement import profile, queues_served
 from dyno.store.records import QueueState, read_spec
 from dyno.store.redis import Keys, store_errors
 

@@ -11,40 +11,17 @@ later, or a job queued before any device.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
 from pydantic_core import to_json
 
-from dyno.models.device import Device
+from dyno.models.device import Device, device_class, device_classes
 from dyno.models.spec import DeviceSelector, FrameworkName, Spec
 from dyno.store.records import read_spec
 
-ANY = "any"
 UNMARKED_FRAMEWORK: FrameworkName = "tensorflow"  # the framework that a queue's name leaves out
-
-
-def model_slug(model: str) -> str:
-    """A device model as part of a queue's name: lower case, with one dash for each run of other characters."""
-    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
-
-
-def device_class(selector: DeviceSelector) -> str:
-    """The devices that may run the job: "any", "cpu", "cpu/<model-slug>", "cpu:0-1", "cpu:0-1@host".
-
-    The most specific field wins: id, then model, then kind. A model without a kind gives "any/<model-slug>".
-    """
-    if selector.id is not None:
-        return selector.id
-    kind = selector.kind or ANY
-    return f"{kind}/{model_slug(selector.model)}" if selector.model is not None else kind
-
-
-def fits(selector: DeviceSelector, device: Device) -> bool:
-    """Whether the selector matches the device; frameworks don't matter here."""
-    return device_class(selector) in _device_classes(device)
 
 
 def queue_for(selector: DeviceSelector, framework: str) -> str:
@@ -54,18 +31,11 @@ def queue_for(selector: DeviceSelector, framework: str) -> str:
 
 def queues_served(device: Device) -> list[str]:
     """All queues whose jobs this device may take: six for each of its frameworks, most specific first."""
-    return [_queue(one, framework) for one in _device_classes(device) for framework in sorted(device.frameworks)]
+    return [_queue(one, framework) for one in device_classes(device) for framework in sorted(device.frameworks)]
 
 
-def _queue(device_class: str, framework: str) -> str:
-    return device_class if framework == UNMARKED_FRAMEWORK else f"{device_class}+{framework}"
-
-
-def _device_classes(device: Device) -> list[str]:
-    """The device's classes, most specific first. Emulated devices leave out "any": their results would be untrusted."""
-    slug = model_slug(device.model)
-    particular = [device.full_id, device.id, f"{device.kind}/{slug}", f"{ANY}/{slug}", device.kind]
-    return particular if device.emulated else [*particular, ANY]
+def _queue(of_class: str, framework: str) -> str:
+    return of_class if framework == UNMARKED_FRAMEWORK else f"{of_class}+{framework}"
 
 
 DYNO_VERSION = metadata.version("tensordyno")

@@ -7,11 +7,11 @@ from typing import get_args
 import pytest
 
 from dyno.celery_app import celery_queue
-from dyno.models.device import Device
+from dyno.models.device import Device, fits
 from dyno.models.inventory import WorkerRecord
 from dyno.models.spec import DeviceSelector, FrameworkName
 from dyno.store import fleet
-from dyno.store.placement import fits, queue_for, queues_served
+from dyno.store.placement import queue_for, queues_served
 
 DEVICE = Device(
     id="cpu:0-1",

@@ -52,7 +52,7 @@ class Observer(HeartbeatSource, Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """The place of the runs of all jobs. `clock`: monotonic seconds, to which the deadlines of `stop` refer."""
+    """What all jobs of a device share. `clock`: monotonic seconds, to which the deadlines of `stop` refer."""
 
     device: Device
     launcher: Launcher

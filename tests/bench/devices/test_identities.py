@@ -16,10 +16,10 @@ from dyno.bench.devices.cpu_speed import flop_per_cycle, measure_cpu_peaks
 from dyno.bench.devices.environment import hardware_id
 from dyno.bench.workloads.device_info import host_facts, listing
 from dyno.cli import render, up
+from dyno.models.device import fits
 from dyno.models.result import BasedOn, Peak, Repeat
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
-from dyno.store import placement
 from tests.comparisons import a_metric, of_metrics
 from tests.cores import CORE
 from tests.guides import SHOWN, shape
@@ -58,7 +58,7 @@ def test_the_device_has_an_id_a_class_and_its_cores(identity):
     cores = f"{identity.processors} core{'s' if identity.processors > 1 else ''}"
     assert device.called == f"{NAMES[identity.maker]}, {cores}"
     assert hardware_id(device)
-    assert placement.fits(DeviceSelector(kind="cpu", model=device.model), device)
+    assert fits(DeviceSelector(kind="cpu", model=device.model), device)
     assert len(up.reserve(Settings(), ["cpu"], range(identity.processors))) == (identity.processors == 64)
 
 

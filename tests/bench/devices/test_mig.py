@@ -18,9 +18,10 @@ from dyno.bench.devices.gpu import gpu_facts, nvml_session, units_of
 from dyno.bench.devices.locks import lock_paths
 from dyno.bench.frameworks.isolation import isolating_variables
 from dyno.errors import DeviceUnavailable
+from dyno.models.device import fits
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
-from dyno.store.placement import fits, profile, queues_served
+from dyno.store.placement import profile, queues_served
 
 SETTINGS = Settings(reserved_cores=None)
 MIB = 2**20

@@ -11,8 +11,9 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from dyno.client import endpoints
-from dyno.client.calls import AwaitedCalls, BlockingCalls, Flow, Pages
+from dyno.client.calls import ClientCalls
 from dyno.client.exceptions import Refused, ServerUnreachable
+from dyno.client.flows import Awaited, Blocking, Flow, Pages
 from dyno.client.http_transport import CONNECT_RETRIES, OnRetry, Request, Retries, http_errors
 from dyno.client.streams import EventFollower, check_done, checked_file
 from dyno.models.event import AnyEvent
@@ -24,7 +25,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 T = TypeVar("T")
 
 
-class Client(BlockingCalls):
+class Client(ClientCalls, Blocking):
     """A blocking client with one connection pool and an API key. Use it as a context manager.
 
     `url` defaults to `DYNO_URL`, then to this host; `key` defaults to `DYNO_API_KEY`. The client retries a submit while
@@ -148,7 +149,7 @@ class Client(BlockingCalls):
         time.sleep(time_s)
 
 
-class AsyncClient(AwaitedCalls):
+class AsyncClient(ClientCalls, Awaited):
     """The same client for asyncio: await each call, read events by `async for`, use it as an async context manager.
 
     The callbacks `progress` and `away` must not block.

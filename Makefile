@@ -62,7 +62,7 @@ matrix: install  # what measures, under other processors and surroundings (make 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
 
-bench: install  # how fast Dyno itself is, and whether it stays so; three quarters of an hour, writes docs/results/
+bench: install  # how fast Dyno itself is, and whether it stays so; an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
 
 method: install  # is the method right? an idle machine for 3.5 h; most of it resumes, writes docs/results/

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dyno import errors, preflight
-from dyno.cli import render, up
-from dyno.cli.app import AsJson, Url, app, exit_codes, expand_home, print_result
-from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.cli import up
+from dyno.cli.app import Show, command, expand_home
+from dyno.cli.listings import listing
+from dyno.client import Client, Refused, ServerUnreachable
 from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
@@ -136,28 +136,23 @@ def _read_or_none(file: Path) -> str | None:
         return None
 
 
-def _state(check: Check) -> str:
-    return "problem" if not check.is_well else "warning" if check.to_do else "ok"
+@listing("check", "state", "found", "to do")
+def _checks(check: Check) -> tuple[str | None, ...]:
+    state = "problem" if not check.is_well else "warning" if check.to_do else "ok"
+    return check.name, state, check.found, check.to_do
 
 
 _KEPT = "Folder in which `dyno up` keeps jobs and results."
 
 
-@app.command()
-@exit_codes
+@command()
 def doctor(
+    client: Client,
+    show: Show,
     data_dir: Annotated[Path, typer.Option(callback=expand_home, help=_KEPT)] = up.DEFAULT_DATA_DIR,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
 ) -> None:
     """Check Redis, API, workers, devices, folders and the clock. Exit code 1 if a check fails."""
-    with Client(url) as client:
-        checks = list(diagnose(client, load_settings(), data_dir))
-    print_result(checks, as_json, _print)
-    if not all(each.is_well for each in checks):
+    checks = list(diagnose(client, load_settings(), data_dir))
+    show(checks, _checks)
+    if not all(check.is_well for check in checks):
         raise typer.Exit(errors.CommandExit.FAILED)
-
-
-def _print(console: Console, checks: list[Check]) -> None:
-    cells = ((check.name, _state(check), check.found, check.to_do) for check in checks)
-    render.print_table(console, ("check", "state", "found", "to do"), cells)

@@ -24,7 +24,8 @@ from rich.console import Console
 from dyno import errors, preflight
 from dyno.bench.devices import cpu
 from dyno.cli import render
-from dyno.cli.app import app, console, exit_codes, expand_home
+from dyno.cli.app import command, console, expand_home
+from dyno.cli.progress_bars import live_progress
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
 from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
@@ -245,7 +246,7 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
             for spec in (MATMUL, MNIST):
                 console.rule(f"POST {url}/v1/jobs  {spec['workload']}")
                 console.print_json(data=spec)
-                with render.live_progress(console) as show:
+                with live_progress(console) as show:
                     result = client.run(spec, partial(show_while_alive, stack, show))
                 render.result(console, result, "")
         console.rule()
@@ -255,15 +256,13 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"
 
 
-@app.command()
-@exit_codes
+@command()
 def demo(device: Annotated[str, typer.Option(help="The CPU device to use.")] = "cpu") -> None:
     """Start a Dyno, run a matmul and a short training over HTTP, print the results, end everything."""
     run_demo(console, device=device)
 
 
-@app.command()
-@exit_codes
+@command()
 def up(
     port: Annotated[
         int, typer.Option(min=0, max=65535, envvar="DYNO_PORT", help="Port of the API, on loopback.")
@@ -288,8 +287,7 @@ def up(
         stack.watch()
 
 
-@app.command()
-@exit_codes
+@command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
@@ -300,8 +298,7 @@ def serve(
     _become("service", [], {name: str(value) for name, value in given.items() if value is not None})
 
 
-@app.command()
-@exit_codes
+@command()
 def worker(
     device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
     emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,

@@ -1,44 +1,88 @@
-"""`dyno export` and `dyno import`, against the service."""
-
-from __future__ import annotations
+"""`dyno history`, `export` and `import`, against the service."""
 
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from dyno.cli import app
+from dyno.cli.result_commands import sparkline
 from dyno.client import endpoints
 from dyno.models.result import RunSamples
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
 
-Asked = Callable[..., Result]
+
+def test_it_shows_series_new_environments_and_alarms(asked, finished):
+    for value in (100.0, 100.1, 99.9, 100.0, 100.2, 80.0, 80.1, 79.9, 80.0):
+        finished([value * 1e9] * 2, {"labels": {"test": "shown"}}, environment={"driver": "550.54"})
+    for value in (90.0, 90.1, 90.2):
+        environment, context_id = {"driver": "560.28"}, "ctx_2"
+        finished([value * 1e9] * 2, {"labels": {"test": "shown"}}, environment=environment, context_id=context_id)
+    told = asked("history", "--workload", "matmul", "--label", "test=shown")
+    assert told.exit_code == 0, told.output
+    table = told.stdout
+    assert "matmul spec_" in table
+    assert "12" in table
+    assert "90.2 GFLOP/s indicative" in table
+    assert "0.800 times as good (0.79" in table
+    assert "new environment: 1.126 times as good (driver 550.54 → 560.28)" in table
+    assert "alm_" in table
+    found = json.loads(asked("history", "--label", "test=shown", "--json").stdout)
+    alarm = found["alarms"][0]["id"]
+    told = asked("history", "--label", "test=shown", "--acknowledge", alarm)
+    assert told.stdout == f"{alarm} is acknowledged\n"
+    assert "acknowledged" in asked("history", "--label", "test=shown").stdout
 
 
-@pytest.fixture
-def asked(http: httpx.Client) -> Asked:
-    return lambda *words: CliRunner().invoke(app, [*map(str, words), "--url", str(http.base_url)])
+def test_an_unknown_alarm_is_named(asked):
+    told = asked("history", "--label", "test=none", "--acknowledge", "alm_1")
+    assert told.exit_code == 1
+    assert "no alarm alm_1 in this history" in told.stderr
+    assert asked("history", "--label", "test=none").stdout == "no results\n"
+
+
+def test_series_of_one_workload_are_told_apart_by_their_params(asked, finished):
+    for n in (64, 128):
+        finished([100e9] * 2, {"params": {"n": n, "repeats": 7}, "labels": {"test": "apart"}})
+    table = asked("history", "--label", "test=apart").stdout
+    assert "matmul n 64 spec_" in table
+    assert "matmul n 128 spec_" in table
+
+
+def test_one_result_is_a_series(asked, finished):
+    finished([100e9] * 2, {"labels": {"test": "one"}})
+    told = asked("history", "--label", "test=one")
+    assert told.exit_code == 0, told.output
+    [row] = [line.split("│") for line in told.stdout.splitlines() if "matmul spec_" in line]
+    assert [cell.strip() for cell in row[3:8]] == ["throughput", "1", "▁", "100 GFLOP/s indicative", ""]
+    [series] = json.loads(asked("history", "--label", "test=one", "--json").stdout)["series"]
+    assert (len(series["points"]), series["changes"], series["of_class"]["outcome"]) == (1, [], "unknown")
+
+
+def test_a_metric_that_no_result_has_is_named(asked, finished):
+    finished(spec={"labels": {"test": "other"}})
+    told = asked("history", "--label", "test=other", "--metric", "troughput")
+    assert told.stdout == "no results with the metric troughput; results without it: 1\n"
+
+
+def test_a_sparkline_has_a_character_for_each_value():
+    assert sparkline([1.0, 2.0, 8.0]) == "▁▂█"
+    assert sparkline([5.0, 5.0]) == "▁▁"
+    assert sparkline([]) == ""
 
 
 @pytest.fixture(scope="module")
-def there(settings: Settings, serve: Any) -> Iterator[Asked]:
+def there(settings, serve):
     with serve(create_app(settings.model_copy(update={"namespace": f"{settings.namespace}-there"}))) as http:
         yield lambda *words: CliRunner().invoke(app, [*map(str, words), "--url", str(http.base_url)])
 
 
 @pytest.fixture
-def three(finished: Callable[..., str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def three(finished, request, monkeypatch):
     """The label of three results, on pages of two."""
     monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 2)
     monkeypatch.setattr(endpoints, "EXPORTED_JOBS", 2)
@@ -49,7 +93,7 @@ def three(finished: Callable[..., str], request: pytest.FixtureRequest, monkeypa
     return f"test={label}"
 
 
-def test_csv_has_all_rows_and_columns_of_all_pages(asked: Asked, three: str, tmp_path: Path) -> None:
+def test_csv_has_all_rows_and_columns_of_all_pages(asked, three, tmp_path):
     file = tmp_path / "results.csv"
     told = asked("export", "--out", file, "--label", three)
     assert (told.exit_code, told.stdout) == (0, f"{file}: 4 rows\n"), told.output
@@ -62,7 +106,7 @@ def test_csv_has_all_rows_and_columns_of_all_pages(asked: Asked, three: str, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
-def test_parquet_has_typed_columns(asked: Asked, three: str, tmp_path: Path) -> None:
+def test_parquet_has_typed_columns(asked, three, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs PyArrow, which the extra `parquet` installs")
     file = tmp_path / "results.parquet"
     told = asked("export", "--out", file, "--label", three, "--json")
@@ -78,9 +122,7 @@ def test_parquet_has_typed_columns(asked: Asked, three: str, tmp_path: Path) -> 
     assert all(isinstance(row["time"], datetime) for row in rows)
 
 
-def test_without_pyarrow_parquet_says_what_to_install(
-    asked: Asked, three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_parquet_says_what_to_install(asked, three, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     told = asked("export", "--out", tmp_path / "x", "--format", "parquet", "--label", three)
@@ -89,7 +131,7 @@ def test_without_pyarrow_parquet_says_what_to_install(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_json_lines_are_imported_by_another_dyno(asked: Asked, there: Asked, three: str, tmp_path: Path) -> None:
+def test_json_lines_are_imported_by_another_dyno(asked, there, three, tmp_path):
     file = tmp_path / "results.jsonl"
     assert asked("export", "--out", file, "--label", three).stdout == f"{file}: 3 results\n"
     told = there("import", file, "--from", "laptop")
@@ -100,9 +142,7 @@ def test_json_lines_are_imported_by_another_dyno(asked: Asked, there: Asked, thr
     assert json.loads(there("jobs", "--no-imported", "--label", three, "--json").stdout) == []
 
 
-def test_a_wrong_line_is_named_by_its_number_in_the_file(
-    asked: Asked, there: Asked, three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_line_is_named_by_its_number_in_the_file(asked, there, three, tmp_path, monkeypatch):
     file = tmp_path / "results.jsonl"
     asked("export", "--out", file, "--label", three)
     lines = file.read_text().splitlines()
@@ -115,13 +155,13 @@ def test_a_wrong_line_is_named_by_its_number_in_the_file(
     assert len(json.loads(there("jobs", "--label", three, "--json").stdout)) == 2
 
 
-def test_a_file_that_is_not_there_is_named(there: Asked, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(there, tmp_path):
     told = there("import", tmp_path / "none.jsonl")
     assert told.exit_code == 1
     assert "none.jsonl" in told.stderr
 
 
-def test_a_file_that_is_not_text_is_named(there: Asked, tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_named(there, tmp_path):
     file = tmp_path / "results.jsonl.gz"
     file.write_bytes(b"\x1f\x8b\x08")
     told = there("import", file)
@@ -129,9 +169,7 @@ def test_a_file_that_is_not_text_is_named(there: Asked, tmp_path: Path) -> None:
     assert "results.jsonl.gz isn't a file of `dyno export --format jsonl`" in told.stderr
 
 
-def test_samples_of_a_job_are_exported(
-    asked: Asked, claimed: Callable[[], tuple[Leases, Claim]], tmp_path: Path, http: httpx.Client
-) -> None:
+def test_samples_of_a_job_are_exported(asked, claimed, tmp_path, http):
     leases, claim = claimed()
     run = RunSamples(run=0, warmup=[0.3], samples=[0.25], sample_cpu_s=[(0.2, 0.1)], executions_per_sample=4)
     result = of_metrics([a_metric()]).model_copy(update={"job": claim.job_id})
@@ -147,7 +185,7 @@ def test_samples_of_a_job_are_exported(
     assert lines.headers["content-type"].startswith("application/x-ndjson")
 
 
-def test_a_file_without_a_known_ending_needs_a_format(asked: Asked, tmp_path: Path) -> None:
+def test_a_file_without_a_known_ending_needs_a_format(asked, tmp_path):
     told = asked("export", "--out", tmp_path / "results")
     assert told.exit_code == 2
     assert "--format" in told.stderr

@@ -157,15 +157,11 @@ _NO_QUALITY = "quality figures aren't comparable with the reference"
 
 @dataclass(frozen=True)
 class RecurrentTraining:
-    """`after_s(params, device)`: additional time of one training after its epochs and evaluation.
-
-    `real_sample`: whether the shipped sample is the complete real data set.
-    """
+    """`after_s(params, device)`: additional time of one training after its epochs and evaluation."""
 
     plan: Callable[[Any, contract.BuildContext], Plan]
     cost: Callable[[Any], RecurrentCost]
     after_s: Callable[[Any, Device], float] = lambda params, device: 0.0
-    real_sample: bool = False
 
     def flops(self, params: RecurrentParams) -> float:
         """FLOP of one execution: training steps on full batches, never past the end of an epoch."""
@@ -189,7 +185,7 @@ class RecurrentTraining:
 
     def lint(self, params: RecurrentParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
         cost = self.cost(params)
-        kind: DataKind = "real" if self.real_sample and params.data == "sample" else params.data
+        kind: DataKind = "real" if params.data == "sample" else params.data  # the shipped sets are complete
         widths = {name: getattr(params, name) for name in _WIDTHS if hasattr(params, name)}
         of_device = (
             []

@@ -306,7 +306,7 @@ _METRICS = (
     *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
 )
-TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
+TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s)
 WORKLOAD = workload.training_workload(
     TRAINING,
     "shakespeare_lstm",

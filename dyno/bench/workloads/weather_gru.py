@@ -321,7 +321,7 @@ WORKLOAD = workload.training_workload(
     "weather",
     REFERENCES,
     smoke=workload.training_smoke(
-        {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8, "data": "sample"},
+        {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8},
         {"rnn_kernel", "signals"},
         {"forecast_temp.png", "forecast_wind_speed.png", "forecast_pressure.png"},
     ),

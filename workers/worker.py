@@ -22,7 +22,7 @@ from dyno.bench.devices.discovery import boot_id, discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, lock_paths
 from dyno.bench.frameworks import isolation
 from dyno.bench.registry import registry
-from dyno.bench.runner import health_check, limits, monitor, self_test
+from dyno.bench.runner import health_check, limits, monitor
 from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
 from dyno.logging import event, tracer_for
 from dyno.models.device import Device
@@ -204,7 +204,7 @@ class Worker:
         )
         if DEFAULT_FRAMEWORK in self._device.frameworks:
             launcher.prepare(DEFAULT_FRAMEWORK)
-        self_test.prove_fork(launcher, self._device, self._settings)
+        health_check.prove_fork(launcher, self._device, self._settings)
         return self._device
 
     def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:

@@ -23,15 +23,12 @@ from dyno.bench.frameworks.isolation import isolating_variables
 from dyno.bench.measure.regression_band import with_history
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve
-from dyno.bench.runner.failures import failure_of
-from dyno.bench.runner.health_check import measured_peaks
-from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
+from dyno.bench.runner.health_check import measured_peaks, prove_fork
+from dyno.bench.runner.job_runs import JobRuns, RunContext, planned_times, time_limit_s, variants_of
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import host_share_bytes, runner_cgroup
-from dyno.bench.runner.monitor import StopReason, StopSwitch
+from dyno.bench.runner.monitor import StopReason, StopSwitch, failure_of
 from dyno.bench.runner.progress import JobProgress
-from dyno.bench.runner.self_test import prove_fork
-from dyno.bench.runner.variants import planned_times, variants_of
 from dyno.errors import FieldError, FrameworkMissing, InvalidSpec, RunFailed
 from dyno.formatting import format_quantity
 from dyno.logging import event

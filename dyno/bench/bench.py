@@ -19,7 +19,7 @@ from dyno.artifact_store import is_artifact_name, sha256_of
 from dyno.bench.contract import ResolvedSpec
 from dyno.bench.devices.discovery import discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks, lock_paths
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
 from dyno.bench.measure.regression_band import with_history
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve

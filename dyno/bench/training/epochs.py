@@ -14,7 +14,7 @@ from dyno.bench.frameworks.interface import Dataset, Trainer
 from dyno.bench.measure.host_noise import HostNoise
 from dyno.bench.measure.sampling import HostClock
 from dyno.bench.training.evaluation import evaluate
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import CallbackEvent, Epoch
 

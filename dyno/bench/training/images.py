@@ -19,9 +19,9 @@ from dyno.bench.estimates import batch_warnings, data_warnings, step_warnings
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.measure.statistics import wilson_interval
 from dyno.bench.training import evaluation, plots, workload
+from dyno.bench.training.cost import Work, counts_of, estimate_step, estimate_training
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import Optimizer, TrainingParams, new_optimizer
-from dyno.bench.training.schedule import Work, estimate_step, estimate_training, schedule_work
+from dyno.bench.training.workload import Optimizer, TrainingParams, new_optimizer
 from dyno.errors import FieldError, RunFailed
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning
@@ -257,7 +257,7 @@ class Network:
 
     def flops(self, params: ImageParams) -> float:
         """FLOP of one execution: training steps on full batches."""
-        return self.flops_per_sample * schedule_work(params, self.work(params)).execution
+        return self.flops_per_sample * counts_of(params, self.work(params)).execution
 
     def estimate(
         self, params: ImageParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
@@ -267,7 +267,7 @@ class Network:
     def lint(self, params: ImageParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
         work = self.work(params)
         of_device = [] if device is None else step_warnings(estimate_step(params, device, work, replicas), device)
-        return [*data_warnings(params.data), *batch_warnings(schedule_work(params, work).batch, replicas), *of_device]
+        return [*data_warnings(params.data), *batch_warnings(counts_of(params, work).batch, replicas), *of_device]
 
     def build(self, params: ImageParams, context: BuildContext) -> Built:
         return ModelTraining(params, self._plan(params, context), context)

@@ -30,8 +30,8 @@ from dyno.bench.measure import result_checks, statistics
 from dyno.bench.measure.host_noise import HostNoise
 from dyno.bench.training import checkpoints, evaluation, plots, workload
 from dyno.bench.training.epochs import Callbacks, Epochs, finite, watch_cores
-from dyno.bench.training.params import ONE_BY_ONE, TrainingParams
 from dyno.bench.training.step_checks import FLOAT32, CompiledStep, StepCounter, StepLosses, check_training
+from dyno.bench.training.workload import ONE_BY_ONE, TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin, Epoch, ResultWarning, Training, Trial
 

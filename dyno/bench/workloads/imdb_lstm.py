@@ -20,8 +20,8 @@ from dyno.bench.datasets import imdb, loading
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.measure.statistics import wilson_interval
 from dyno.bench.references import CPU, GPU, INTRODUCTION, TPU
-from dyno.bench.training import evaluation, model_training, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, recurrent, workload
+from dyno.bench.training.workload import LEARNING_RATE, new_optimizer
 from dyno.errors import FieldError
 from dyno.settings import Settings
 
@@ -158,7 +158,7 @@ def _cost(params: ImdbLstmParams) -> recurrent.RecurrentCost:
     kernels = 4 * params.units * (params.embedding + params.units)
     review_bytes = params.length * 4
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_epochs(params, train, test),
+        counts=cost.counts_of_epochs(params, train, test),
         flops_per_sample=flops_per_sample(params),
         steps=params.length,
         units=params.units,

@@ -34,7 +34,7 @@ from dyno.bench.estimates import batch_warnings, data_warnings, held_bytes, step
 from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.measure.result_checks import INPUT_LIMIT, constant_data, input_bound, synthetic_data
 from dyno.bench.measure.warnings import warning
-from dyno.bench.training import schedule, step_checks, workload
+from dyno.bench.training import cost, step_checks, workload
 from dyno.bench.training.images import ImageParams, Network
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.bench.workloads.mnist_cnn import DIGITS
@@ -448,7 +448,7 @@ def estimate(
 ) -> contract.Estimate:
     """Time of both cases; memory of all images (as files or float32) and of the batches made ahead."""
     work = params.network.work(params.as_training)
-    step = schedule.estimate_step(params.as_training, device, work, 1)
+    step = cost.estimate_step(params.as_training, device, work, 1)
     values, file_s = work.sample_bytes, _file_s(params)
     float_bytes = 4 * values
     kept = float_bytes if params.source == "memory" else values * max(1, params.file_scale**2 // _SMALLER)
@@ -477,7 +477,7 @@ def lint(params: InputPipelineParams, device: Device | None = None, replicas: in
     of_device = []
     if device is not None:
         work = params.network.work(params.as_training)
-        of_device = step_warnings(schedule.estimate_step(params.as_training, device, work, 1), device)
+        of_device = step_warnings(cost.estimate_step(params.as_training, device, work, 1), device)
     of_images = data_warnings(params.data, "its images may decode faster or slower")
     return [*of_images, *batch_warnings(params.batch_size, 1), *of_device]
 

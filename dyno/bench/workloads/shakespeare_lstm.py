@@ -30,8 +30,8 @@ from pydantic import Field, JsonValue
 from dyno.bench.contract import BuildContext, MetricSpec
 from dyno.bench.datasets import shakespeare
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.bench.training import evaluation, model_training, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, recurrent, workload
+from dyno.bench.training.workload import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.settings import Settings
@@ -290,7 +290,7 @@ def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
     tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_steps(params, params.steps_per_epoch, validated, tested),
+        counts=cost.counts_of_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,

@@ -29,8 +29,8 @@ from dyno.bench.datasets import weather
 from dyno.bench.datasets.weather import HOURS, SIGNALS, TRAIN_HOURS
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.references import CPU, GPU, HARNESS, TPU
-from dyno.bench.training import evaluation, model_training, plots, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, plots, recurrent, workload
+from dyno.bench.training.workload import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
 from dyno.errors import FieldError
 from dyno.settings import Settings
 
@@ -276,7 +276,7 @@ def _cost(params: WeatherGruParams) -> recurrent.RecurrentCost:
     weights = 3 * params.units * (len(SIGNALS) + params.units)
     counted = params.window - params.warmup_steps  # hours that each further window adds
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_steps(
+        counts=cost.counts_of_steps(
             params,
             params.steps_per_epoch,
             validated=math.ceil(params.validated_hours / counted),

@@ -16,7 +16,7 @@ from dyno.bench.devices.discovery import discover
 from dyno.bench.devices.environment import hardware_id
 from dyno.bench.devices.gpu import gpu_facts, nvml_session, units_of
 from dyno.bench.devices.locks import lock_paths
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
 from dyno.errors import DeviceUnavailable
 from dyno.models.device import fits
 from dyno.models.spec import DEVICE_ID, DeviceSelector

@@ -19,7 +19,7 @@ from dyno.bench.measure.sampling import HostClock
 from dyno.bench.runner import case_sampling
 from dyno.bench.training import epochs
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.models.device import Device
 from dyno.models.result import DataOrigin
 from dyno.models.spec import Measure, Spec

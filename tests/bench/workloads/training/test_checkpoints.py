@@ -13,7 +13,7 @@ from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin
 

@@ -14,7 +14,7 @@ from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset, JitCompile
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome, choose_jit
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.models.result import DataOrigin
 
 Context = Callable[..., BuildContext]

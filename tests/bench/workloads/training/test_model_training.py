@@ -18,7 +18,7 @@ from dyno.bench.measure import result_checks
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.evaluation import evaluate
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import DataOrigin
 

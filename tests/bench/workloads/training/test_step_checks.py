@@ -19,8 +19,8 @@ from dyno.bench.measure.result_checks import precision_mismatch
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
 from dyno.bench.training.step_checks import StepCounter, check_training
+from dyno.bench.training.workload import TrainingParams
 from dyno.bench.workloads.matmul import as_tf32
 from dyno.models.result import DataOrigin
 

@@ -27,6 +27,7 @@ Recurrence = Literal["auto", "loop", "unrolled"]
 MAX_UNROLLED = 256  # steps; the graph and its build time grow with them
 
 Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
+Units = Annotated[int, Field(ge=1, le=8192)]  # of a recurrent layer
 
 
 class RecurrentParams(TrainingParams):

@@ -18,8 +18,10 @@ from dyno.models.result import Epoch, Reference, ResultWarning
 from dyno.models.spec import FrameworkName, WeightsRef
 
 Optimizer = Literal["adam", "rmsprop", "sgd"]
-OPTIMIZERS = "sgd uses a momentum of 0.9"
-LEARNING_RATE = "Learning rate of the optimizer"
+# Types of params whose defaults differ between workloads.
+OptimizerName = Annotated[Optimizer, Field(description="sgd uses a momentum of 0.9")]
+LearningRate = Annotated[float, Field(gt=0, le=10, description="Learning rate of the optimizer")]
+EpochCount = Annotated[int, Field(ge=1, le=1000)]
 
 
 def new_optimizer(keras: Any, optimizer: Optimizer, learning_rate: float) -> Any:
@@ -75,18 +77,18 @@ class TrainingParams(Params):
         "full training given, such as epochs, the default is full",
     )
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Total over all replicas")
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 1
-    optimizer: Optimizer = Field("adam", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
+    epochs: EpochCount = 1
+    optimizer: OptimizerName = "adam"
+    learning_rate: LearningRate = 1e-3
     jit_compile: JitCompile = Field("auto", description="auto: the faster setting, measured on the device")
     steps_per_execution: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Steps per compiled call")
     validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(
         0.0, description="Share of the training data held out for validation"
     )
-    early_stopping_patience: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+    early_stopping_patience: EpochCount | None = Field(
         None, description="Stop after this many epochs without a lower validation loss"
     )
-    reduce_lr_patience: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+    reduce_lr_patience: EpochCount | None = Field(
         None, description="Divide the learning rate by 10 after this many epochs without a lower validation loss"
     )
     best_weights: bool = Field(False, description="Restore the weights of the lowest validation loss after training")

@@ -41,6 +41,7 @@ from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.images import ImageParams, Network, check_recognise, judge_images, recognise_image
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.workload import EpochCount
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.bench.workloads.mnist_cnn import DIGITS
 from dyno.errors import FieldError, RunFailed
@@ -359,7 +360,7 @@ class QuantizedInferenceParams(ImageParams):
     batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
         256, description="Batch size of the throughput and of the training"
     )
-    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Training epochs; leave out with `weights`")
+    epochs: EpochCount = Field(3, description="Training epochs; leave out with `weights`")
     jit_compile: JitCompile = Field(False, description="For the training, whose speed isn't measured here")
     engine: Engine | None = Field(
         None,

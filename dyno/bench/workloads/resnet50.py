@@ -24,7 +24,7 @@ from dyno.bench.measure.warnings import OUTPUT_CODES, warning
 from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.cost import Work, counts_of, estimate_step, estimate_training
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.workload import LEARNING_RATE, OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
+from dyno.bench.training.workload import LearningRate, OptimizerName, TrainingParams, new_optimizer
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.models.result import DataOrigin, ResultWarning
@@ -225,8 +225,8 @@ _REACHED = 0.35  # share of the float32 peak on a CPU
 
 class Resnet50Params(TrainingParams):
     batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Total over all replicas")
-    optimizer: Optimizer = Field("sgd", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description=LEARNING_RATE)
+    optimizer: OptimizerName = "sgd"
+    learning_rate: LearningRate = 0.01
     mode: Literal["train", "inference"] = "train"
     version: Version = Field(
         "v1", description="v1: Keras' network; v1.5: stride in the 3 x 3 convolutions, as in most published figures"

@@ -7,7 +7,8 @@ from dyno.bench.contract import BuildContext
 from dyno.bench.devices.datasheet import peak_table
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.matmul import Chain, Dispatch, MatmulParams, estimate, flops, lint, rotation
+from dyno.bench.workloads._matmul_params import MatmulParams, estimate, flops, rotation
+from dyno.bench.workloads.matmul import Chain, Dispatch, lint
 from dyno.errors import InvalidSpec
 from dyno.models.device import PeakFigure
 

@@ -7,15 +7,8 @@ import pytest
 
 from dyno.bench.contract import BuildContext
 from dyno.bench.workloads import matmul
-from dyno.bench.workloads.matmul import (
-    Chain,
-    Dispatch,
-    IntegerDispatch,
-    MatmulParams,
-    generator,
-    normal,
-    signed_hartley,
-)
+from dyno.bench.workloads._matmul_params import MatmulParams, generator, normal, signed_hartley
+from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 100, 1500])

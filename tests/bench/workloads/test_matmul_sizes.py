@@ -8,7 +8,8 @@ import pytest
 from dyno.bench.contract import BuildContext, HasCases
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.matmul import LONGEST, START_S, MatmulParams, estimate, flops, lint
+from dyno.bench.workloads._matmul_params import LONGEST, START_S, MatmulParams, estimate, flops
+from dyno.bench.workloads.matmul import lint
 from dyno.errors import InvalidSpec, RunFailed
 
 MATMUL = workload("matmul")

@@ -21,7 +21,7 @@ from dyno.bench.training import step_checks
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
 from dyno.bench.training.step_checks import StepCounter, check_training
 from dyno.bench.training.workload import TrainingParams
-from dyno.bench.workloads.matmul import as_tf32
+from dyno.bench.workloads._matmul_params import as_tf32
 from dyno.models.result import DataOrigin
 
 Context = Callable[..., BuildContext]

@@ -1,7 +1,5 @@
 """The environment in a result: enough for comparisons, without private data."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ CPU readings come from recorded folders of /sys and from this machine. NVML's re
 tests run without a GPU. The tests supply the recorder's time and readings.
 """
 
-from __future__ import annotations
-
 import os
 import types
 from typing import Any

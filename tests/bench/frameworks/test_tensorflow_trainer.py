@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import time
 
@@ -112,7 +110,6 @@ def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tens
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
     assert _seconds(lambda: step.train(step.placed(INPUTS, TARGETS))) < fed_s / 2
-    assert forward is not None
     assert _seconds(lambda: forward(batch).numpy()) < forward_s / 2
 
 

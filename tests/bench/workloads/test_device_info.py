@@ -4,11 +4,9 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable
 
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.devices.discovery import installed_frameworks
 from dyno.bench.devices.gpu import gpu_facts
 from dyno.bench.frameworks.visible_devices import query_visible_devices
@@ -16,7 +14,6 @@ from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.device_info import host_facts, listing
 
 INFO = workload("device_info")
-Context = Callable[..., BuildContext]
 
 
 def _built(context, **params):

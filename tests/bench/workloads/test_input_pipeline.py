@@ -1,25 +1,21 @@
 """The fed and the resident training step on the real TensorFlow: timing, details, warnings and errors."""
 
-from __future__ import annotations
-
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, HasCases
+from dyno.bench.contract import HasCases
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
+from dyno.bench.workloads.input_pipeline import _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
 from tests.waiting import eventually
 
 PIPELINE = workload("input_pipeline")
-Context = Callable[..., BuildContext]
 CORES = sorted(os.sched_getaffinity(0))
 SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
 STARVED: dict[str, Any] = {
@@ -54,14 +50,11 @@ class Mislabelled(TensorFlow):
 
 
 def _params(**params):
-    valid = validate_params(PIPELINE, SMALL | params)
-    assert isinstance(valid, InputPipelineParams)
-    return valid
+    return validate_params(PIPELINE, SMALL | params)
 
 
 def _run(context, steps=4, **params):
     built = PIPELINE.build(_params(**params), context)
-    assert isinstance(built, FedTraining)
     built.compile()
     built.execute(1)
     built.complete(0.0, 0.0)
@@ -103,7 +96,6 @@ def test_a_step_that_outlasts_its_input_is_not(context):
         return found if found.figures["input_wait_share"] < 0.1 else None
 
     found = eventually(unbound, what="no step waits for its input")
-    assert found is not None
     assert "INPUT_BOUND" not in _codes(found)
     assert found.figures["input_wait_share"] > 0
 
@@ -140,7 +132,6 @@ def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context):
     assert [case.name for case in run.cases] == ["fed", "resident"] == [*PIPELINE.cases_of(_params())]
     for case in run.cases:
         assert (case.work, case.flops, case.dtype) == (32.0, flops(_params()), "float32")
-        assert case.counted_flops is not None
         assert case.flops / (case.counted_flops() or 0) == pytest.approx(1.0, abs=0.05)
     assert {spec.amount for spec in PIPELINE.metrics if spec.amount} <= run.verify().amounts.keys()
     assert {spec.name for spec in PIPELINE.metrics if spec.each_run} == run.verify().figures.keys()

@@ -1,22 +1,17 @@
 """Networks with sizes, dropout rates and optimisers other than the references'."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.cifar10_cnn import photographs
 from dyno.bench.workloads.fashion_mnist_cnn import clothes
 from dyno.bench.workloads.mnist_cnn import digits
 from dyno.errors import InvalidSpec
 
-Context = Callable[..., BuildContext]
 SMALL = {"data": "synthetic", "epochs": 1, "train_samples": 64, "test_samples": 16, "batch_size": 32}
 RATES = {"mnist_cnn": [0.1, 0, 0.9], "fashion_mnist_cnn": [0.1, 0, 0.2, 0.9], "cifar10_cnn": [0, 0.2, 0.9]}
 SIZES = {"mnist_cnn": [5, 3], "fashion_mnist_cnn": [3, 4, 5], "cifar10_cnn": [3, 4, 5, 6]}

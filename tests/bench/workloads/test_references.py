@@ -1,7 +1,5 @@
 """The articles' figures, repeated by hand to catch typing errors."""
 
-from __future__ import annotations
-
 from dyno.bench.registry import registry
 
 FIGURES: dict[str, set[tuple[str, float | None]]] = {

@@ -1,23 +1,18 @@
 """The choice of a training's `jit_compile`."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset, JitCompile
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome, choose_jit
 from dyno.bench.training.workload import TrainingParams
 from dyno.models.result import DataOrigin
 
-Context = Callable[..., BuildContext]
 INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
 TARGETS = INPUTS.sum(axis=-1, keepdims=True)
 
@@ -61,7 +56,6 @@ def test_auto_is_the_faster_one_of_both(measured):
     made, choice = measured
     assert made.settings == [False, True]
     times = choice.details["step_s"]
-    assert isinstance(times, dict)
     assert times.keys() == {"true", "false"}
     assert choice.setting == (times["true"] < times["false"])
     assert choice.details["chosen"] == choice.setting == choice.tuned["jit_compile"]
@@ -204,7 +198,6 @@ def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow, untold
     queued = replace(untold, framework=Launches(tensorflow, "tensorflow"))
     choices = (_chosen(Made(tensorflow), queued) for _ in range(3))
     choice = next(filter(lambda choice: choice.setting, choices), None)
-    assert choice is not None
     assert choice.details["how"] == "measured: the faster setting"
 
 

@@ -1,17 +1,13 @@
 """A training's epochs, validation, callbacks and trials, and their fields in the result."""
 
-from __future__ import annotations
-
 import itertools
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset, Trainer
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure import result_checks
@@ -22,7 +18,6 @@ from dyno.bench.training.workload import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import DataOrigin
 
-Context = Callable[..., BuildContext]
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
 RATE = 1e-3
 # The only weight grows by the learning rate in every step: the target is far above whatever is predicted.
@@ -188,9 +183,7 @@ def test_a_trial_equals_a_job_with_its_seed(context):
         training = mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready)
         training.compile()
         training.execute(1)
-        found = training.complete(0.0, 0.0)
-        assert found is not None
-        return found
+        return training.complete(0.0, 0.0)
 
     first, second = trained(11, 2).trials
     assert second.loss == pytest.approx(trained(12, 1).epochs[0].loss, rel=1e-3)
@@ -204,9 +197,7 @@ def _of_digits(context, **params):
     training = mnist.build(validate_params(mnist, asked | params), context)
     training.compile()
     training.execute(1)
-    found = training.complete(0.5, 0.25)
-    assert found is not None
-    return found
+    return training.complete(0.5, 0.25)
 
 
 @pytest.mark.verify
@@ -284,7 +275,6 @@ def test_a_training_starts_from_another_job_s_weights(context, tmp_path):
 def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(tensorflow, context):
     judge = Judge()
     _trained(context(), judge)
-    assert judge.trainer is not None
     uneven = Dataset(np.arange(13, dtype=np.float32)[:, np.newaxis], np.zeros((13, 1), np.float32))
     found = evaluate(tensorflow.keras, judge.model, judge.trainer, uneven)
     assert found == {"loss": pytest.approx(6 * judge.weights[0], rel=1e-5)}
@@ -452,7 +442,6 @@ def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(conte
     training = _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
     assert (training.epochs[0].validation_loss, training.epochs[0].validation_s is None) == (None, False)
     raised = result_checks.loss_rising(training)
-    assert raised is not None
     assert (raised.code, raised.evidence) == ("LOSS_RISING", {"epochs": [0]})
     assert result_checks.loss_rising(_trained(context(), Judge(), {"validation": AWAY}, validation_share=0.1)) is None
 

@@ -3,9 +3,6 @@
 Also what data and weights show of a timed training, on the real network of the digits.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +21,6 @@ from dyno.bench.training.workload import TrainingParams
 from dyno.bench.workloads._matmul_params import as_tf32
 from dyno.models.result import DataOrigin
 
-Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
 ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
 
@@ -114,7 +110,6 @@ def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context):
 )
 def test_the_layers_precision_is_compared_with_the_requested_one(context, policy, asked, observed):
     found = _verified(_training(context(run=1), policy, dtype=asked))
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == (asked, observed)
 
 
@@ -153,7 +148,6 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
     monkeypatch.setattr(ready.framework.keras, "ops", Rounding(ready.framework.keras.ops, *rounded))
     found = built.verify()
     assert found.details["precision_by_operation"] == by_operation
-    assert found.precision is not None
     assert found.precision.in_words == ("float32 (tf32)" if rounded else "float32")
     assert found.precision.by_default is bool(rounded)
     assert precision_mismatch(found.precision) is None  # it is what the frameworks make of float32 on a GPU
@@ -163,11 +157,9 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
 def test_later_runs_take_the_precision_that_the_first_observed(context):
     first = _verified(_training(context(run=1)))
     errors = first.tuned["precision_errors"]
-    assert first.precision is not None
     assert errors == {"product": first.precision.rel_error}
     later = replace(context(run=1), tuned={"jit_compile": False, "precision_errors": {"product": 2.9e-4}})
     found = _verified(_training(later))
-    assert found.precision is not None
     assert (found.precision.observed, found.precision.rel_error) == ("tf32", 2.9e-4)
     assert precision_mismatch(found.precision) is not None  # no default makes TF32 of float32 on a CPU
 
@@ -225,7 +217,6 @@ def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at):
     found = looked_at()
     assert _codes(found) == []
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == ("float32", "float32")
 
 

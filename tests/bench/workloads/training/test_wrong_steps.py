@@ -1,14 +1,10 @@
 """Training steps compared with plain ones: the right step agrees, every wrong one raises RESULT_INCORRECT."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
@@ -21,7 +17,6 @@ from tests.wrong_steps import (
     without_gradients,
 )
 
-Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
 DIGITS = {"data": "sample", "train_samples": 128, "test_samples": 32, "batch_size": 32, "epochs": 1}
 HOURS = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 32, "epochs": 1}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dyno.bench.contract import HasCases
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.input_pipeline import _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
 from tests.waiting import eventually
+from tests.wrong_steps import StartedTensorFlow
 
 PIPELINE = workload("input_pipeline")
 CORES = sorted(os.sched_getaffinity(0))
@@ -35,12 +35,8 @@ FED_WELL: dict[str, Any] = {
 }
 
 
-class Mislabelled(TensorFlow):
+class Mislabelled(StartedTensorFlow):
     """Feeds every batch with labels of other images."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def fed_step(self, model, inputs, targets):
         step, random = super().fed_step(model, inputs, targets), np.random.default_rng(0)

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from dyno.bench.devices.datasheet import peak_table
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads._matmul_params import estimate, flops, rotation
 from dyno.bench.workloads.matmul import Chain, Dispatch, lint
 from dyno.errors import InvalidSpec
 from dyno.models.device import PeakFigure
+from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
 
@@ -27,12 +27,8 @@ def _codes(found):
     return [raised.code for raised in found.warnings]
 
 
-class Spoilt(TensorFlow):
+class Spoilt(StartedTensorFlow):
     """The real framework, except that `spoil` changes each product."""
-
-    def __init__(self, sound, spoil):
-        super().__init__()
-        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
     def matmul(self, a, b):
         return self._spoil(super().matmul(a, b))
@@ -70,12 +66,8 @@ def test_one_column_left_out_of_a_product_is_found(tensorflow, context, mode):
     assert _codes(_verified(context(spoilt), n=64, repeats=4, mode=mode)) == ["RESULT_INCORRECT"]
 
 
-class Once(TensorFlow):
+class Once(StartedTensorFlow):
     """The real framework, except that `spoil` changes the results of chains, not of single products."""
-
-    def __init__(self, sound, spoil):
-        super().__init__()
-        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
     def repeat(self, count, body, start):
         return self._spoil(super().repeat(count, body, start))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
+from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
 
@@ -35,12 +35,8 @@ def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(conte
     assert ("RESULT_INCORRECT" in found.unchecked) is not told
 
 
-class Tf32(TensorFlow):
+class Tf32(StartedTensorFlow):
     """The real framework, with operands rounded as by a TF32 unit."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def matmul(self, a, b):
         return super().matmul(self._rounded(a), self._rounded(b))
@@ -58,12 +54,8 @@ def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow, context, device):
     assert found.precision.observed == "tf32"
 
 
-class CutOff(TensorFlow):
+class CutOff(StartedTensorFlow):
     """The real framework, with truncated bfloat16, like TensorFlow on a processor without AVX-512."""
-
-    def __init__(self, sound, spoil=lambda product: product):
-        super().__init__()
-        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
     def matmul(self, a, b):
         tf = self._tf

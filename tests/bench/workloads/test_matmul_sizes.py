@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dyno.bench.contract import HasCases
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads._matmul_params import LONGEST, START_S, estimate, flops
 from dyno.bench.workloads.matmul import lint
 from dyno.errors import InvalidSpec, RunFailed
+from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
 
@@ -71,14 +71,12 @@ def test_the_precision_of_one_size_stands_for_no_other_that_is_too_small_to_tell
 
 
 def test_a_wrong_size_is_named(tensorflow, context):
-    class WrongAt24(TensorFlow):
+    class WrongAt24(StartedTensorFlow):
         def matmul(self, a, b):
             product = super().matmul(a, b)
             return product * np.float32(1.5) if a.shape[0] == 24 else product
 
-    wrong = WrongAt24()
-    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
-    found = _verified(context(wrong), sizes=[16, 24], repeats=2)
+    found = _verified(context(WrongAt24(tensorflow)), sizes=[16, 24], repeats=2)
     assert [(raised.code, raised.evidence["size"]) for raised in found.warnings] == [("RESULT_INCORRECT", "24x24x24")]
 
 
@@ -151,13 +149,11 @@ def _as_float32(product):
 
 @pytest.mark.parametrize("spoil", [_plus_one_in_one_place, _as_float32])
 def test_an_integer_product_wrong_in_one_place_by_one_is_found(tensorflow, context, spoil):
-    class Wrong(TensorFlow):
+    class Wrong(StartedTensorFlow):
         def integer_matmul(self, a, b):
             return spoil(super().integer_matmul(a, b))
 
-    wrong = Wrong()
-    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
-    found = _verified(context(wrong), **_int8(m=12, k=1500, n=20))
+    found = _verified(context(Wrong(tensorflow)), **_int8(m=12, k=1500, n=20))
     assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]
     assert found.precision.observed is None
 

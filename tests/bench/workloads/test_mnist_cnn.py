@@ -3,11 +3,11 @@ import pytest
 from PIL import Image
 
 from dyno.bench.datasets import mnist
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.mnist_cnn import DIGITS, MnistCnnParams
 from dyno.errors import RunFailed
 from dyno.settings import Settings
+from tests.wrong_steps import StartedTensorFlow
 
 MNIST = workload("mnist_cnn")
 
@@ -121,12 +121,8 @@ def test_it_learns_digits(context):
     assert training.accuracy > 0.7
 
 
-class Poisoned(TensorFlow):
+class Poisoned(StartedTensorFlow):
     """The real framework on data that contains a NaN."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         samples.targets[0, 0] = np.nan

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dyno.bench.frameworks.interface import Dataset, Trainer
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure import result_checks
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.evaluation import evaluate
@@ -17,6 +16,7 @@ from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutc
 from dyno.bench.training.workload import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import DataOrigin
+from tests.wrong_steps import StartedTensorFlow
 
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
 RATE = 1e-3
@@ -446,12 +446,8 @@ def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(conte
     assert result_checks.loss_rising(_trained(context(), Judge(), {"validation": AWAY}, validation_share=0.1)) is None
 
 
-class StepByStep(TensorFlow):
+class StepByStep(StartedTensorFlow):
     """The real framework with one step per call, like JAX on a CPU."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         return super().trainer(model, samples, batch_size, seed, 1)

@@ -11,6 +11,7 @@ from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin
+from tests.running import started
 
 CIFAR = workload("cifar10_cnn")
 TINY = {"jit_compile": False, "batch_size": 32, "epochs": 1, "train_samples": 64, "test_samples": 64}
@@ -18,9 +19,7 @@ TINY = {"jit_compile": False, "batch_size": 32, "epochs": 1, "train_samples": 64
 
 def _trained(context, network=PHOTOGRAPHS, **params):
     asked = validate_params(CIFAR, TINY | params)
-    training = network.build(asked, context)
-    training.compile()
-    training.execute(1)
+    training = started(network.build(asked, context))
     found = training.complete(0.0, 0.0)
     return found, training.verify().details
 

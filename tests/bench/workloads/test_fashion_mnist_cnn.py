@@ -3,6 +3,7 @@ from PIL import Image
 
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
+from tests.running import started
 
 FASHION = workload("fashion_mnist_cnn")
 TINY = {
@@ -41,9 +42,7 @@ def test_layers_and_defaults_match_the_reference(tensorflow):
 
 @pytest.mark.verify
 def test_it_trains_on_clothes_and_names_the_wrong_ones(context, tmp_path):
-    training = FASHION.build(validate_params(FASHION, TINY), context(artifacts=tmp_path))
-    training.compile()
-    training.execute(1)
+    training = started(FASHION.build(validate_params(FASHION, TINY), context(artifacts=tmp_path)))
     found = training.complete(0.0, 0.0)
     assert (found.data.name, found.data.kind) == ("fashion-mnist", "sample")
     assert found.accuracy == pytest.approx(1 - found.wrong / 40)

@@ -6,6 +6,7 @@ import pytest
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.recurrent import rnn_kernel
 from dyno.bench.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
+from tests.running import started, training_of
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")
@@ -20,10 +21,7 @@ def _params(**params):
 
 @pytest.fixture(scope="module")
 def built(context):
-    training = IMDB.build(_params(**QUICK), context())
-    training.compile()
-    training.execute(1)
-    return training
+    return started(IMDB.build(_params(**QUICK), context()))
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +67,7 @@ def test_it_learns_which_words_lean_to_which_side(context):
     def trained(seed):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
-        training = IMDB.build(_params(**LEARNING), ready)
-        training.compile()
-        training.execute(1)
-        return training.complete(compile_s=0.0, first_execution_s=0.0)
+        return training_of(IMDB.build(_params(**LEARNING), ready))
 
     best = max((trained(seed) for seed in range(3)), key=lambda training: training.accuracy or 0.0)
     assert (best.accuracy_low or 0.0) > best.baselines["majority_accuracy"]

@@ -12,6 +12,7 @@ from dyno.bench.contract import HasCases
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.input_pipeline import _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
+from tests.running import started
 from tests.waiting import eventually
 from tests.wrong_steps import StartedTensorFlow
 
@@ -50,9 +51,7 @@ def _params(**params):
 
 
 def _run(context, steps=4, **params):
-    built = PIPELINE.build(_params(**params), context)
-    built.compile()
-    built.execute(1)
+    built = started(PIPELINE.build(_params(**params), context))
     built.complete(0.0, 0.0)
     built.execute(steps)
     built.cases[1].execute(2)

@@ -7,6 +7,7 @@ from dyno.bench.workloads._matmul_params import estimate, flops, rotation
 from dyno.bench.workloads.matmul import Chain, Dispatch, lint
 from dyno.errors import InvalidSpec
 from dyno.models.device import PeakFigure
+from tests.running import started
 from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
@@ -122,9 +123,7 @@ def test_tf32_in_place_of_float32_is_another_precision_but_no_wrong_result(tenso
 
 
 def test_the_chain_is_the_matrix_power(context):
-    chain = Chain(_params(n=24, repeats=30), 1.0, context())
-    chain.compile()
-    chain.execute(1)
+    chain = started(Chain(_params(n=24, repeats=30), 1.0, context()))
     numpy = context().framework.numpy
     start, factor = numpy(chain._start).astype(np.float64), numpy(chain._factor).astype(np.float64)
     expected = start @ np.linalg.matrix_power(factor, 30)

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from dyno.bench.registry import validate_params, workload
+from tests.running import started
 from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
 
 
 def _verified(context, **params):
-    built = MATMUL.build(validate_params(MATMUL, params), context)
-    built.compile()
-    built.execute(1)
+    built = started(MATMUL.build(validate_params(MATMUL, params), context))
     return built.verify()
 
 

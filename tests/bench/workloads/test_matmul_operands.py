@@ -6,6 +6,7 @@ import pytest
 from dyno.bench.workloads import matmul
 from dyno.bench.workloads._matmul_params import MatmulParams, generator, normal, signed_hartley
 from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch
+from tests.running import started
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 100, 1500])
@@ -87,9 +88,7 @@ def test_thousands_of_short_rows_are_not_degenerate(context):
 @pytest.mark.parametrize("name", ["normal", "signed_hartley"])
 def test_zeros_at_either_side_of_a_chain_are_found(context, monkeypatch, name):
     monkeypatch.setattr(matmul, name, lambda *sides: np.zeros((64, 64), np.float32))
-    built = Chain(MatmulParams(n=64, repeats=4), 1.0, context())
-    built.compile()
-    built.execute(1)
+    built = started(Chain(MatmulParams(n=64, repeats=4), 1.0, context()))
     found = built.verify()
     assert [raised.code for raised in found.warnings] == ["DEGENERATE_DATA"]
     assert found.precision.observed is None

@@ -7,6 +7,7 @@ from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.mnist_cnn import DIGITS, MnistCnnParams
 from dyno.errors import RunFailed
 from dyno.settings import Settings
+from tests.running import started
 from tests.wrong_steps import StartedTensorFlow
 
 MNIST = workload("mnist_cnn")
@@ -25,10 +26,7 @@ def _params(**params):
 
 
 def _ready(context, **params):
-    training = MNIST.build(_params(**params), context)
-    training.compile()
-    training.execute(1)
-    return training
+    return started(MNIST.build(_params(**params), context))
 
 
 def _completed(training, compile_s=0.0, first_execution_s=0.0):

@@ -11,6 +11,7 @@ from dyno.bench.workloads.cifar10_cnn import photographs
 from dyno.bench.workloads.fashion_mnist_cnn import clothes
 from dyno.bench.workloads.mnist_cnn import digits
 from dyno.errors import InvalidSpec
+from tests.running import started
 
 SMALL = {"data": "synthetic", "epochs": 1, "train_samples": 64, "test_samples": 16, "batch_size": 32}
 RATES = {"mnist_cnn": [0.1, 0, 0.9], "fashion_mnist_cnn": [0.1, 0, 0.2, 0.9], "cifar10_cnn": [0, 0.2, 0.9]}
@@ -49,9 +50,7 @@ def test_the_counts_match_the_network(name, tensorflow):
 def test_a_training_uses_the_requested_sizes_and_optimiser(name, context):
     of = workload(name)
     params = validate_params(of, SMALL | {"filters": SIZES[name], "dense_units": 7, "optimizer": "sgd"})
-    built = of.build(params, context())
-    built.compile()
-    built.execute(1)
+    built = started(of.build(params, context()))
     details = built.verify().details
     assert details["optimizer"] == "SGD"
     kernels = NETWORKS[name](SIZES[name], 7).weights
@@ -86,9 +85,7 @@ def test_each_dropout_layer_uses_the_requested_rate(name, context):
 )
 def test_weights_load_into_a_model_with_other_dropout_rates(name, suffix, context, tmp_path):
     rates = RATES[name]
-    before: Any = workload(name).build(_params(name, rates), replace(context(), artifacts=tmp_path))
-    before.compile()
-    before.execute(1)
+    before = started(workload(name).build(_params(name, rates), replace(context(), artifacts=tmp_path)))
     before.complete(0.0, 0.0)
     weights = {"job": "job_1", "name": f"model{suffix}"}
     for other in (rates[::-1], [0] * len(rates)):

@@ -13,6 +13,7 @@ from dyno.bench.workloads.quantized_inference import (
     flops,
 )
 from dyno.errors import InvalidSpec, RunFailed
+from tests.running import started
 
 QUANTIZED = workload("quantized_inference")
 CASES = ["int8_batch_8", "float32_batch_8", "int8_batch_1", "float32_batch_1"]
@@ -24,10 +25,7 @@ def _params(**params):
 
 
 def _run(context, **params):
-    built = QUANTIZED.build(_params(**params), context)
-    built.compile()
-    built.execute(1)
-    return built
+    return started(QUANTIZED.build(_params(**params), context))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from dyno.bench.workloads.shakespeare_lstm import (
     write_passage,
 )
 from dyno.settings import Settings
+from tests.running import started
 from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")
@@ -34,10 +35,7 @@ def artifacts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(context, artifacts):
-    training = SHAKESPEARE.build(_params(**QUICK), replace(context(), artifacts=artifacts))
-    training.compile()
-    training.execute(1)
-    return training
+    return started(SHAKESPEARE.build(_params(**QUICK), replace(context(), artifacts=artifacts)))
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +81,9 @@ def test_results_are_reported_with_unigram_and_bigram_baselines(training):
 @pytest.mark.verify
 def test_it_learns_more_than_how_frequent_each_character_is(context, tmp_path):
     """With six seeds it needed 0.76 to 0.79 of the baseline's nats, with a deviation of 0.012."""
-    built = SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
-    built.compile()
-    built.execute(1)
+    built = started(
+        SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
+    )
     training = built.complete(compile_s=0.0, first_execution_s=0.0)
     learnt = training.test["nats_per_character"]
     assert learnt < 0.9 * training.baselines["unigram_nats_per_character"]

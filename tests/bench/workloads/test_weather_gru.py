@@ -15,6 +15,7 @@ from dyno.bench.workloads.weather_gru import (
     weather_model,
 )
 from dyno.settings import Settings
+from tests.running import started
 from tests.step_flops import step_flops
 
 WEATHER = workload("weather_gru")
@@ -28,9 +29,7 @@ def _params(**params):
 
 
 def _trained(context, **params):
-    built = WEATHER.build(_params(**params), context)
-    built.compile()
-    built.execute(1)
+    built = started(WEATHER.build(_params(**params), context))
     training = built.complete(compile_s=0.0, first_execution_s=0.0)
     return built, training
 

@@ -23,6 +23,7 @@ from dyno.bench.workloads.quantized_inference import convert_model
 from dyno.bench.workloads.resnet50 import Inference
 from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Sensors
+from tests.running import started
 from tests.waiting import eventually
 from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
 
@@ -46,10 +47,7 @@ def chain(framework):
             phase=lambda name: nullcontext(),
             report=lambda phase, completed, total, unit: None,
         )
-        built = kind(PARAMS, 2.0 * PARAMS.n**3 * PARAMS.repeats, context)
-        built.compile()
-        built.execute(1)
-        return built
+        return started(kind(PARAMS, 2.0 * PARAMS.n**3 * PARAMS.repeats, context))
 
     return made
 

@@ -12,6 +12,7 @@ from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome, choose_jit
 from dyno.bench.training.workload import TrainingParams
 from dyno.models.result import DataOrigin
+from tests.running import started
 
 INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
 TARGETS = INPUTS.sum(axis=-1, keepdims=True)
@@ -206,9 +207,7 @@ def test_measuring_does_not_change_the_training(tensorflow, untold):
     def losses(context):
         context.framework.seed(context.seed)
         params = TrainingParams(epochs=2, batch_size=10)
-        training = ModelTraining(params, Made(tensorflow).plan(), context)
-        training.compile()
-        training.execute(1)
+        training = started(ModelTraining(params, Made(tensorflow).plan(), context))
         return [epoch.loss for epoch in training.complete(0.0, 0.0).epochs]
 
     # XLA, if it was chosen, sums in another order; other first weights change a loss by a tenth.

@@ -16,6 +16,7 @@ from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutc
 from dyno.bench.training.workload import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import DataOrigin
+from tests.running import started, training_of
 from tests.wrong_steps import StartedTensorFlow
 
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
@@ -63,10 +64,7 @@ def _trained(context, judge, parts=None, **params):
     given = TrainingParams.model_validate(
         {"train": "full", "batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params
     )
-    training = ModelTraining(given, _plan(context, judge, **(parts or {})), context)
-    training.compile()
-    training.execute(1)
-    return training.complete(0.0, 0.0)
+    return training_of(ModelTraining(given, _plan(context, judge, **(parts or {})), context))
 
 
 def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context):
@@ -125,8 +123,7 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(conte
     ready = context()
     training = ModelTraining(given, _plan(ready, judge), ready)
     assert training.work == 10 * several
-    training.compile()
-    training.execute(1)
+    started(training)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
     assert training.verify().details["steps_per_execution"] == several
@@ -142,9 +139,7 @@ def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(conte
 
 def test_the_held_out_share_is_used_for_validation_only(context):
     given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
-    training = ModelTraining(given, _plan(context(), Judge()), context())
-    training.compile()
-    training.execute(1)
+    training = started(ModelTraining(given, _plan(context(), Judge()), context()))
     assert training.complete(0.0, 0.0).epochs[0].validation_loss is not None
     found = training.verify()
     assert (found.amounts["epoch"], found.details["validation_samples"]) == (30.0, 10)
@@ -180,10 +175,7 @@ def test_a_trial_equals_a_job_with_its_seed(context):
     def trained(seed, trials):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
-        training = mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready)
-        training.compile()
-        training.execute(1)
-        return training.complete(0.0, 0.0)
+        return training_of(mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready))
 
     first, second = trained(11, 2).trials
     assert second.loss == pytest.approx(trained(12, 1).epochs[0].loss, rel=1e-3)
@@ -194,9 +186,7 @@ def _of_digits(context, **params):
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 512, "test_samples": 128}
     context.framework.seed(context.seed)
-    training = mnist.build(validate_params(mnist, asked | params), context)
-    training.compile()
-    training.execute(1)
+    training = started(mnist.build(validate_params(mnist, asked | params), context))
     return training.complete(0.5, 0.25)
 
 
@@ -348,9 +338,7 @@ def _diverging(context, learning_rate, **params):
 @pytest.mark.silent("LOSS_RISING")
 def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context, run):
     def raised(learning_rate):
-        training = _diverging(context(run=run), learning_rate)
-        training.compile()
-        training.execute(1)
+        training = started(_diverging(context(run=run), learning_rate))
         if run == 0:
             training._model.optimizer.learning_rate = 0.0
             training.complete(0.0, 0.0)
@@ -364,9 +352,7 @@ def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context, 
 
 @pytest.mark.verify
 def test_the_loss_before_the_first_step_is_reported_for_every_trial(context):
-    training = _diverging(context(), 1e-6, trials=2)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context(), 1e-6, trials=2))
     found = training.complete(0.0, 0.0)
     starts = [trial.start_loss for trial in found.trials]
     assert starts[0] == found.start_loss
@@ -376,20 +362,14 @@ def test_the_loss_before_the_first_step_is_reported_for_every_trial(context):
 
 @pytest.mark.verify
 def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(context, tmp_path):
-    first = _diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16)
-    first.compile()
-    first.execute(1)
+    first = started(_diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16))
     assert first.complete(0.0, 0.0).start_loss is None
-    second = _diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6)
-    second.compile()
-    second.execute(1)
+    second = started(_diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6))
     assert second.complete(0.0, 0.0).start_loss is None
 
 
 def _verified(context, learning_rate, **params):
-    training = _diverging(context, learning_rate, **params)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context, learning_rate, **params))
     found = training.complete(0.0, 0.0)
     assert found.start_loss is None
     assert result_checks.loss_rising(found) is None
@@ -423,9 +403,7 @@ def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context,
 
 
 def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context):
-    training = _diverging(context(), 1e-6, batch_size=16)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context(), 1e-6, batch_size=16))
     training.complete(0.0, 0.0)
 
     def broken(jit_compile):

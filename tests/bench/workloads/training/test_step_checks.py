@@ -20,6 +20,7 @@ from dyno.bench.training.step_checks import StepCounter, check_training
 from dyno.bench.training.workload import TrainingParams
 from dyno.bench.workloads._matmul_params import as_tf32
 from dyno.models.result import DataOrigin
+from tests.running import started
 
 CODE = "RESULT_INCORRECT"
 ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
@@ -50,8 +51,7 @@ def _training(context, policy="float32", **params):
 
 
 def _verified(built, executions=10):
-    built.compile()
-    built.execute(1)
+    started(built)
     if built._trains:
         built.complete(0.0, 0.0)
     built.execute(executions)
@@ -142,9 +142,7 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
     ready = replace(ready, device=gpu)
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "train_samples": 64, "test_samples": 8, "batch_size": 32, "jit_compile": False}
-    built = mnist.build(validate_params(mnist, asked), ready)
-    built.compile()
-    built.execute(1)
+    built = started(mnist.build(validate_params(mnist, asked), ready))
     monkeypatch.setattr(ready.framework.keras, "ops", Rounding(ready.framework.keras.ops, *rounded))
     found = built.verify()
     assert found.details["precision_by_operation"] == by_operation

@@ -219,3 +219,35 @@ def test_the_linter_warns_as_a_training_s_linter_does(device):
     told = {raised.code for raised in PIPELINE.lint(_params(batch_size=1), cached, 1)}
     assert told == {"SYNTHETIC_DATA", "BATCH_UNEVEN", "BATCH_SMALL", "CACHE_RESIDENT"}
     assert PIPELINE.lint(_params(data="auto", batch_size=64), None, 1) == []
+
+
+@pytest.mark.verify
+def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(context, monkeypatch):
+    run = _run(context(), steps=60)
+    assert not _codes(run.verify()) & {"RESULT_INCORRECT", "DEGENERATE_DATA"}
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    run.execute(60)
+    found = run.verify()
+    assert "RESULT_INCORRECT" in _codes(found)
+    monkeypatch.setattr(run._feed, "take", lambda: (0 * batch[0], batch[1]))
+    assert "DEGENERATE_DATA" in _codes(run.verify())
+
+
+def test_images_that_make_a_single_batch_may_come_again(context, monkeypatch):
+    run = _run(context(), train_samples=32)
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    assert "RESULT_INCORRECT" not in _codes(run.verify())
+
+
+def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(context, monkeypatch):
+    run = _run(context())
+    assert "UNIT_MISMATCH" not in _codes(run.verify())
+    monkeypatch.setattr(run._step, "train", lambda batch: 1.0)
+    run.cases[1].execute(1)
+    assert "UNIT_MISMATCH" in _codes(run.verify())

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -8,7 +7,6 @@ from dyno.bench.workloads.mnist_cnn import DIGITS, MnistCnnParams
 from dyno.errors import RunFailed
 from dyno.settings import Settings
 from tests.running import started
-from tests.wrong_steps import StartedTensorFlow
 
 MNIST = workload("mnist_cnn")
 
@@ -96,10 +94,6 @@ def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built, trai
     assert {spec.name for spec in MNIST.metrics if spec.once} <= found.figures.keys()
 
 
-def test_one_execution_is_one_full_batch(context):
-    assert MNIST.build(_params(), context()).work == 64
-
-
 def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured(context):
     asked = _params(jit_compile="auto").model_copy(update={"batch_size": 1024})  # as of data that only a worker knows
     with pytest.raises(RunFailed, match="a batch of 1024 is larger than the 200 training samples") as failed:
@@ -107,32 +101,11 @@ def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 
 
-def test_timing_goes_on_past_the_end_of_the_data(built):
-    built.execute(7)
-    assert built.work == 64
-
-
 @pytest.mark.verify
 def test_it_learns_digits(context):
     """With eleven seeds it was right on 80 to 85 % (deviation 1.6); other processors scatter no more than seeds."""
     training = _completed(_ready(context(), train_samples=1500, test_samples=300, epochs=3))
     assert training.accuracy > 0.7
-
-
-class Poisoned(StartedTensorFlow):
-    """The real framework on data that contains a NaN."""
-
-    def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
-        samples.targets[0, 0] = np.nan
-        return super().trainer(model, samples, batch_size, seed, steps_per_execution)
-
-
-def test_a_nonfinite_loss_fails_the_run(tensorflow, context):
-    training = MNIST.build(_params(train_samples=128), context(Poisoned(tensorflow)))
-    training.compile()
-    with pytest.raises(RunFailed, match="loss became nan") as failed:
-        training.execute(2)
-    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "nonfinite_loss")
 
 
 def test_an_estimate_grows_with_the_params(device):

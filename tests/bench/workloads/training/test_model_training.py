@@ -27,11 +27,11 @@ TRAIN = Dataset(np.ones((40, 1), np.float32), np.full((40, 1), 1e3, np.float32))
 AWAY = Dataset(np.ones((4, 1), np.float32), np.full((4, 1), -1e3, np.float32))
 
 
-def _line(keras, jit_compile, window=None):
+def _line(keras, jit_compile, window=None, loss="mean_absolute_error"):
     shape = (1,) if window is None else (window, 1)
     start = keras.initializers.Zeros()
     model = keras.Sequential([keras.Input(shape), keras.layers.Dense(1, use_bias=False, kernel_initializer=start)])
-    model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mean_absolute_error", jit_compile=jit_compile)
+    model.compile(optimizer=keras.optimizers.SGD(RATE), loss=loss, jit_compile=jit_compile)
     return model
 
 
@@ -67,22 +67,22 @@ def _trained(context, judge, parts=None, **params):
     return training_of(ModelTraining(given, _plan(context, judge, **(parts or {})), context))
 
 
-def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context):
-    training = _trained(
-        context(), Judge(), {"validation": AWAY}, epochs=20, validation_share=0.1, early_stopping_patience=3
-    )
-    assert len(training.epochs) == 4
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(3, "early_stopping")]
-
-
-def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context):
+def test_the_callbacks_act_on_a_validation_loss_that_rises(context):
+    """Each epoch has four steps, and each step adds the learning rate to the weight."""
     judge = Judge()
-    training = _trained(context(), judge, {"validation": AWAY}, epochs=3, validation_share=0.1, reduce_lr_patience=1)
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(1, "reduce_lr"), (2, "reduce_lr")]
-    rates = [epoch.learning_rate for epoch in training.epochs]
-    assert rates == pytest.approx([RATE, RATE, RATE / 10])
-    # four steps an epoch, each by the learning rate
-    assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
+    callbacks = {"early_stopping_patience": 3, "reduce_lr_patience": 1, "best_weights": True}
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=20, validation_share=0.1, **callbacks)
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [
+        *((0, "checkpoint"), (1, "reduce_lr"), (2, "reduce_lr"), (3, "reduce_lr"), (3, "early_stopping")),
+    ]
+    rates = [RATE, RATE, RATE / 10, RATE / 100]
+    assert [epoch.learning_rate for epoch in training.epochs] == pytest.approx(rates)
+    # The validation loss is that of the model after the epoch, so it shows the rate of the compiled step.
+    after = [1000 + 4 * sum(rates[: count + 1]) for count in range(4)]
+    assert [epoch.validation_loss for epoch in training.epochs] == pytest.approx(after, abs=1.5e-4)  # of float32
+    assert all(epoch.validation_s > 0 for epoch in training.epochs)
+    assert training.best_epoch == 0
+    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)  # of the best epoch
 
 
 def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context):
@@ -93,21 +93,6 @@ def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context):
     losses = [epoch.validation_loss or 0.0 for epoch in training.epochs]
     assert all(0 < before - after < 1e-4 for before, after in itertools.pairwise(losses))
     assert training.callbacks == []
-
-
-def test_the_model_ends_with_the_best_weights(context):
-    judge = Judge()
-    training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
-    assert training.best_epoch == 0
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(0, "checkpoint")]
-    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
-
-
-def test_validation_uses_the_model_after_the_epoch(context):
-    training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
-    losses = [epoch.validation_loss for epoch in training.epochs]
-    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
-    assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
 
 
 def test_the_learning_rate_is_reported_without_validation_too(context):
@@ -206,24 +191,14 @@ def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(conte
 
 
 @pytest.mark.verify
-def test_an_accuracy_that_is_not_reached_has_no_time(context):
-    training = _of_digits(context(), epochs=1, target_accuracy=1.0)
-    [trial] = training.trials
-    assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
-    assert training.epochs[0].test_accuracy is not None
-
-
-@pytest.mark.verify
-def test_without_a_target_epochs_are_not_tested(context):
-    training = _of_digits(context(), epochs=1)
-    assert (training.trials, training.target_accuracy) == ([], None)
-    assert training.epochs[0].test_accuracy is None
-
-
-@pytest.mark.verify
-def test_testing_each_epoch_does_not_change_the_training(context):
-    tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 0.9}, {}))
+def test_testing_each_epoch_does_not_change_the_training_and_an_accuracy_not_reached_has_no_time(context):
+    tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 1.0}, {}))
     assert [epoch.loss for epoch in tested.epochs] == pytest.approx([epoch.loss for epoch in plain.epochs], rel=1e-3)
+    [trial] = tested.trials
+    assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
+    assert None not in [epoch.test_accuracy for epoch in tested.epochs]
+    assert (plain.trials, plain.target_accuracy) == ([], None)
+    assert [epoch.test_accuracy for epoch in plain.epochs] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
@@ -276,17 +251,11 @@ EXPLODING = Dataset(LARGE, LARGE)
 
 
 def _exploding(context, steps_per_execution=1):
-    keras = context.framework.keras
-
     def make(jit_compile):
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
-        model.compile(keras.optimizers.SGD(1e-3), "mean_squared_error", jit_compile=jit_compile)
-        return model
+        return _line(context.framework.keras, jit_compile, loss="mean_squared_error")
 
-    origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
-    plan = Plan(make, EXPLODING, origin, lambda model, trainer: TrainingOutcome())
     params = TrainingParams(train="full", batch_size=10, jit_compile=False, steps_per_execution=steps_per_execution)
-    training = ModelTraining(params, plan, context)
+    training = ModelTraining(params, replace(_plan(context, Judge(), EXPLODING), make=make), context)
     training.compile()
     return training
 

@@ -103,7 +103,7 @@ _IMAGE = "One test image; the article doesn't say which."
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
     "cifar10_cnn",
     "Training a convolutional network on CIFAR-10's photographs",
     Cifar10CnnParams,

@@ -79,7 +79,7 @@ _DOUBT = (
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
     "fashion_mnist_cnn",
     "Training a convolutional network on Fashion-MNIST's pictures of clothes",
     FashionMnistCnnParams,

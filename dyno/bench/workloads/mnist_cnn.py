@@ -76,7 +76,7 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
     "mnist_cnn",
     "Training a small convolutional network on MNIST's handwritten digits",
     MnistCnnParams,

@@ -48,19 +48,6 @@ def training(built):
     return _completed(built, compile_s=100.0, first_execution_s=10.0)
 
 
-def test_flops_match_tensorflow_s_count_of_the_graph(tensorflow, graph_flops):
-    assert graph_flops(DIGITS.model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
-    assert DIGITS.flops_per_sample == pytest.approx(13.3e6, rel=0.01)
-
-
-def test_the_model_has_the_weights_of_the_reference(tensorflow):
-    model = DIGITS.model(tensorflow.keras, 0.25, False)
-    assert model.count_params() == (expected := 4 * 64 + 64 + 4 * 64 * 32 + 32 + 1568 * 256 + 256 + 256 * 10 + 10)
-    assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
-    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.3, 0.3, 0.5]
-    assert float(model.optimizer.learning_rate) == 0.25
-
-
 def test_the_first_run_trains_every_epoch_and_evaluates(training):
     assert [epoch.index for epoch in training.epochs] == [0, 1]
     assert training.data.kind == "sample"

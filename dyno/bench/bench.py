@@ -180,12 +180,12 @@ class Bench:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Hold the device for this process alone, as long as the block lasts."""
-        turn, told = DeviceTurn(self.device, self._settings), None
+        turn, reported = DeviceTurn(self.device, self._settings), None
         try:
             while not isinstance(holder := turn.take(), HeldLocks):
-                if holder != told:
+                if holder != reported:
                     self._on_wait(holder)
-                    told = holder
+                    reported = holder
                 time.sleep(_LOOK_AGAIN_S)
             with holder:
                 yield

@@ -24,7 +24,7 @@ from dyno.settings import Settings
 STATIONS = ("Aotizhongxin", "Changping", "Gucheng", "Huairou", "Shunyi")
 QUANTITIES = ("temp", "pressure", "wind_speed", "wind_dir_deg")
 SIGNALS = tuple(f"{station} {quantity}" for station in STATIONS for quantity in QUANTITIES)
-DIRECTIONS = frozenset(place for place, signal in enumerate(SIGNALS) if signal.endswith("wind_dir_deg"))
+DIRECTIONS = frozenset(column for column, signal in enumerate(SIGNALS) if signal.endswith("wind_dir_deg"))
 HOURS = 35_064
 TRAIN_HOURS = HOURS * 9 // 10  # the first 90 %; the rest is held out
 SHIPPED = Path(__file__).parent / "samples" / "weather" / "beijing_20_signals_hourly_2013-2017.csv.xz"

@@ -111,6 +111,6 @@ def _memory_bytes(params: TrainingParams, device: Device, work: Work, replicas: 
         device,
         replicas,
         once=(copies * work.train_samples + 2 * work.test_samples) * work.sample_bytes,
-        each=work.train_samples * work.sample_bytes + work.weights * _BYTES_PER_WEIGHT,
+        per_replica=work.train_samples * work.sample_bytes + work.weights * _BYTES_PER_WEIGHT,
         shared=counts_of(params, work).batch * work.step_bytes_per_sample,
     )

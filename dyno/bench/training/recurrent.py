@@ -142,7 +142,11 @@ def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: 
     """Memory of the data, the weights and one step's states."""
     replica_bytes = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
     return estimates.held_bytes(
-        device, replicas, once=cost.host_bytes, each=replica_bytes, shared=_states_bytes(cost, _STATE_BYTES[framework])
+        device,
+        replicas,
+        once=cost.host_bytes,
+        per_replica=replica_bytes,
+        shared=_states_bytes(cost, _STATE_BYTES[framework]),
     )
 
 

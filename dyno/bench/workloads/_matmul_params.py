@@ -93,8 +93,8 @@ class MatmulParams(contract.Params):
             return [*errors, *self.size_conflicts()]
         if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
             errors.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
-        labels = [size.label for size in self.each]
-        for number, size in enumerate(self.each):
+        labels = [size.label for size in self.by_size]
+        for number, size in enumerate(self.by_size):
             if of_size := size.size_conflicts():
                 errors.append(FieldError(f"/sizes/{number}", of_size[0].code, of_size[0].detail))
             if size.label in labels[:number]:
@@ -111,7 +111,7 @@ class MatmulParams(contract.Params):
         errors = []
         if self.mode == "chain":
             errors.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
-        if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
+        if (longest := max(size.sides[1] for size in self.by_size)) > LONGEST:
             detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
             errors.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
         return errors
@@ -168,7 +168,7 @@ class MatmulParams(contract.Params):
     def sides(self) -> tuple[int, int, int]:
         """(M, K, N) of M x K times K x N; the first of several sizes."""
         if self.sizes is not None:
-            return self.each[0].sides
+            return self.by_size[0].sides
         return (self.m or self.n, self.k or self.n, self.n)
 
     @property
@@ -182,7 +182,7 @@ class MatmulParams(contract.Params):
         return 4 if self.dtype == "int8" else self.item_bytes
 
     @property
-    def each(self) -> list[Self]:
+    def by_size(self) -> list[Self]:
         """These params once for each size."""
         if self.sizes is None:
             return [self]
@@ -235,7 +235,7 @@ def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
     """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
-    products = [_of_one(size.on(device), device) for size in params.each]
+    products = [_of_one(size.on(device), device) for size in params.by_size]
     memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in products for seconds in one.executions_s)
     return contract.Estimate(sum(one.start_s for one in products) + START_S, memory_bytes, executions_s=executions_s)

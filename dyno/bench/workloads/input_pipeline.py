@@ -252,7 +252,7 @@ class FedTraining:
 
     def execute(self, count: int) -> None:
         """Take every batch from the pipeline and leave as many batches ready as before."""
-        self._timed.asked += count
+        self._timed.counted += count
         step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
         loss = 0.0
         with self._feed as feed:
@@ -283,7 +283,11 @@ class FedTraining:
             synthetic_data(self._origin, _DECODING),
         )
         return contract.Verification(
-            warnings=[*self._losses.warnings(), *checked.warnings, *(each for each in of_run if each is not None)],
+            warnings=[
+                *self._losses.warnings(),
+                *checked.warnings,
+                *(raised for raised in of_run if raised is not None),
+            ],
             verified=frozenset(checked.verified),
             unchecked=checked.unchecked,
             precision=checked.precision,
@@ -309,7 +313,7 @@ class FedTraining:
         )
 
     def _execute_resident(self, count: int) -> None:
-        self._timed.asked += count
+        self._timed.counted += count
         loss = 0.0
         for _ in range(count):
             loss = self._step.train(self._resident)
@@ -348,7 +352,7 @@ class FedTraining:
             with self._feed as feed:
                 inputs, targets = feed.take()
                 feed.settle()
-            self._timed.asked += 1
+            self._timed.counted += 1
             self._step.train(self._step.placed(inputs, targets))
             return inputs, self._train.targets[self._feed.taken], None
 
@@ -460,7 +464,7 @@ def estimate(
             device,
             1,
             once=params.train_samples * (values + kept) + (params.prefetch + 1) * batch_bytes,
-            each=2 * batch_bytes + _BYTES_PER_WEIGHT * work.weights,
+            per_replica=2 * batch_bytes + _BYTES_PER_WEIGHT * work.weights,
             shared=params.batch_size * work.step_bytes_per_sample,
         ),
         executions_s=executions_s,

@@ -435,7 +435,7 @@ def build(params: MatmulParams, context: contract.BuildContext) -> contract.Buil
     """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
     if context.device is not None and (refused := refuses(params, context.device)):
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
-    sizes = [size.on(context.device) for size in params.each]
+    sizes = [size.on(context.device) for size in params.by_size]
     built = [_built(size, context) for size in sizes]
     for products in built:
         products.chosen = params.repeats is None
@@ -455,8 +455,8 @@ _SMALL_CACHE_BYTES = 4 << 20  # smaller than the cache of any device in use
 
 def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     """Warnings that follow from the sizes. The run itself finds out whether the device's cache holds the operands."""
-    sides = [side for size in params.each for side in size.sides]
-    small = next((raised for size in params.each if (raised := _small(size))), None)
+    sides = [side for size in params.by_size for side in size.sides]
+    small = next((raised for size in params.by_size if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"
     uneven = result_checks.width_uneven({str(side): side for side in sides}) if on_tpu else None
     return [raised for raised in (result_checks.pow2_only(sides), small, uneven) if raised is not None]
@@ -518,7 +518,7 @@ WORKLOAD = contract.Workload(
     references=REFERENCES,
     refuses=refuses,
     metrics_of=metrics_of,
-    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
+    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.by_size),
     executions=lambda params: _execution(params.repeats or 1),
     smoke=contract.Smoke({"n": 64, "repeats": 4}),
     bench={"n": 2048, "repeats": 5},

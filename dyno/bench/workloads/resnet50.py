@@ -86,8 +86,8 @@ def _version_1_5(keras: Any, image_size: int, classes: int) -> Any:
     values = layers.ReLU()(normalised(images, channels, kernel, 2))
     values = layers.MaxPooling2D(3, 2, padding="same")(values)
     for stage, (narrow, blocks) in enumerate(_STAGES):
-        for place in range(blocks):
-            values = block(values, narrow, 2 if stage > 0 and place == 0 else 1, widens=place == 0)
+        for number in range(blocks):
+            values = block(values, narrow, 2 if stage > 0 and number == 0 else 1, widens=number == 0)
     return keras.Model(images, layers.Dense(classes)(layers.GlobalAveragePooling2D()(values)))
 
 

@@ -73,8 +73,8 @@ class CharacterReader:
 
         def step(character: Any, states: Any) -> tuple[Any, Any]:
             value, after = embedding(character), []
-            for place, layer in enumerate(cells):
-                value, states_of_layer = layer.cell(value, [states[2 * place], states[2 * place + 1]])
+            for number, layer in enumerate(cells):
+                value, states_of_layer = layer.cell(value, [states[2 * number], states[2 * number + 1]])
                 after += states_of_layer
             return dense(value), ops.stack(after)
 

@@ -179,7 +179,7 @@ def test_a_few_steps_skipped_for_infinite_gradients_are_allowed(context, left_ou
     model.compile(keras.optimizers.LossScaleOptimizer(inner), "mse")
     model.optimizer.build(model.trainable_variables)
     timed = StepCounter.of(model)
-    timed.asked = 100
+    timed.counted = 100
     inner.iterations.assign(100 - left_out)
     assert (timed.miscounted(model) is not None) is raised
 
@@ -196,7 +196,7 @@ def looked_at(context):
         model.compile(keras.optimizers.SGD(1e-3), "categorical_crossentropy")
         trainer = made.framework.trainer(model, samples, 8, 0)
         timed = StepCounter.of(model)
-        timed.asked = 1
+        timed.counted = 1
         trainer.steps(1)
         if spoil is not None:
             kernel, bias = model.get_weights()

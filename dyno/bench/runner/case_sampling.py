@@ -85,7 +85,7 @@ def take_samples(
 ) -> CaseSamples:
     """Warm up and sample by `rule`; report progress and read the sensors between samples.
 
-    `position`: (number of cases already sampled, total number of cases). `framework`: the framework that `execute` uses.
+    `position`: (cases already sampled, all cases). `framework`: the framework that `execute` uses.
     """
     before, cases = position
 

@@ -140,12 +140,11 @@ def _states_bytes(cost: RecurrentCost, state_bytes: int) -> int:
 
 def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: FrameworkName) -> int:
     """Memory of the data, the weights and one step's states."""
-    replica_bytes = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
     return estimates.held_bytes(
         device,
         replicas,
         once=cost.host_bytes,
-        per_replica=replica_bytes,
+        per_replica=cost.data_bytes + cost.all_weights * _WEIGHT_BYTES,
         shared=_states_bytes(cost, _STATE_BYTES[framework]),
     )
 

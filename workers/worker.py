@@ -20,7 +20,7 @@ from dyno import artifact_store, celery_app, errors, folders
 from dyno.bench.devices import cpu
 from dyno.bench.devices.discovery import boot_id, discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, lock_paths
-from dyno.bench.frameworks import isolation
+from dyno.bench.frameworks import visible_devices
 from dyno.bench.registry import registry
 from dyno.bench.runner import health_check, limits, monitor
 from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
@@ -167,7 +167,7 @@ class Worker:
         )
         with ExitStack() as stack:
             cgroup = limits.runner_cgroup(limits.host_share_bytes(self._settings), self._settings.runner_max_tasks)
-            variables = isolation.isolating_variables(self._device.driven_as, self._device.uuids)
+            variables = visible_devices.isolating_variables(self._device.driven_as, self._device.uuids)
             passed = self._settings.runner_env
             launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables, passed)
             stack.callback(launcher.close)

@@ -134,7 +134,7 @@ def test_the_first_steps_of_a_window_are_left_out_of_the_loss(tensorflow):
 
 def test_each_epoch_is_validated(trained):
     _, training = trained
-    assert training.data.kind == "sample"
+    assert training.data.kind == "real"
     assert [epoch.index for epoch in training.epochs if epoch.validation_loss is not None] == [0, 1, 2]
 
 

@@ -119,13 +119,17 @@ class Margin:
         return figures | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})
 
 
-def margins(own: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int) -> list[Margin]:
+def margins(
+    model_errors: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int
+) -> list[Margin]:
     """The margin over each baseline. Errors are (values,), in the order of the data; blocks have at least `shortest`.
 
     The function makes up to 20 blocks. Fewer than 5 give no interval.
     """
-    count = min(MAX_BLOCKS, len(own) // shortest)
-    return [Margin(name, _interval(errors - own, count, shortest), count) for name, errors in baselines.items()]
+    count = min(MAX_BLOCKS, len(model_errors) // shortest)
+    return [
+        Margin(name, _interval(errors - model_errors, count, shortest), count) for name, errors in baselines.items()
+    ]
 
 
 def _interval(better: NDArray[np.float64], count: int, shortest: int) -> Interval:

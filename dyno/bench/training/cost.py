@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from dyno.bench.contract import Estimate
 from dyno.bench.estimates import StepCost, held_bytes, rate_flop_per_s, replicas_s, speed_up
 from dyno.bench.training.evaluation import held_out_count
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.models.device import Device
 
 _FORWARD = 1 / 3  # the forward pass as a share of a training step
 
 
 @dataclass(frozen=True)
-class Schedule:
+class SampleCounts:
     """One execution has `steps` on batches of `batch` samples. An epoch trains `trained`, validates `validated`."""
 
     batch: int
@@ -36,18 +36,18 @@ class Schedule:
         return params.trials * (of_epochs + _FORWARD * self.tested)
 
 
-def schedule_epochs(params: TrainingParams, samples: int, tested: int) -> Schedule:
-    """A schedule whose epochs use each sample once, except the held-out samples. Executions end within an epoch."""
+def counts_of_epochs(params: TrainingParams, samples: int, tested: int) -> SampleCounts:
+    """The counts if epochs use each sample once, except the held-out samples. Executions end within an epoch."""
     held_out = held_out_count(samples, params.validation_share)
     trained = max(1, samples - held_out)
     batch = min(params.batch_size, trained)
-    return Schedule(batch, min(params.steps_per_execution, trained // batch), trained, held_out, tested)
+    return SampleCounts(batch, min(params.steps_per_execution, trained // batch), trained, held_out, tested)
 
 
-def schedule_steps(params: TrainingParams, steps_per_epoch: int, validated: int, tested: int) -> Schedule:
-    """A schedule whose epochs have `steps_per_epoch` steps on samples drawn from a larger set."""
+def counts_of_steps(params: TrainingParams, steps_per_epoch: int, validated: int, tested: int) -> SampleCounts:
+    """The counts if epochs have `steps_per_epoch` steps on samples drawn from a larger set."""
     steps = min(params.steps_per_execution, steps_per_epoch)
-    return Schedule(params.batch_size, steps, steps_per_epoch * params.batch_size, validated, tested)
+    return SampleCounts(params.batch_size, steps, steps_per_epoch * params.batch_size, validated, tested)
 
 
 _BUILD_S = 3.0
@@ -76,13 +76,13 @@ class Work:
     reached: float = _REACHED
 
 
-def schedule_work(params: TrainingParams, work: Work) -> Schedule:
-    return schedule_epochs(params, work.train_samples, work.test_samples)
+def counts_of(params: TrainingParams, work: Work) -> SampleCounts:
+    return counts_of_epochs(params, work.train_samples, work.test_samples)
 
 
 def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: int) -> StepCost:
     """The cost of a step at a share of the device's peak, or at a rate assumed for its kind."""
-    batch = schedule_work(params, work).batch
+    batch = counts_of(params, work).batch
     rate = rate_flop_per_s(device, "float32", work.reached, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
     touched = work.train_samples * work.sample_bytes + batch * work.step_bytes_per_sample
     return StepCost(
@@ -94,7 +94,7 @@ def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: 
 
 def estimate_training(params: TrainingParams, device: Device, work: Work, replicas: int = 1) -> Estimate:
     """Time from `estimate_step`; memory of the data, the weights and one step."""
-    planned, step = schedule_work(params, work), estimate_step(params, device, work, replicas)
+    planned, step = counts_of(params, work), estimate_step(params, device, work, replicas)
     execution_s = planned.steps * step.time_s
     return Estimate(
         start_s=_BUILD_S + replicas_s(device, replicas) + 2 * execution_s,
@@ -111,6 +111,6 @@ def _memory_bytes(params: TrainingParams, device: Device, work: Work, replicas: 
         device,
         replicas,
         once=(copies * work.train_samples + 2 * work.test_samples) * work.sample_bytes,
-        each=work.train_samples * work.sample_bytes + work.weights * _BYTES_PER_WEIGHT,
-        shared=schedule_work(params, work).batch * work.step_bytes_per_sample,
+        per_replica=work.train_samples * work.sample_bytes + work.weights * _BYTES_PER_WEIGHT,
+        shared=counts_of(params, work).batch * work.step_bytes_per_sample,
     )

@@ -23,6 +23,14 @@ def server_binary(kind):
     return Path(found)
 
 
+def answers(client):
+    """Whether the server takes commands."""
+    try:
+        return bool(client.ping())
+    except (redis.ConnectionError, redis.BusyLoadingError):
+        return False
+
+
 def kill_once_written(server):
     """Crash the server without data loss, unlike a crash during a sync with `everysec` (docs/decisions/0009-*.md)."""
     with redis.Redis.from_url(server.url) as client:

@@ -38,7 +38,6 @@ def test_an_invalid_traceparent_starts_a_new_trace(given):
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("outer", {}), traces.span("inner", {}, follows={"traceparent": given}):
         begun = traces.carried()
-    assert begun is not None
     assert len(begun) == 55
     assert given not in begun[3:] or not given
 
@@ -48,7 +47,6 @@ def test_a_span_shares_the_trace_of_its_parent_and_of_the_span_it_follows():
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("asked", {}):
         asked = traces.carried()
-    assert asked is not None
     with traces.span("attempt", {}, follows={"traceparent": asked}):
         attempt = traces.carried()
         with traces.span("run", {}):

@@ -23,8 +23,8 @@ from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.history import Alarm, History
 from dyno.models.job import Job, Stored, Validation
 from dyno.models.job_schedule import JobSchedule, ScheduleList
-from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
-from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport
+from dyno.models.result import Artifact, ArtifactList, Result, SampleList
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, ResultRow, ResultRows
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep, SweepSummary
 

@@ -165,7 +165,7 @@ def _sentence(comparison: Comparison, result: Compared) -> str:
 def _said(result: Compared, unit: str) -> str:
     ratio = result.ratio
     if ratio is None:
-        return "base"
+        return "baseline"
     if ratio.value is None:
         return "no ratio"
     interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import find_server
 from tests.builders import TINY
 from tests.cores import HERE

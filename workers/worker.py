@@ -24,7 +24,7 @@ from dyno.bench.frameworks import visible_devices
 from dyno.bench.registry import registry
 from dyno.bench.runner import health_check, limits, monitor
 from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
-from dyno.logging import event, tracer_for
+from dyno.logging import event
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
@@ -33,6 +33,7 @@ from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
+from dyno.tracing import tracer_for
 from workers import attempt
 from workers.consumer import Consumer, on_signals
 from workers.outbox import Outbox, deliver_waiting

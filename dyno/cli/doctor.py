@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyno import errors, preflight
+from dyno import errors, folders
 from dyno.cli import up
 from dyno.cli.app import Show, command, expand_home
 from dyno.cli.listings import listing
@@ -117,8 +117,8 @@ def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
         is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
         found = f"{sets} is " + ("readable" if is_well else "not a readable folder")
         yield _check("data sets", is_well, found, "set DYNO_DATA_DIR to a readable folder, or unset it")
-    wrong = preflight.write_error(data_dir)
-    free = 0 if wrong else shutil.disk_usage(preflight.nearest(data_dir)).free
+    wrong = folders.write_error(data_dir)
+    free = 0 if wrong else shutil.disk_usage(folders.nearest(data_dir)).free
     found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {format_quantity(free, 'B')} free"
     yield _check(
         "data folder", free >= LEAST_FREE_BYTES, found, "free space, or choose another folder with `dyno up --data-dir`"

@@ -21,14 +21,14 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
-from dyno import errors, preflight
+from dyno import errors, folders
 from dyno.bench.devices import cpu
 from dyno.cli import render
 from dyno.cli.app import command, console, expand_home
 from dyno.cli.progress_bars import live_progress
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
-from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
+from dyno.processes import ManagedProcess, Stack, bind_error, free_port, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
 
 READY_S = 60.0
@@ -56,7 +56,7 @@ def run_stack(
     _check(settings, port, data_dir)
     allowed = os.sched_getaffinity(0)
     reserved = reserve(settings, devices, allowed)
-    port = port or preflight.free_port(settings.host)
+    port = port or free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
     with (
@@ -92,9 +92,9 @@ def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
         raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
     if settings.redis_password and not settings.redis_url:
         raise WrongSettings("DYNO_REDIS_PASSWORD needs DYNO_REDIS_URL: a server of `dyno up` has no password; unset it")
-    if wrong := preflight.bind_error(settings.host, port):
+    if wrong := bind_error(settings.host, port):
         raise WrongSettings(wrong)
-    if data_dir is not None and (wrong := preflight.write_error(data_dir)):
+    if data_dir is not None and (wrong := folders.write_error(data_dir)):
         raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
 
 

@@ -26,8 +26,8 @@ from dyno.models.history import Alarm, History
 from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
 from dyno.models.job_schedule import JobSchedule
-from dyno.models.result import Artifact, Result, ResultRow, RunSamples
-from dyno.models.result_export import ImportReport
+from dyno.models.result import Artifact, Result, RunSamples
+from dyno.models.result_export import ImportReport, ResultRow
 from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.sweep import Sweep, SweepSummary
 from dyno.models.webhook import Delivery, DeliveryStatus

@@ -18,8 +18,7 @@ from dyno.client.http_transport import PATIENT, SUBMIT, Request, check_stream, r
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.inventory import AwayDevice, DeviceList
 from dyno.models.job import Job, Stored
-from dyno.models.result import ResultRow, ResultRows
-from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, ResultRow, ResultRows
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep
 

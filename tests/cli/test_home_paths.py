@@ -8,7 +8,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.preflight import write_error
+from dyno.folders import write_error
 
 
 def options(command, words):

@@ -246,7 +246,7 @@ def _few(samples: Dataset, count: int) -> Dataset:
 class TrainingOutcome:
     """The evaluation of a trained model on held-out data. `training`: fields of `dyno.models.result.Training`.
 
-    `margins`: the advantage over each baseline, unless the model is a classifier.
+    `margins`: the advantage over each reference predictor, unless the model is a classifier.
     """
 
     training: dict[str, Any] = field(default_factory=dict)

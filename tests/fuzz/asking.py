@@ -1,7 +1,5 @@
 """One run of Schemathesis over the whole document of a house, and what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

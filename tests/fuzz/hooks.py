@@ -1,7 +1,5 @@
 """Loaded by Schemathesis: lets it ask for what is there, keeps a run from locking itself out, counts the answers."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """A Dyno to be asked anything: a process that serves, a store, a receiver of webhooks, a stand-in for workers."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """What stands in for workers: it claims as they do, ends jobs without running them, and leaves files behind."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import threading

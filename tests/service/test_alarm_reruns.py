@@ -1,7 +1,5 @@
 """The rerun that confirms an alarm: once for each alarm, with several APIs."""
 
-from __future__ import annotations
-
 import uuid
 import zlib
 from contextlib import ExitStack

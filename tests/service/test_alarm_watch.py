@@ -1,7 +1,5 @@
 """A look for alarms: which series it sees, and how many reruns it submits. The test decides when it looks."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

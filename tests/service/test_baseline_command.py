@@ -1,22 +1,14 @@
 """`dyno baseline`, and `dyno run --baseline`, against the service; the test plays the worker."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import httpx
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.models.device import Device
 from dyno.models.job import BaselineDifference, BaselineOutcome, WorkerRef
 from dyno.models.result import Verdict
-from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
@@ -27,16 +19,16 @@ NONE = f"job_{'0' * 26}"
 
 
 @pytest.fixture
-def asked(http: httpx.Client) -> Callable[..., Result]:
+def asked(http):
     return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
 
 
-def an_outcome(**fields: Any) -> BaselineOutcome:
+def an_outcome(**fields):
     known = {"name": "main", "outcome": "fail", "metric": "throughput", "ratio": 0.9, "low": 0.89, "high": 0.91}
     return BaselineOutcome.model_validate(known | {"margin": 0.05, "job": NONE} | fields)
 
 
-def test_a_baseline_is_saved_listed_and_deleted(asked: Callable[..., Result], finished: Callable[..., str]) -> None:
+def test_a_baseline_is_saved_listed_and_deleted(asked, finished):
     job = finished()
     saved = asked("baseline", "save", "main", job, "--margin", "0.1", "--json")
     assert saved.exit_code == 0, saved.output
@@ -64,7 +56,7 @@ def test_a_baseline_is_saved_listed_and_deleted(asked: Callable[..., Result], fi
         ["main", NONE, "--at-least", "1"],
     ],
 )
-def test_a_baseline_is_a_job_or_one_limit(asked: Callable[..., Result], words: list[str]) -> None:
+def test_a_baseline_is_a_job_or_one_limit(asked, words):
     told = asked("baseline", "save", *words)
     assert (told.exit_code, "limit" in told.output or "--metric" in told.output) == (2, True)
 
@@ -83,16 +75,7 @@ def test_a_baseline_is_a_job_or_one_limit(asked: Callable[..., Result], words: l
         ("pass", ("--fail-on", "slower", "--fail-on", "inconclusive"), 0),
     ],
 )
-def test_a_run_that_is_proven_slower_ends_with_5(
-    asked: Callable[..., Result],
-    finished: Callable[..., str],
-    http: httpx.Client,
-    settings: Settings,
-    offered: Device,
-    outcome: str,
-    words: Sequence[str],
-    exit_code: int,
-) -> None:
+def test_a_run_that_is_proven_slower_ends_with_5(asked, finished, http, settings, offered, outcome, words, exit_code):
     asked("baseline", "save", "main", finished())
     with ThreadPoolExecutor(1) as background, sync_client(settings) as client:
         command = ("run", "matmul", "--n", "64", "--device", "cpu", "--baseline", "main", *words)
@@ -119,7 +102,7 @@ def test_a_run_that_is_proven_slower_ends_with_5(
     assert http.get(f"/v1/jobs/{claim.job_id}").json()["baseline"]["outcome"] == said
 
 
-def test_differences_are_allowed_by_name(asked: Callable[..., Result], offered: Device, settings: Settings) -> None:
+def test_differences_are_allowed_by_name(asked, offered, settings):
     asked("baseline", "save", "floor", "--metric", "throughput", "--at-least", "1")
     for words, code in ((["params.n", "hardware"], 0), (["params"], 2)):
         allowed = [word for name in words for word in ("--baseline-allow", name)]
@@ -131,12 +114,12 @@ def test_differences_are_allowed_by_name(asked: Callable[..., Result], offered: 
     assert asked("run", "matmul", "--baseline-allow", "params.n").exit_code == 2
 
 
-def test_fail_on_needs_a_baseline(asked: Callable[..., Result]) -> None:
+def test_fail_on_needs_a_baseline(asked):
     told = asked("run", "matmul", "--fail-on", "inconclusive")
     assert (told.exit_code, "need --baseline" in told.output) == (2, True)
 
 
-def test_a_run_with_an_unknown_baseline_is_refused(asked: Callable[..., Result], offered: Device) -> None:
+def test_a_run_with_an_unknown_baseline_is_refused(asked, offered):
     told = asked("run", "matmul", "--device", "cpu", "--baseline", "nobodys")
     assert told.exit_code == 3
     assert "/baseline" in told.stderr

@@ -1,7 +1,5 @@
 """The methods of both clients against the service: requests are understood, and responses have their types."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4

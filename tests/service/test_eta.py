@@ -1,7 +1,5 @@
 """`queue.eta_s` over HTTP with the workloads' own estimates; past jobs are planted, and no job runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

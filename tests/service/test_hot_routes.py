@@ -1,7 +1,5 @@
 """Frequent requests are answered as FastAPI's routes answer them: same status, same headers, same document."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 One test loads them in a real Prometheus that scrapes a real API.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A repeated single-value header is refused or ignored, even if both values are equal."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

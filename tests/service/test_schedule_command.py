@@ -1,27 +1,21 @@
 """`dyno schedule` and `dyno schedules`, against the service."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
-import httpx
 import pytest
-from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
 from dyno.cli import app, render
-from dyno.models.device import Device
 from dyno.models.job_schedule import JobSchedule
 
 
 @pytest.fixture
-def asked(http: httpx.Client, offered: Device) -> Callable[..., Result]:
+def asked(http, offered):
     return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
 
 
-def test_a_schedule_is_saved_shown_listed_and_deleted(asked: Callable[..., Result]) -> None:
+def test_a_schedule_is_saved_shown_listed_and_deleted(asked):
     when = ["0 3 * * *", "matmul", "--time-zone", "Europe/Zurich"]
     options = ["--n", "64", "--device", "cpu", "--processes", "2", "--label", "team=vision", "--param", "repeats=10"]
     saved = asked("schedule", "save", "nightly", *when, *options, "--json")
@@ -46,9 +40,7 @@ def test_a_schedule_is_saved_shown_listed_and_deleted(asked: Callable[..., Resul
         assert asked("schedule", command, "off").exit_code == 3
 
 
-def test_firings_refusals_and_missed_times_are_shown_in_the_schedule_s_zone(
-    asked: Callable[..., Result], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_firings_refusals_and_missed_times_are_shown_in_the_schedule_s_zone(asked, capsys):
     asked("schedule", "save", "shown", "0 3 * * *", "matmul", "--time-zone", "Europe/Zurich")
     document = json.loads(asked("schedule", "show", "shown", "--json").stdout)
     firings = [
@@ -75,7 +67,7 @@ def test_firings_refusals_and_missed_times_are_shown_in_the_schedule_s_zone(
         (["nightly", "0 3 * * *"], 2, "workload"),
     ],
 )
-def test_wrong_words_are_refused(asked: Callable[..., Result], words: list[str], exit_code: int, said: str) -> None:
+def test_wrong_words_are_refused(asked, words, exit_code, said):
     told = asked("schedule", "save", *words)
     assert told.exit_code == exit_code, told.output
     assert said in told.output

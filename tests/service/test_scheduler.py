@@ -3,8 +3,6 @@
 The tests write a schedule as it was some time ago, as if no API had been there since.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta

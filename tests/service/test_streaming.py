@@ -1,7 +1,5 @@
 """TimedStream by itself: its end, its errors and its background task."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
 
 import httpx

@@ -1,7 +1,5 @@
 """Which points of a sweep are stopped, from figures alone."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

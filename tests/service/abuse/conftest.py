@@ -1,7 +1,5 @@
 """Fixtures: a separate API process with low limits, and clients that write raw bytes to its socket."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource

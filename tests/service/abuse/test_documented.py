@@ -1,7 +1,5 @@
 """The document lists responses that connections send before a route is found, with every route."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Fixtures: a service with an artifact folder, and a worker that stores files without running a job."""
 
-from __future__ import annotations
-
 import pytest
 
 from dyno.models.job import Failure, FailureClass, WorkerRef

@@ -1,7 +1,5 @@
 """Files are deleted at their job's end unless its result lists them, else with its record; never while it runs."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

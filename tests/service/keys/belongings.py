@@ -1,8 +1,6 @@
 """The data a key can own: jobs with results, files and deliveries, a comparison, a baseline, a sweep, an alarm; and
 texts that reveal it."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -1,12 +1,9 @@
 """Every operation of the served document, with all requests that can name an owner's data."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from service.openapi.components import recorded_examples
@@ -22,7 +19,6 @@ _PLACE = re.compile(r"([\w-]+)/{\w+}")
 _CODE_OF_PAGE = re.compile(r"[45]\d\d <code>([a-z-]+)</code>")
 
 # By the path's folder or the name of the parameter.
-Names = Mapping[str, str]
 Ask = dict[str, Any]
 
 
@@ -35,7 +31,7 @@ class Operation(NamedTuple):
     parameters: tuple[tuple[str, str], ...] = ()
     takes_body: bool = False
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.method} {self.path}"
 
 

@@ -3,8 +3,6 @@
 Problems that connections send before a route is found are provoked in tests/service/abuse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import httpx

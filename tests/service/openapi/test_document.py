@@ -1,7 +1,5 @@
 """The document is complete, consistent, and as strict as the service."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Response headers: the service sends exactly those in the document."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

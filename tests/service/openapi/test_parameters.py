@@ -1,7 +1,5 @@
 """Unknown, repeated and invalid parameters, on every route of the document."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

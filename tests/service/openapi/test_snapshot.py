@@ -1,7 +1,5 @@
 """docs/openapi.json is up to date, so that reviews see every change of the contract."""
 
-from __future__ import annotations
-
 import difflib
 import subprocess
 import sys

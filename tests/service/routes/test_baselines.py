@@ -1,7 +1,5 @@
 """Routes of baselines: what a stored job or another version brings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dyno.models.job import BaselineOutcome

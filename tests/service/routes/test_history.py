@@ -1,7 +1,5 @@
 """The history of results: series, contexts, changes, and alarms to acknowledge."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

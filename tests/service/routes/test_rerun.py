@@ -1,7 +1,5 @@
 """Reruns of jobs: admitted again, once per idempotency key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Metrics of many jobs as one flat table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import threading

@@ -1,7 +1,5 @@
 """Jobs for two devices of one class, one of them smaller, over HTTP and the real store."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -22,7 +22,17 @@ from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
 from dyno.models.result_export import MEDIA_TYPE
 from dyno.store.artifacts import check_token, note_files_async
 from service import auth, middleware, problems
-from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches, sends
+from service.dependencies import (
+    ArtifactName,
+    AttemptToken,
+    IfNoneMatch,
+    JobId,
+    JobsDep,
+    StateDep,
+    etag_matches,
+    sends,
+    takes,
+)
 
 SILENT_S = 30.0  # between two pieces of an upload; a live worker sends sooner
 
@@ -227,7 +237,7 @@ def _names(listed: list[Artifact]) -> str:
     tags=["artifacts"],
     operation_id="putArtifact",
     summary="Store a file",
-    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    openapi_extra=takes(_BYTES[artifact_store.OCTET_STREAM]["schema"], artifact_store.OCTET_STREAM),
     responses=problems.documented(
         *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),
         *("store-unavailable", "artifact-store-unavailable"),

@@ -22,12 +22,11 @@ Name = Annotated[BaselineName, Path(description="Letters, digits, dots, dashes a
 
 
 def _body() -> dict[str, Any]:
-    schemas = [model.model_json_schema() for model in (NewBaseline, NewLimit)]
-    return {"application/json": {"schema": {"oneOf": schemas}}}
+    return {"oneOf": [model.model_json_schema() for model in (NewBaseline, NewLimit)]}
 
 
 async def _asked(request: Request, state: dependencies.StateDep) -> NewBaseline | NewLimit:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    document, faults = await validation.read_json(request, state.settings)
     if "job" in document:
         return validation.validate_model(NewBaseline, document, faults, errors.InvalidBaseline)
     return validation.validate_model(NewLimit, document, faults, errors.InvalidBaseline)
@@ -45,12 +44,12 @@ BaselinesDep = Annotated[Baselines, Depends(_baselines)]
     operation_id="putBaseline",
     summary="Save a baseline",
     response_model=Baseline,
-    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    openapi_extra=dependencies.takes(_body()),
     responses={
         200: {"description": "The baseline of this name was replaced"},
         201: {"model": Baseline, "description": "The baseline is new", **dependencies.sends("Location")},
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-baseline"),
+            *(*problems.OF_BODY, "invalid-baseline"),
             *("invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
         ),
     },

@@ -201,8 +201,7 @@ def _body() -> dict[str, Any]:
 
 
 async def _asked(request: Request, state: dependencies.StateDep) -> CompareResults | validation.ComparisonRequest:
-    raw = await validation.read_body(request, state.settings)
-    document, errors = validation.parse_json(raw)
+    document, errors = await validation.read_json(request, state.settings)
     if "specs" in document and "jobs" not in document:
         return validation.validate_comparison(document, errors, state.workloads)
     return validation.validate_model(CompareResults, document, errors, InvalidComparison)

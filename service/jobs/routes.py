@@ -19,7 +19,7 @@ from dyno.store.documents import StoredJob
 from dyno.store.jobs import LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.responses import DEFAULT_LIMIT, job_etag, job_response, list_response, result_response
+from service.hot_routes import DEFAULT_LIMIT, accepted_job, job_etag, job_response, list_response, result_response
 from service.state import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -62,10 +62,10 @@ class JobFilter(BaseModel, extra="forbid"):
         200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
         202: _QUEUED,
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
-            *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
-            *("invalid-request", "job-expired", "queue-full", "priority-not-allowed", "store-unfit"),
-            "store-unavailable",
+            *problems.OF_BODY,
+            *("invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits"),
+            *("idempotency-key-reused", "invalid-request", "job-expired", "queue-full", "priority-not-allowed"),
+            *("store-unfit", "store-unavailable"),
         ),
     },
 )
@@ -85,7 +85,7 @@ async def submit(
         answer = Validation(spec=job_request.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, job_request, idempotency_key)
-    return await streaming.accepted_job(state, submitted, preferred_wait_s)
+    return await accepted_job(state, submitted, preferred_wait_s)
 
 
 @router.get(
@@ -220,7 +220,7 @@ async def rerun(
     spec.
     """
     submitted = await submit_rerun(state, job_id, idempotency_key)
-    return await streaming.accepted_job(state, submitted, preferred_wait_s)
+    return await accepted_job(state, submitted, preferred_wait_s)
 
 
 async def submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:

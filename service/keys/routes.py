@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
-from service import auth, dependencies, problems, validation
+from service import auth, dependencies, problems
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -16,11 +16,6 @@ def _body() -> dict[str, Any]:
     schema = NewKey.model_json_schema(ref_template="#/components/schemas/{model}")
     del schema["$defs"]  # the response has limits, too, so the document already defines them
     return schema
-
-
-async def _asked(request: Request, state: dependencies.StateDep) -> NewKey:
-    document, errors = validation.parse_json(await validation.read_body(request, state.settings))
-    return validation.validate_model(NewKey, document, errors, InvalidKey)
 
 
 KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
@@ -38,15 +33,14 @@ async def me(caller: auth.CallerDep) -> Me:
     operation_id="createKey",
     summary="Create a key",
     status_code=201,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _body()}}}},
+    openapi_extra=dependencies.takes(_body()),
     responses=problems.documented(
-        *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-key"),
-        *("store-unfit", "store-unavailable"),
+        *(*problems.OF_BODY, "invalid-key", "store-unfit", "store-unavailable"),
     ),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def create(
-    new_key: Annotated[NewKey, Depends(_asked)],
+    new_key: Annotated[NewKey, Depends(dependencies.read_model(NewKey, InvalidKey))],
     state: dependencies.StateDep,
     caller: auth.CallerDep,
     response: Response,

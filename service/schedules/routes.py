@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from dyno.errors import InvalidSchedule
 from dyno.logging import audit
 from dyno.models.job_schedule import JobSchedule, NewSchedule, ScheduleList, ScheduleName
 from dyno.store.schedules import Schedules
-from service import auth, dependencies, problems, validation
+from service import auth, dependencies, problems
 from service.schedules import scheduler
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -19,12 +19,7 @@ Name = Annotated[ScheduleName, Path(description="Letters, digits, dots, dashes a
 def _body() -> dict[str, Any]:
     schema = NewSchedule.model_json_schema()
     schema["properties"]["spec"] = {"$ref": "#/components/schemas/SubmitJob"}
-    return {"application/json": {"schema": schema}}
-
-
-async def _asked(request: Request, state: dependencies.StateDep) -> NewSchedule:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
-    return validation.validate_model(NewSchedule, document, faults, InvalidSchedule)
+    return schema
 
 
 async def _schedules(state: dependencies.StateDep) -> Schedules:
@@ -39,12 +34,12 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
     operation_id="putSchedule",
     summary="Save a schedule",
     response_model=JobSchedule,
-    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    openapi_extra=dependencies.takes(_body()),
     responses={
         200: {"description": "The schedule of this name was replaced"},
         201: {"model": JobSchedule, "description": "The schedule is new", **dependencies.sends("Location")},
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-schedule"),
+            *(*problems.OF_BODY, "invalid-schedule"),
             *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
         ),
     },
@@ -52,7 +47,7 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def save(
     name: Name,
-    new: Annotated[NewSchedule, Depends(_asked)],
+    new: Annotated[NewSchedule, Depends(dependencies.read_model(NewSchedule, InvalidSchedule))],
     state: dependencies.StateDep,
     saved: SchedulesDep,
     response: Response,

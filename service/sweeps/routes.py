@@ -66,7 +66,7 @@ async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> S
 
 
 async def _plan(request: Request, state: dependencies.StateDep) -> sweep_requests.SweepPlan:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    document, faults = await validation.read_json(request, state.settings)
     return sweep_requests.plan(document, faults, state.settings.max_sweep_jobs)
 
 
@@ -76,11 +76,11 @@ async def _plan(request: Request, state: dependencies.StateDep) -> sweep_request
     summary="Submit many jobs",
     status_code=202,
     response_model=Sweep,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _BODY}}}},
+    openapi_extra=dependencies.takes(_BODY),
     responses={
         202: dependencies.sends("Location", "RetryAfter", "Replayed"),
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-sweep"),
+            *(*problems.OF_BODY, "invalid-sweep"),
             *("idempotency-key-reused", "invalid-request", "job-expired", "queue-full", "priority-not-allowed"),
             *("store-unfit", "store-unavailable"),
         ),

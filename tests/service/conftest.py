@@ -70,7 +70,7 @@ def http(settings):
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch):
     """A busy disk doesn't make the service unready."""
-    monkeypatch.setattr("service.readiness.FILES_WITHIN_S", 30.0)
+    monkeypatch.setattr("service.sharing.FILES_WITHIN_S", 30.0)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 from dyno.bench.registry import registry
 from dyno.models.spec import Spec
-from service.state import expected_s
+from service.admission import expected_s
 
 
 @pytest.mark.parametrize("spec", [{"workload": "matmul_of_tomorrow"}, {"workload": "matmul", "params": {"new": 1}}])

@@ -17,7 +17,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client
 from service import readiness
 from service.app import create_app
-from service.readiness import FRESH_S, ReadinessChecks, SharedCheck
+from service.sharing import FRESH_S, ReadinessChecks, SharedCheck
 
 REQUESTS = 60
 

@@ -11,7 +11,7 @@ import redis
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
-from service.state import SHARED_S, SharedPages
+from service.sharing import SHARED_S, SharedPages
 
 DASHBOARDS = 60
 AGAIN = {"Accept": "text/html", "X-Dyno-Refresh": "1"}

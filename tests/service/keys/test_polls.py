@@ -3,7 +3,7 @@
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from service.app import create_app
-from service.state import StreamLimit
+from service.sharing import StreamLimit
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 

@@ -66,6 +66,17 @@ async def save(
 
     Jobs that name the baseline keep the one that they were submitted with.
     """
+    baseline, is_new = await save_baseline(state, saved, name, new)
+    if is_new:
+        response.status_code = 201
+        response.headers["Location"] = f"/v1/baselines/{name}"
+    return baseline
+
+
+async def save_baseline(
+    state: State, saved: Baselines, name: str, new: NewBaseline | NewLimit
+) -> tuple[Baseline, bool]:
+    """Save the baseline; returns it, and whether its name is new. Raises InvalidBaseline and StoreUnfit."""
     common: dict[str, Any] = {"name": name, "saved_at": datetime.now(UTC), "owner": state.jobs.viewer.owner}
     if isinstance(new, NewLimit):
         baseline = Baseline(margin=0, job=None, **new.model_dump(), **common)
@@ -74,10 +85,7 @@ async def save(
         of_metric: dict[str, Any] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
         baseline = Baseline(margin=new.margin, job=new.job, figure=figure, **of_metric, **common)
     await state.readiness.require_fit()
-    if await saved.put(baseline):
-        response.status_code = 201
-        response.headers["Location"] = f"/v1/baselines/{name}"
-    return baseline
+    return baseline, await saved.put(baseline)
 
 
 async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -> tuple[Metric, BaselineFigure]:

@@ -16,9 +16,9 @@ from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
 from dyno.models.spec import FrameworkName
 from dyno.store.documents import StoredJob
-from dyno.store.jobs import LogPart, Submitted, read_log
+from dyno.store.jobs import Jobs, LogPart, Submitted, read_log
 from service import dependencies, middleware, problems, streaming, submission, validation
-from service.auth import OWN, READ, SUBMIT, CallerDep, requires
+from service.auth import OWN, READ, SUBMIT, Caller, CallerDep, requires
 from service.hot_routes import DEFAULT_LIMIT, accepted_job, job_etag, job_response, list_response, result_response
 from service.state import State
 
@@ -158,13 +158,18 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 
     After 202 the job may still end `succeeded`, if its result was stored before its worker learned of the cancellation.
     """
-    canceled = await jobs.cancel(job_id)
-    job = canceled.job
-    if canceled.changed and job.owner != (caller.key and caller.key.id):
-        audit("job-canceled", caller.name, job=job_id, owner=job.owner)
+    job = await cancel_job(jobs, job_id, caller)
     response.status_code = 200 if job.done else 202
     response.headers["ETag"] = job_etag(job)
     return job
+
+
+async def cancel_job(jobs: Jobs, job_id: str, caller: Caller) -> Job:
+    """Cancel the job, and audit it unless it is the caller's own."""
+    canceled = await jobs.cancel(job_id)
+    if canceled.changed and canceled.job.owner != (caller.key and caller.key.id):
+        audit("job-canceled", caller.name, job=job_id, owner=canceled.job.owner)
+    return canceled.job
 
 
 @router.get(

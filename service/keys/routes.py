@@ -8,6 +8,7 @@ from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
 from service import auth, dependencies, problems
+from service.state import State
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -46,10 +47,15 @@ async def create(
     response: Response,
 ) -> CreatedKey:
     """Create a key. Only this response has its secret: Dyno stores a hash."""
+    response.headers["Cache-Control"] = "no-store"
+    return await create_key(state, new_key, caller)
+
+
+async def create_key(state: State, new_key: NewKey, caller: auth.Caller) -> CreatedKey:
+    """Create a key and audit it. Raises StoreUnfit."""
     await state.readiness.require_fit()
     key, secret = await state.keys.create(new_key)
     audit("key-created", caller.name, key=key.id, name=key.name, scope=key.scope)
-    response.headers["Cache-Control"] = "no-store"
     return CreatedKey(**dict(key), secret=secret)
 
 

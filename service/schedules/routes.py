@@ -57,9 +57,7 @@ async def save(
     The spec is checked as by a submit. Its jobs have the label `schedule` with the name. An earlier schedule of the
     name is replaced; what it fired and missed stays in the document.
     """
-    made = await scheduler.new_schedule(state, name, new)
-    await state.readiness.require_fit()
-    is_new, made = await saved.put(made)
+    is_new, made = await scheduler.save(state, saved, name, new)
     if is_new:
         response.status_code = 201
         response.headers["Location"] = f"/v1/schedules/{name}"

@@ -42,7 +42,19 @@ def schedules_of(state: State) -> Schedules:
     return Schedules(state.client, state.settings, state.jobs.viewer)
 
 
-async def new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
+async def save(
+    state: State, saved: Schedules, name: str, new: job_schedule.NewSchedule
+) -> tuple[bool, job_schedule.JobSchedule]:
+    """Save the schedule; returns whether its name is new, and the schedule.
+
+    Raises InvalidSchedule, PriorityNotAllowed and StoreUnfit.
+    """
+    made = await _new_schedule(state, name, new)
+    await state.readiness.require_fit()
+    return await saved.put(made)
+
+
+async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
     """The schedule, if a submit of its spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
     now, wrong = await schedules_of(state).now(), list[errors.FieldError]()
     try:

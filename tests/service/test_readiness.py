@@ -15,7 +15,7 @@ from dyno.artifact_store import service_store
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client
-from service import readiness
+from service import sharing
 from service.app import create_app
 from service.sharing import FRESH_S, ReadinessChecks, SharedCheck
 
@@ -83,7 +83,7 @@ async def test_a_check_is_made_again_after_a_second():
 @pytest.mark.anyio
 async def test_a_mount_that_hangs_keeps_one_thread(tmp_path, settings, monkeypatch):
     """Reading a pipe without a writer blocks, as a hung mount does."""
-    monkeypatch.setattr(readiness, "FILES_WITHIN_S", 0.05)
+    monkeypatch.setattr(sharing, "FILES_WITHIN_S", 0.05)
     now_s, pipe = 0.0, tmp_path / "pipe"
     os.mkfifo(pipe)
     store = service_store(settings)
@@ -100,7 +100,7 @@ async def test_a_mount_that_hangs_keeps_one_thread(tmp_path, settings, monkeypat
         assert found == [1] * 5
         pipe.write_bytes(b"")
         for _ in range(2):  # the outcome of the check that hung, then of another one
-            monkeypatch.setattr(readiness, "FILES_WITHIN_S", 10)
+            monkeypatch.setattr(sharing, "FILES_WITHIN_S", 10)
             monkeypatch.setattr(store, "check", lambda: None)
             now_s += FRESH_S
             assert await check.latest() == []

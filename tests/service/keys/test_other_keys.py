@@ -11,6 +11,7 @@ from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app
 from service.auth import EVERYBODYS, OWN, READ, Keyless, RouteRule, authorize, requires
+from service.dependencies import StateDep
 from tests.service.keys.matrix import Ask, Operation, asks, canceled, operations, told
 
 NOT_THERE = (
@@ -102,12 +103,12 @@ class Forgetful(FastAPI):
 
 
 @requires(READ, EVERYBODYS)
-async def _everybodys_jobs(state):
+async def _everybodys_jobs(state: StateDep):
     return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
 
 
 @requires(READ, OWN)
-async def _own_jobs(state):
+async def _own_jobs(state: StateDep):
     return await _everybodys_jobs(state)
 
 

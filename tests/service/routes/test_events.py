@@ -12,6 +12,7 @@ from random import Random
 
 import anyio
 import pytest
+from fastapi import Request
 
 from dyno.client import Client, Refused
 from dyno.client import streams as client_streams
@@ -149,7 +150,7 @@ def test_event_streams_end_when_the_service_stops(settings, offered, serve, monk
         assert b"".join(pieces) == b""
 
 
-async def _stop(request):
+async def _stop(request: Request):
     """Stop the service as a signal does."""
     request.app.state.stopping.set()
 

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from fastapi import Request
 
 from dyno.client import Client
 from dyno.store.leases import LogPiece
@@ -89,7 +90,7 @@ def test_followed_logs_end_when_the_service_stops(settings, claimed, serve, paus
         assert list(lines) == []
 
 
-async def _stop(request):
+async def _stop(request: Request):
     """Stop the service as a signal does."""
     request.app.state.stopping.set()
 

@@ -3,7 +3,6 @@
 import threading
 import uuid
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -11,15 +10,12 @@ import pytest
 import uvicorn
 
 from dyno.models.device import Device, PeakFigure
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
 from dyno.settings import Settings
-from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
 from service.app import create_app
-from tests.comparisons import RATES, a_metric, of_metrics
+from tests.comparisons import RATES, a_metric
+from tests.service.workers import claim_of, publish, succeed
 
 START_WITHIN_S = 20
 
@@ -102,16 +98,7 @@ def device():
 def offered(client, settings, device):
     """A device, published as by its worker: jobs are admitted and stay queued."""
     offered = device()
-    worker = WorkerRecord(
-        id="worker-1",
-        host=offered.host,
-        pid=1,
-        device=offered.full_id,
-        state="idle",
-        version="0",
-        started_at=datetime.now(UTC),
-    )
-    fleet.publish(client, settings, offered, worker)
+    publish(client, settings, offered, id="worker-1")
     return offered
 
 
@@ -140,13 +127,9 @@ def finished(submitted, settings, offered):
 
         def one(by_run=RATES, spec=None, metrics=None, **result):
             job_id = submitted(**spec or {})
-            worker = WorkerRef(id="w", device=offered.id, host=offered.host)
-            claim = leases.claim(offered.full_id, queues_served(offered), worker)
-            assert claim is not None
+            claim = claim_of(leases, offered)
             assert claim.job_id == job_id
-            ran = {"params": claim.spec.params} | result
-            found = of_metrics(metrics or [a_metric(by_run=by_run)], **ran).model_copy(update={"job": job_id})
-            assert leases.finish(claim, "succeed", result=found)
+            succeed(leases, claim, metrics or [a_metric(by_run=by_run)], **result)
             return job_id
 
         yield one
@@ -161,10 +144,7 @@ def claimed(submitted, settings, offered):
 
         def one():
             submitted()
-            ref = WorkerRef(id="w", device=offered.id, host=offered.host)
-            claim = leases.claim(offered.full_id, queues_served(offered), ref)
-            assert claim is not None
-            claims.append(claim)
+            claims.append(claim := claim_of(leases, offered))
             return leases, claim
 
         yield one

@@ -7,12 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.models.job import BaselineDifference, BaselineOutcome, WorkerRef
+from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Verdict
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
-from tests.comparisons import a_metric, of_metrics
+from tests.service.workers import succeed, take
 from tests.waiting import eventually
 
 NONE = f"job_{'0' * 26}"
@@ -80,8 +79,8 @@ def test_a_run_that_is_proven_slower_ends_with_5(asked, finished, http, settings
     with ThreadPoolExecutor(1) as background, sync_client(settings) as client:
         command = ("run", "matmul", "--n", "64", "--device", "cpu", "--baseline", "main", *words)
         running = background.submit(asked, *command)
-        leases, worker = Leases(client, settings), WorkerRef(id="w", device=offered.id, host=offered.host)
-        claim = eventually(lambda: leases.claim(offered.full_id, queues_served(offered), worker), 30, "a job waits")
+        leases = Leases(client, settings)
+        claim = eventually(lambda: take(leases, offered), 30, "a job waits")
         copy = leases.baseline(claim)
         assert claim.spec.baseline == "main"
         assert copy is not None
@@ -92,8 +91,7 @@ def test_a_run_that_is_proven_slower_ends_with_5(asked, finished, http, settings
         reason = "why" if said == "inconclusive" else None
         judged = an_outcome(outcome=said, differences=differing, reason=reason, other_work=other_work)
         verdict = Verdict.UNTRUSTED if outcome == "untrusted" else Verdict.TRUSTED
-        result = of_metrics([a_metric()], job=claim.job_id, baseline=judged, verdict=verdict)
-        assert leases.finish(claim, "succeed", result=result)
+        succeed(leases, claim, baseline=judged, verdict=verdict)
         told = running.result()
     assert told.exit_code == exit_code, told.output
     assert f"baseline main: {said}: 0.9 times as good (0.89 to 0.91)" in told.stdout

@@ -1,17 +1,15 @@
 """`dyno doctor` on a healthy installation, and on one with each part broken."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app, doctor
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
-from dyno.store import fleet
 from dyno.store.embedded import url_file
+from tests.service.workers import publish
 from tests.waiting import eventually
 
 
@@ -79,9 +77,7 @@ def test_all_devices_are_cordoned(examined, http, offered):
 
 def test_a_device_that_another_process_uses_while_jobs_wait(examined, client, settings, offered):
     held_by = Holder(device=offered.full_id, pid=77, command="python -m workers --device cpu", job="job_1")
-    known = {"id": "worker-1", "host": offered.host, "pid": 1, "device": offered.full_id, "version": "0"}
-    known |= {"state": "busy", "held_by": held_by, "started_at": datetime.now(UTC)}
-    fleet.publish(client, settings, offered, WorkerRecord.model_validate(known))
+    publish(client, settings, offered, id="worker-1", state="busy", held_by=held_by)
     is_well, found, to_do = examined(1)["locks"]
     assert not is_well
     for words in (offered.full_id, "process 77", "python -m workers --device cpu", "job_1"):

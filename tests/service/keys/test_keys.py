@@ -5,11 +5,10 @@ import logging
 import pytest
 
 from dyno.models.api_key import Scope
-from dyno.models.job import WorkerRef
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from tests.service.keys.conftest import problem
+from tests.service.workers import claim_of
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
@@ -181,10 +180,7 @@ def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(caller, clie
 def test_an_attempt_token_reads_only_the_weights_of_its_job(service, owner, job_id, settings, offered, client):
     spec = BODY | {"params": {"n": 64}, "device": "cpu"}
     own = owner.http.post("/v1/jobs", json=spec).json()["id"]
-    claim = Leases(client, settings).claim(
-        offered.full_id, queues_served(offered), WorkerRef(id="w", device=offered.id, host=offered.host)
-    )
-    assert claim is not None
+    claim = claim_of(Leases(client, settings), offered)
     assert claim.job_id == own
     name = Keys(settings.namespace).job(own)
     ref = f'"weights":{{"job":"{job_id}","name":"model.weights.h5"}}'

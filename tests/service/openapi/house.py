@@ -5,7 +5,6 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -13,17 +12,14 @@ import redis
 
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.models.device import Device, PeakFigure
-from dyno.models.job import WorkerRef
 from dyno.models.result import Artifact, Result, RunSamples
 from dyno.settings import Settings
-from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, async_client, sync_client
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
+from tests.service.workers import publish, take
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
 IN_TURNS: dict[str, Any] = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
@@ -38,7 +34,6 @@ BENCH = Device(
     peak={"float32": PeakFigure(value=1e11, provenance="measured here")},
     frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
 )
-WORKER = WorkerRef(id="cpu:0-0@bench-1.da53de", device=BENCH.id, host=BENCH.host)
 SAMPLES = RunSamples(run=0, warmup=[0.3], samples=[0.1], sample_cpu_s=[(0.1, 0.0)], executions_per_sample=4)
 PLACES = {"artifacts": "/srv/dyno/artifacts", "redis.sock": "/run/redis/redis.sock"}  # as in the examples
 
@@ -72,7 +67,7 @@ class House:
         while self.running:
             self.leases.finish(self.running.pop(), "stop")
         job_id = self.job(**spec)
-        while (claim := self.leases.claim(BENCH.full_id, queues_served(BENCH), WORKER)) is not None:
+        while (claim := take(self.leases, BENCH)) is not None:
             if claim.job_id == job_id:
                 self.running.append(claim)
                 return claim
@@ -111,12 +106,8 @@ def house(settings, folder, serve):
         _sending(needs_key, poor) as by_poor,
         sync_client(open_) as client,
     ):
-        now = datetime.now(UTC)
-        record = WorkerRecord(
-            id=WORKER.id, host=BENCH.host, pid=1, device=BENCH.full_id, state="idle", version="0", started_at=now
-        )
         for each in (open_, closed):
-            fleet.publish(client, each, BENCH, record)
+            publish(client, each, BENCH)
         clients = (http, by_admin, by_reader, by_poor, to_none)
         yield House(*clients, open_, Leases(client, open_), client)
 

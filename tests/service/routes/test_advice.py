@@ -1,7 +1,6 @@
 """Advice about the devices that are up, by the results that there are."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,16 +8,13 @@ from typer.testing import CliRunner
 
 from dyno.bench.devices.environment import hardware_id
 from dyno.cli import app
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
 from dyno.models.result import Energy, Verdict
 from dyno.settings import Settings
-from dyno.store import fleet
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
 from service.app import create_app
-from tests.comparisons import a_metric, of_metrics
+from tests.comparisons import a_metric
+from tests.service.workers import claim_of, publish, succeed
 
 RATES = [1e9, 1.01e9, 0.99e9, 1.005e9, 0.995e9]
 
@@ -46,8 +42,7 @@ def devices(client, settings, device):
         device(id="cpu:4-5", cores=[4, 5], frameworks={"jax": "0.10"}),
     ]
     for each in found:
-        known: dict[str, Any] = {"host": each.host, "pid": 1, "device": each.full_id, "state": "idle", "version": "0"}
-        fleet.publish(client, settings, each, WorkerRecord(id=each.id, started_at=datetime.now(UTC), **known))
+        publish(client, settings, each)
     return found
 
 
@@ -60,15 +55,10 @@ def measured(http, settings, devices):
         def one(device, by_run, n, **result):
             body = {"workload": "matmul", "params": {"n": n}, "device": device.full_id, "expires_in_s": 3600}
             job = http.post("/v1/jobs", json=body).raise_for_status().json()
-            worker = WorkerRef(id="w", device=device.id, host=device.host)
-            claim = leases.claim(device.full_id, queues_served(device), worker)
-            assert claim is not None
+            claim = claim_of(leases, device)
             assert claim.job_id == job["id"]
-            if "verdict" in result:
-                result["verdict"] = Verdict(result["verdict"])
-            known = {"hardware_id": hardware_id(device), "device": device.model_dump(mode="json"), "job": claim.job_id}
-            found = of_metrics([a_metric(by_run=by_run)]).model_copy(update=known | result)
-            assert leases.finish(claim, "succeed", result=found)
+            known = {"hardware_id": hardware_id(device), "device": device.model_dump(mode="json")}
+            succeed(leases, claim, [a_metric(by_run=by_run)], **known | result)
             return claim.job_id
 
         yield one
@@ -109,8 +99,8 @@ def test_it_says_where_a_result_is_missing_and_how_to_get_it(http, devices):
 
 def test_results_that_say_nothing_of_the_device_are_not_ranked(http, measured, devices):
     good = measured(devices[0], RATES, n=200)
-    measured(devices[0], [1e12] * 3, n=200, verdict="untrusted")
-    wrong = measured(devices[1], [1e12] * 3, n=200, verdict="untrusted")
+    measured(devices[0], [1e12] * 3, n=200, verdict=Verdict.UNTRUSTED)
+    wrong = measured(devices[1], [1e12] * 3, n=200, verdict=Verdict.UNTRUSTED)
     found = advice(http, workload="matmul", params='{"n": 200}')
     assert [row["job"] for row in found["rows"]] == [good]
     assert f"{wrong} is untrusted" in found["not_ranked"][0]["reason"]

@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dyno.bench.registry import registry
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
@@ -22,6 +20,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.maintenance import REPAIRS
 from dyno.store.redis import Keys
 from service.app import create_app
+from tests.service.workers import publish
 from tests.waiting import eventually
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -65,17 +64,8 @@ def test_the_oldest_queued_job_has_an_age_and_redis_a_size(http, submitted, clie
 
 def test_a_device_that_a_hung_runner_uses_is_held_and_hung(http, client, settings, device):
     held = device(id="cpu:7", cores=[7])
-    worker = WorkerRecord(
-        id="worker-7",
-        host=held.host,
-        pid=7,
-        device=held.full_id,
-        state="busy",
-        held_by=Holder(device=held.full_id, pid=8, hung=True),
-        version="0",
-        started_at=datetime.now(UTC),
-    )
-    fleet.publish(client, settings, held, worker)
+    holder = Holder(device=held.full_id, pid=8, hung=True)
+    worker = publish(client, settings, held, state="busy", held_by=holder)
     try:
         found = families(http)
     finally:
@@ -110,10 +100,7 @@ def test_a_failed_rewrite_of_the_file_is_told(serve, tmp_path):
 
 def test_results_that_a_host_keeps_are_counted_once(http, client, settings, device):
     there = [device(id=f"cpu:{core}", cores=[core], host="elsewhere") for core in (5, 6)]
-    begun = {"pid": 7, "host": "elsewhere", "state": "idle", "version": "0", "started_at": datetime.now(UTC)}
-    workers = [WorkerRecord(id=d.id, device=d.full_id, outbox=n, **begun) for n, d in enumerate(there, start=1)]
-    for each, worker in zip(there, workers, strict=True):
-        fleet.publish(client, settings, each, worker)
+    workers = [publish(client, settings, each, outbox=number) for number, each in enumerate(there, start=1)]
     try:
         found = values(families(http)["dyno_outbox_results"])
     finally:

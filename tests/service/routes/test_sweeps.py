@@ -3,7 +3,6 @@
 import csv
 import io
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,19 +11,17 @@ from typer.testing import CliRunner
 
 from dyno.bench.measure.warnings import warning
 from dyno.cli import app
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.job import Failure, FailureClass
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Trial, Verdict
 from dyno.models.sweep import Stop, presets
-from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import CHECK_EVERY_S, Sweeps, drop_empty
 from service.app import create_app
 from service.sweeps import results as sweep_results
-from tests.comparisons import a_metric, of_metrics, times
+from tests.comparisons import a_metric, times
 from tests.pages import text_of
+from tests.service.workers import claim_of, publish, succeed, take
 from tests.waiting import eventually
 
 SPEC = {"workload": "matmul", "params": {"repeats": 10}, "device": "cpu", "expires_in_s": 3600}
@@ -60,20 +57,7 @@ def fleet_of_all(client, settings, device):
         device(**large, id="gpu:0", kind="gpu", cores=[]),
         device(**large | {"frameworks": {"jax": "0.10.2"}}, id="tpu:0", kind="tpu", cores=[], units=8),
     ]
-    records = [
-        WorkerRecord(
-            id=f"worker-{each.id}",
-            host=each.host,
-            pid=1,
-            device=each.full_id,
-            state="idle",
-            version="0",
-            started_at=datetime.now(UTC),
-        )
-        for each in (found, *others)
-    ]
-    for each, record in zip((found, *others), records, strict=True):
-        fleet.publish(client, settings, each, record)
+    records = [publish(client, settings, each) for each in (found, *others)]
     yield found
     for record in records:
         client.delete(Keys(settings.namespace).worker(record.id))
@@ -100,8 +84,7 @@ def work(offered, settings):
 
         def all_of_it(most=100, failing=(), reason="nonfinite_loss", faster=1.0, metrics=None, **result):
             claims: list[Claim] = []
-            worker = WorkerRef(id="w", device=offered.id, host=offered.host)
-            while len(claims) < most and (claim := leases.claim(offered.full_id, queues_served(offered), worker)):
+            while len(claims) < most and (claim := take(leases, offered)):
                 claims.append(claim)
                 n = claim.spec.params.get("n") or claim.spec.params["batch_size"]
                 if n in failing:
@@ -109,9 +92,7 @@ def work(offered, settings):
                     leases.finish(claim, "fail", status_reason=reason, failure=failure)
                     continue
                 rates = [n * faster * share for share in (0.99, 1.0, 1.01)]
-                ran = {"params": claim.spec.params} | result
-                found = of_metrics(metrics(claim) if metrics else [a_metric(by_run=rates)], **ran)
-                assert leases.finish(claim, "succeed", result=found.model_copy(update={"job": claim.job_id}))
+                succeed(leases, claim, metrics(claim) if metrics else [a_metric(by_run=rates)], **result)
             return claims
 
         yield all_of_it
@@ -333,9 +314,7 @@ def test_jobs_of_a_sweep_keep_the_baseline_that_their_spec_names(http, begun, po
     begun(spec=SPEC | {"baseline": "floor"}, grid={"params.n": [64]})
     with sync_client(settings) as client:
         leases = Leases(client, settings)
-        worker = WorkerRef(id="w", device=offered.id, host=offered.host)
-        claim = leases.claim(offered.full_id, queues_served(offered), worker)
-        assert claim is not None
+        claim = claim_of(leases, offered)
         kept = leases.baseline(claim)
         leases.finish(claim, "stop")
     assert kept is not None
@@ -698,9 +677,7 @@ def test_a_running_job_of_a_canceled_sweep_is_asked_to_stop(http, begun, offered
     found = begun()
     with sync_client(settings) as client:
         leases = Leases(client, settings)
-        worker = WorkerRef(id="w", device=offered.id, host=offered.host)
-        claim = leases.claim(offered.full_id, queues_served(offered), worker)
-        assert claim is not None
+        claim = claim_of(leases, offered)
         canceled = http.post(found["urls"]["cancel"])
         assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
         assert leases.heartbeat(claim, None).cancel_requested

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from dyno.cli import app as command
 from dyno.client import Client, ComparisonNotMade
 from dyno.models.comparison import Comparative, UnfinishedComparison
-from dyno.models.job import Job, WorkerRef
+from dyno.models.job import Job
 from dyno.models.result import Precision
 from dyno.models.spec import InterleavedSpec
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
 from service.problems import MEDIA_TYPE
 from tests.comparisons import a_metric, of_metrics, times
+from tests.service.workers import claim_of
 
 ONE: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 10}, "device": "cpu"}
 TWO: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
@@ -49,8 +49,7 @@ def end(settings, offered):
         leases = Leases(client, settings)
 
         def one(factor=1.0, **second):
-            claim = leases.claim(offered.full_id, queues_served(offered), WorkerRef(id="w", device="d", host="here"))
-            assert claim is not None
+            claim = claim_of(leases, offered)
 
             def arm(by_run, **result):
                 return of_metrics([a_metric(by_run=by_run)], **result).model_copy(update={"job": claim.job_id})

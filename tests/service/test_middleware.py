@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from http.client import HTTPConnection
 from pathlib import Path
@@ -25,9 +24,9 @@ from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 from service.openapi.components import recorded_examples
 from tests.service.openapi.house import plain
+from tests.service.processes import running
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 READ = threading.Event()  # the first piece of the stream has arrived
 SECRET = "a-secret-that-is-nobody-s-business"
 ASKED_WITH = ("content-type", "idempotency-key", "traceparent", "tracestate", "x-request-id")
@@ -36,21 +35,11 @@ BODY = {"workload": "matmul", "device": "tpu", "queue_if_absent": True, "labels"
 
 def logged(redis_url, namespace, asking, **settings):
     """What `asking` returned, and the log of the API process that served it."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-    env = outside | {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "DYNO_PORT": "0"} | settings
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "service"],
-        env=env,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
-            found = asking(http)
-    finally:
+    with (
+        running(redis_url=redis_url, namespace=namespace, stderr=subprocess.PIPE, **settings) as (process, url),
+        httpx.Client(base_url=url, timeout=30) as http,
+    ):
+        found = asking(http)
         process.terminate()
         _, said = process.communicate(timeout=60)
     return found, said
@@ -77,7 +66,7 @@ def pipelined(http, *paths):
 
 
 def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url, namespace):
-    job, said = logged(redis_url, namespace, some_requests, DYNO_LOG_FORMAT="json", DYNO_ACCESS_LOG="1")
+    job, said = logged(redis_url, namespace, some_requests, log_format="json", access_log="1")
     records = [json.loads(line) for line in said.splitlines()]
     lines = [record for record in records if record["logger"] == "dyno.access"]
     seen = [(line["method"], line["route"], line["status"]) for line in lines]
@@ -99,7 +88,7 @@ def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url, na
 
 @pytest.mark.verify
 def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url, namespace):
-    _, said = logged(redis_url, namespace, some_requests, DYNO_ACCESS_LOG="1")
+    _, said = logged(redis_url, namespace, some_requests, access_log="1")
     told = [line for line in said.splitlines() if " INFO dyno.access: request " in line]
     assert len(told) == 7
     assert ' method="GET" route="unmatched" status=404 ' in told[2]
@@ -209,7 +198,7 @@ def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path)
             return connection
 
         try:
-            connection, said = logged(server.url, "ending", ask, DYNO_SHUTDOWN_S="1")
+            connection, said = logged(server.url, "ending", ask, shutdown_s="1")
         finally:
             os.kill(server.pid, signal.SIGCONT)
     answer = connection.getresponse()

@@ -74,8 +74,3 @@ def test_a_job_that_fits_no_live_device_has_no_eta(http, learned, submitted):
     once_fresh(http, fits, 0.0)
     assert [http.get(f"/v1/jobs/{job}").json()["queue"]["eta_s"] for job in (absent, too_big)] == [None, None]
     http.post(f"/v1/jobs/{absent}/cancel")
-
-
-def test_the_schema_describes_the_eta(http):
-    field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
-    assert "seconds until" in field["description"]

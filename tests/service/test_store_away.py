@@ -88,15 +88,6 @@ def test_a_store_without_a_memory_limit_is_ready_with_a_note(server, serve):
         assert "set maxmemory" in note
 
 
-def test_a_full_store_refuses_jobs_and_still_shows_them(server, serve):
-    with serve(create_app(Settings(redis_url=server.url))) as http:
-        job = http.post("/v1/jobs", json=BODY).json()
-        redis.Redis.from_url(server.url).config_set("maxmemory", "1mb")
-        assert http.post("/v1/jobs", json=BODY).status_code == 503
-        assert http.get(job["urls"]["self"]).status_code == 200
-        eventually(lambda: "full" in http.get("/readyz").json().get("detail", ""), what="the next check finds it")
-
-
 def test_beyond_the_queue_limit_jobs_are_refused_with_retry_after(server, serve):
     with serve(create_app(Settings(redis_url=server.url, max_queued=2))) as http:
         answers = [http.post("/v1/jobs", json=BODY) for _ in range(3)]

@@ -92,21 +92,6 @@ def test_equal_errors_are_one_component(document):
     assert all(name.split(".")[1:] == problem_codes(answer) for name, answer in shared.items())
 
 
-def test_a_link_leads_to_a_route_and_fills_its_parameters(document):
-    by_name = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
-    links = [
-        link
-        for _, _, operation in each_operation(document)
-        for answer in operation["responses"].values()
-        for link in answer.get("links", {}).values()
-    ]
-    assert {"getJob", "cancelJob", "getResult"} <= {link["operationId"] for link in links}
-    for link in links:
-        parameters = by_name[link["operationId"]]["parameters"]
-        needed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
-        assert link["parameters"].keys() == needed
-
-
 def test_responses_allow_more_fields_and_requests_do_not(document):
     every = [operation for _, _, operation in each_operation(document)]
     told = led_to(document, [[operation["responses"] for operation in every], document["webhooks"]])

@@ -36,13 +36,6 @@ def test_a_comparison_is_made_kept_and_drawn(http, finished):
     assert bars.text.startswith("<svg")
 
 
-def test_a_comparison_expires_with_its_first_expired_job(http, finished, client, settings):
-    jobs = [finished(spec={"expires_in_s": 60}), finished()]
-    made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
-    life_s = client.ttl(Keys(settings.namespace).comparison(made["id"]))
-    assert 0 < life_s <= 60
-
-
 def test_a_comparison_is_deleted_with_its_job(http, finished):
     jobs = [finished(), finished()]
     made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
@@ -76,24 +69,6 @@ def test_results_of_different_work_are_compared_and_the_fields_named(http, finis
     ]
 
 
-def test_results_without_a_shared_metric_are_a_conflict_that_names_them(http, finished):
-    jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
-    status, problem = refused(http, {"jobs": jobs})
-    assert (status, problem["code"]) == (409, "not-comparable")
-    assert problem["differing"] == [{"field": "/metrics", "values": [["throughput in FLOP/s"], ["latency in s"]]}]
-
-
-def test_a_comparison_of_an_older_version_is_read(http, finished, client, settings):
-    """Version 0.1 compared the same work with the first result only, so its records don't say so."""
-    made = http.post("/v1/comparisons", json={"jobs": [finished(), finished(times(2))]}).json()
-    older = {name: value for name, value in made.items() if name not in ("base", "same_work", "not_compared")}
-    del older["results"][1]["ratio"]["more_runs"]
-    client.set(Keys(settings.namespace).comparison(made["id"]), json.dumps(older))
-    read = http.get(made["urls"]["self"]).json()
-    assert (read["base"], read["same_work"], read["not_compared"]) == (0, True, [])
-    assert read["results"][1]["ratio"]["more_runs"] is None
-
-
 def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(http, finished, submitted):
     done, queued, unknown = finished(), submitted(), f"job_{'0' * 26}"
     status, problem = refused(http, {"jobs": [done, queued]})
@@ -125,26 +100,11 @@ def test_every_wrong_field_of_a_request_is_named(http, body, pointers):
     assert sorted(error["pointer"] for error in problem["errors"]) == sorted(pointers)
 
 
-def test_nan_and_a_repeated_key_are_named(http):
-    body = b'{"jobs": [], "jobs": ["job_1", "job_2"], "margin": NaN}'
-    answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    codes = {error["pointer"]: error["code"] for error in answer.json()["errors"]}
-    assert codes["/jobs"] == "duplicate-key"
-    assert codes["/margin"] == "not-finite"
-
-
 def test_an_unknown_metric_is_refused_with_the_known_ones(http, finished):
     status, problem = refused(http, {"jobs": [finished(), finished()], "metric": "beauty"})
     assert status == 422
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/metric", "unknown-metric")]
     assert "throughput" in problem["errors"][0]["detail"]
-
-
-@pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}", "..%2fjob"])
-def test_an_unknown_comparison_is_a_404(http, name):
-    for path in (f"/v1/comparisons/{name}", f"/v1/comparisons/{name}/bars.svg"):
-        assert http.get(path).status_code == 404
 
 
 def test_the_client_reads_its_comparison(http, finished):

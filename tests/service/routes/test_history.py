@@ -162,8 +162,3 @@ def test_wrong_parameters_are_refused(http, wrong):
     answer = http.get("/v1/history", params=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [each["pointer"] for each in answer.json()["errors"]] == [f"/query/{next(iter(wrong))}"]
-
-
-def test_an_alarm_that_the_history_does_not_show_can_not_be_acknowledged(http):
-    answer = http.post("/v1/history/alarms/alm_1_2/acknowledge", params={"label": "test=none"})
-    assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.client import Client
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
@@ -45,10 +44,6 @@ def test_a_rerun_without_its_device_is_refused(rerun, submitted, client, setting
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
 
 
-def test_a_rerun_applies_a_preferred_wait(rerun, submitted):
-    assert rerun(submitted(), prefer="wait=1").headers["preference-applied"] == "wait=1"
-
-
 def test_an_interleaved_job_is_rerun_interleaved(http, offered, rerun):
     spec: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
     other = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
@@ -58,9 +53,3 @@ def test_an_interleaved_job_is_rerun_interleaved(http, offered, rerun):
     assert "against" in again["spec"]
     comparison = http.get(f"/v1/comparisons/{again['id'].replace('job_', 'cmp_')}").json()
     assert (comparison["status"], comparison["job"]) == ("running", again["id"])
-
-
-def test_the_client_runs_a_job_again(http, submitted):
-    first = submitted()
-    with Client(str(http.base_url)) as dyno:
-        assert dyno.rerun(first).rerun_of == first

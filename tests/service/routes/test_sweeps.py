@@ -2,7 +2,6 @@
 
 import csv
 import io
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,7 +15,7 @@ from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Tri
 from dyno.models.sweep import Stop, presets
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys, sync_client
-from dyno.store.sweeps import CHECK_EVERY_S, Sweeps, drop_empty
+from dyno.store.sweeps import Sweeps
 from service.app import create_app
 from service.sweeps import results as sweep_results
 from tests.comparisons import a_metric, times
@@ -212,20 +211,6 @@ def test_a_fault_names_its_points(post):
     answer = post(spec=SPEC, grid={"params.n": [0, 64], "params.mode": ["chain", "dispatch"]})
     [fault] = answer.json()["errors"]
     assert fault["detail"].endswith("(at n 0, mode chain; n 0, mode dispatch)")
-
-
-def test_a_repeated_request_finds_its_sweep(http, post):
-    key = {"Idempotency-Key": "twice"}
-    with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(lambda _: post(key, spec=SPEC, grid=SIZES), range(10)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert len({answer.json()["id"] for answer in answers}) == 1
-    assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 9
-    assert len(http.get("/v1/jobs", params={"label": "sweep", "status": "queued"}).json()["data"]) == 3
-    other = post(key, spec=SPEC, grid={"params.n": [64]})
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
-    as_job = http.post("/v1/jobs", json=SPEC, headers=key)
-    assert (as_job.status_code, as_job.json()["code"]) == (422, "idempotency-key-reused")
 
 
 def test_a_repeated_request_finds_its_sweep_after_its_device_has_gone(post, offered, settings):
@@ -673,31 +658,6 @@ def test_a_sweep_is_canceled_as_a_whole(http, begun, work):
     assert first.job_id in {point["job"] for point in now["points"] if point["metrics"]}
 
 
-def test_a_running_job_of_a_canceled_sweep_is_asked_to_stop(http, begun, offered, settings):
-    found = begun()
-    with sync_client(settings) as client:
-        leases = Leases(client, settings)
-        claim = claim_of(leases, offered)
-        canceled = http.post(found["urls"]["cancel"])
-        assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
-        assert leases.heartbeat(claim, None).cancel_requested
-        assert leases.finish(claim, "stop")
-    assert http.get(found["urls"]["self"]).json()["status"] == "canceled"
-
-
-def test_a_done_sweep_cannot_be_canceled(http, begun, work):
-    found = begun()
-    work()
-    answer = http.post(found["urls"]["cancel"])
-    assert (answer.status_code, answer.json()["code"]) == (409, "sweep-finished")
-
-
-@pytest.mark.parametrize("sweep_id", ["swp_01M80PT6VM78YWA14Q3XXHDWDJ", "job_1", "swp_:x"])
-def test_an_unknown_sweep_is_not_found(http, sweep_id):
-    for answer in (http.get(f"/v1/sweeps/{sweep_id}"), http.post(f"/v1/sweeps/{sweep_id}/cancel")):
-        assert (answer.status_code, answer.json()["code"]) == (404, "sweep-not-found")
-
-
 def test_sweeps_are_listed_newest_first(http, begun):
     ids = [begun()["id"] for _ in range(3)]
     first = http.get("/v1/sweeps", params={"limit": 2}).json()
@@ -706,24 +666,6 @@ def test_sweeps_are_listed_newest_first(http, begun):
     assert first["data"][0]["counts"] == {"total": 3, "queued": 3}
     following = http.get("/v1/sweeps", params={"limit": 1, "cursor": first["next_cursor"]}).json()
     assert [each["id"] for each in following["data"]] == [ids[0]]
-
-
-def test_a_sweep_is_dropped_when_a_check_finds_none_of_its_jobs(http, begun, work, settings):
-    kept, emptied = begun(), begun()
-    work()
-    for point in emptied["points"]:
-        assert http.delete(f"/v1/jobs/{point['job']}").status_code == 204
-    keys = Keys(settings.namespace)
-    with sync_client(settings) as client:
-        assert drop_empty(client, settings) == []
-        for each in (kept, emptied):
-            assert client.zscore(keys.sweeps_due, each["id"]) > 1000 * CHECK_EVERY_S
-            client.zadd(keys.sweeps_due, {each["id"]: 1})
-        drop_empty(client, settings)  # unless the service's own maintenance comes first
-        assert client.zscore(keys.sweeps_due, kept["id"]) > 1000 * CHECK_EVERY_S
-        assert client.zscore(keys.sweeps, emptied["id"]) is None
-    assert http.get(emptied["urls"]["self"]).status_code == 404
-    assert http.get(kept["urls"]["self"]).status_code == 200
 
 
 def test_a_rerun_of_a_job_is_not_in_its_sweep(http, begun):

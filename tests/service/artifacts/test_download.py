@@ -1,4 +1,4 @@
-"""Downloads of a job's files, and their use by other jobs."""
+"""Downloads of a job's files and samples, and the files' use by other jobs."""
 
 import hashlib
 import json
@@ -7,7 +7,8 @@ import shutil
 from typer.testing import CliRunner
 
 from dyno.cli import app as command
-from dyno.models.result import Artifact
+from dyno.models.result import Artifact, RunSamples
+from service.artifacts.routes import csv_pieces
 
 HTML = b"<script>alert(1)</script>"
 
@@ -115,3 +116,27 @@ def test_every_media_type_of_files_is_in_the_document(http, left):
     sent = {answer.headers["Content-Type"].partition(";")[0] for answer in answers}
     assert len(sent) == len(names)
     assert sent == path["get"]["responses"]["200"]["content"].keys()
+
+
+def a_run(number, case=None, arm=None):
+    cpu_s = [(0.5, 0.125)] * 2
+    return RunSamples(
+        run=number, case=case, arm=arm, warmup=[0.3], samples=[0.1, 0.2], sample_cpu_s=cpu_s, executions_per_sample=4
+    )
+
+
+def test_every_sample_is_a_line_and_warm_up_has_empty_cpu_times():
+    assert "".join(csv_pieces([a_run(0), a_run(1, "n=64, k=2", "second")])).split("\r\n") == [
+        "run,case,phase,index,time_s,user_s,system_s,executions,arm",
+        "0,,warmup,0,0.3,,,,",
+        "0,,sample,0,0.1,0.5,0.125,4,",
+        "0,,sample,1,0.2,0.5,0.125,4,",
+        '1,"n=64, k=2",warmup,0,0.3,,,,second',
+        '1,"n=64, k=2",sample,0,0.1,0.5,0.125,4,second',
+        '1,"n=64, k=2",sample,1,0.2,0.5,0.125,4,second',
+        "",
+    ]
+
+
+def test_the_table_is_sent_one_run_per_piece():
+    assert len([*csv_pieces([a_run(number) for number in range(5)])]) == 1 + 5

@@ -165,3 +165,22 @@ def test_a_body_of_each_workload_matches_exactly_one_schema(document, workload):
 )
 def test_the_schema_refuses_what_the_service_refuses(document, body):
     assert not is_valid(document, body)
+
+
+def parts(value):
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(each)
+
+
+def test_it_has_nothing_that_generators_of_clients_cannot_handle(document):
+    titles = [schema.get("title", name) for name, schema in document["components"]["schemas"].items()]
+    assert len(titles) == len(set(titles))
+    enums = [part["enum"] for part in parts(document) if isinstance(part.get("enum"), list)]
+    assert enums
+    assert [enum for enum in enums if len({type(value) for value in enum}) > 1] == []
+    headers = [part for part in parts(document) if part.get("in") == "header"]
+    assert {"prefer", "idempotency-key"} <= {header["name"].lower() for header in headers}
+    assert "array" not in {kind.get("type") for header in headers for kind in parts(header["schema"])}

@@ -8,11 +8,14 @@ import itertools
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from random import Random
 
 import anyio
+import httpx
 import pytest
 from fastapi import Request
+from starlette.background import BackgroundTask
 
 from dyno.client import Client, Refused
 from dyno.client import streams as client_streams
@@ -220,6 +223,36 @@ def _assert_whole(told):
     assert [each.metric.name for each in told if isinstance(each, MetricEvent)] == ["throughput", "loss"]
     assert [each.event for each in told if isinstance(each, StatusEvent)] == ["submit", "claim", "succeed"]
     assert len(told) == 2 * BEATS + 2 + 3
+
+
+@asynccontextmanager
+async def asking(app):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        yield http
+
+
+async def two_pieces(error=None):
+    yield "first"
+    if error is not None:
+        raise error
+    yield "last"
+
+
+@pytest.mark.anyio
+async def test_a_stream_ends_with_its_last_piece_and_runs_its_background_task():
+    done: list[str] = []
+    async with asking(
+        streaming.TimedStream(two_pieces(), background=BackgroundTask(done.append, "afterwards"))
+    ) as http:
+        answer = await http.get("/")
+    assert (answer.text, done) == ("firstlast", ["afterwards"])
+
+
+@pytest.mark.anyio
+async def test_an_error_in_a_stream_reaches_the_server():
+    async with asking(streaming.TimedStream(two_pieces(KeyError("a fault of ours")))) as http:
+        with pytest.raises(KeyError, match="a fault of ours"):
+            await http.get("/")
 
 
 @pytest.mark.anyio

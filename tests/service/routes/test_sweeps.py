@@ -320,20 +320,33 @@ def test_a_sweep_with_a_failed_job_is_partial(http, begun, work):
     assert http.get(found["urls"]["self"]).json()["points"][1]["status"] == "gone"
 
 
-def test_an_emulated_device_is_not_compared_with_a_real_one(http, begun, work):
-    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]})
+ELSEWHERE = {"id": "cpu:0-1", "host": "here", "emulated": True}
+
+
+@pytest.mark.parametrize(
+    ("ends", "reason"),
+    [
+        ({"device": ELSEWHERE}, "one of the two devices is emulated"),
+        (
+            {"metrics": lambda _: [a_metric().model_copy(update={"unit": "samples/s"})]},
+            "throughput has another unit or direction",
+        ),
+    ],
+    ids=["emulated", "another unit"],
+)
+def test_unlike_results_are_not_compared(http, begun, work, ends, reason):
+    found = begun(base={"device": "cpu"}, grid=DEVICES)
     work(1)
-    work(device={"id": "cpu:0-1", "host": "here", "emulated": True})
+    work(**ends)
     [point] = [point for point in http.get(found["urls"]["self"]).json()["points"] if point["base"] is not None]
-    assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, "one of the two devices is emulated")
+    assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, reason)
 
 
 def test_tables_and_plots_name_the_points_of_emulated_devices(http, begun, work):
     found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]})
     places = {each["job"]: place for place, each in enumerate(found["points"])}
     [first] = work(1)
-    emulated = {"id": "cpu:0-1", "host": "here", "emulated": True}
-    work(device=emulated, verdict=Verdict.UNTRUSTED, warnings=[warning("EMULATED_DEVICE")])
+    work(device=ELSEWHERE, verdict=Verdict.UNTRUSTED, warnings=[warning("EMULATED_DEVICE")])
     n = (128, 64)[places[first.job_id]]
     rows = http.get(found["urls"]["table"], params={"format": "md"}).text.splitlines()[2:]
     assert ["untrusted, emulated" in row for row in rows] == [n == 64, n == 128]
@@ -343,30 +356,19 @@ def test_tables_and_plots_name_the_points_of_emulated_devices(http, begun, work)
         assert ("no ratio: one of the two devices is emulated" in text) == (kind == "bars")
 
 
-def test_totals_of_other_work_are_not_compared(http, begun, work):
+def test_totals_are_compared_for_the_same_work_alone(http, begun, work):
     found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]})
+    alike = begun(base={"device": "cpu"}, grid=DEVICES)
     work(metrics=lambda _: [a_metric(), a_metric("execution_time", better="lower")])
-    url, names = found["urls"]["self"], ("throughput", "execution_time")
-    rate, time = (http.get(url, params={"metric": name}).json() for name in names)
-    assert (rate["points"][1]["ratio"]["value"], rate["points"][1]["same_work"]) == (pytest.approx(1), False)
-    ratio = time["points"][1]["ratio"]
-    assert (ratio["value"], ratio["verdict"]) == (None, "INCONCLUSIVE")
-    assert ratio["reason"] == "execution_time depends on the amount of work, which differs"
 
+    def compared(sweep, metric):
+        point = http.get(sweep["urls"]["self"], params={"metric": metric}).json()["points"][1]
+        return point["ratio"]["value"], point["same_work"], point["ratio"]["reason"]
 
-def test_totals_of_the_same_work_are_compared(http, begun, work):
-    found = begun(base={"device": "cpu"}, grid=DEVICES)
-    work(metrics=lambda _: [a_metric("execution_time", better="lower")])
-    now = http.get(found["urls"]["self"], params={"metric": "execution_time"}).json()
-    assert (now["points"][1]["ratio"]["value"], now["points"][1]["same_work"]) == (pytest.approx(1), True)
-
-
-def test_a_metric_in_another_unit_is_not_compared(http, begun, work):
-    found = begun(base={"device": "cpu"}, grid=DEVICES)
-    work(1)
-    work(metrics=lambda _: [a_metric().model_copy(update={"unit": "samples/s"})])
-    [point] = [point for point in http.get(found["urls"]["self"]).json()["points"] if point["base"] is not None]
-    assert (point["ratio"]["value"], point["ratio"]["reason"]) == (None, "throughput has another unit or direction")
+    assert compared(found, "throughput") == (pytest.approx(1), False, None)
+    reason = "execution_time depends on the amount of work, which differs"
+    assert compared(found, "execution_time") == (None, False, reason)
+    assert compared(alike, "execution_time") == (pytest.approx(1), True, None)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -442,30 +444,20 @@ def test_auto_finds_the_largest_batch_that_fits_and_the_fastest(http, begun, wor
 
 def test_an_untrusted_batch_size_fits_but_is_never_the_fastest(http, begun, work):
     found = begun(spec=TRAINING, grid={"params.batch_size": ["auto"]})
-
-    def measured(claim):
-        time_s = 1 + claim.spec.params["batch_size"]
-        return [a_metric("time_per_sample", by_run=[time_s, 1.01 * time_s], better="lower")]
-
-    work(1, metrics=measured, verdict=Verdict.UNTRUSTED)
-    [answer] = http.get(found["urls"]["self"]).json()["batch_sizes"]
-    assert (answer["largest_that_fits"], answer["fastest"]) == (32, None)
-    told = CliRunner().invoke(app, ["sweep", found["id"], "--cancel", "--url", str(http.base_url)])
-    assert "largest that fits 32, fastest unknown" in " ".join(told.output.split())
-
-
-def test_the_fastest_batch_size_is_one_whose_figure_counts(http, begun, work):
-    found = begun(spec=TRAINING, grid={"params.batch_size": ["auto"]})
     times_s = iter([1.0, 4.0, 3.0, 2.0])  # 32, which is untrusted; 64, 128 and 256
 
     def measured(claim):
         time_s = next(times_s)
         return [a_metric("time_per_sample", by_run=[time_s, 1.01 * time_s], better="lower")]
 
+    def answered():
+        [answer] = http.get(found["urls"]["self"]).json()["batch_sizes"]
+        return answer["largest_that_fits"], answer["fastest"]
+
     work(1, metrics=measured, verdict=Verdict.UNTRUSTED)
+    assert answered() == (32, None)
     work(metrics=measured)
-    [answer] = http.get(found["urls"]["self"]).json()["batch_sizes"]
-    assert (answer["largest_that_fits"], answer["fastest"]) == (256, 256)
+    assert answered() == (256, 256)
 
 
 def test_auto_leaves_out_batches_that_do_not_fit_by_the_estimate(http, begun):

@@ -1,6 +1,6 @@
 import json
 import tomllib
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -9,15 +9,14 @@ import pytest
 
 from dyno.bench.registry import registry
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
-from dyno.models.device import Device, PeakFigure
+from dyno.models.device import PeakFigure
 from dyno.models.inventory import DeviceStatus
-from dyno.models.spec import FrameworkName
+from dyno.models.spec import FrameworkName, Spec
 from dyno.store.placement import profile
 from service import validation
-from service.admission import _EXTRAS, _NOT_ADMITTED, ESTIMATE_FACTOR, RecentAdmissions, admit
+from service.admission import _EXTRAS, _NOT_ADMITTED, ESTIMATE_FACTOR, RecentAdmissions, admit, expected_s
 from service.validation import validate_job
 
-DeviceMaker = Callable[..., Device]
 WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}
 
 
@@ -259,3 +258,16 @@ def test_admission_is_made_again_for_other_devices(device):
         with pytest.raises(NoDeviceFits):
             recent.admit(request(device="cpu"), [])
     assert recent.admit(request(device="cpu"), [device()]).estimate is not None
+
+
+@pytest.mark.parametrize("spec", [{"workload": "matmul_of_tomorrow"}, {"workload": "matmul", "params": {"new": 1}}])
+def test_jobs_of_another_version_have_no_estimated_duration(device, spec):
+    assert expected_s(registry(), Spec.model_validate(spec), device()) is None
+
+
+def test_a_bug_in_an_estimate_raises(device):
+    def estimate(*_):
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError, match="a bug"):
+        expected_s({"matmul": replace(registry()["matmul"], estimate=estimate)}, Spec(workload="matmul"), device())

@@ -79,9 +79,7 @@ async def submit(
 ) -> Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
-        job_request = submission.within_rights(state, job_request)
-        admission = await submission.admit_request(state, job_request)
-        await submission.named_baseline(state, job_request.spec)
+        job_request, admission, _ = await submission.admitted(state, job_request)
         answer = Validation(spec=job_request.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, job_request, idempotency_key)

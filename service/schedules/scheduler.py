@@ -96,9 +96,7 @@ def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
 
 async def _admitted(state: State, request: validation.JobRequest) -> NewJob:
     """Raises as `submission.submit` does before it queues a job."""
-    allowed = submission.within_rights(state, request)
-    admission = await submission.admit_request(state, allowed)
-    baseline = await submission.named_baseline(state, allowed.spec)
+    allowed, admission, baseline = await submission.admitted(state, request)
     return NewJob(new_job_id(), allowed.spec, admission.warnings, dict(admission.fits), baseline)
 
 

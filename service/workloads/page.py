@@ -130,7 +130,7 @@ async def estimate(request: Request, name: str, state: StateDep) -> Response:
 
 async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
     job_request = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-    admission = await submission.admit_request(state, submission.within_rights(state, job_request))
+    _, admission, _ = await submission.admitted(state, job_request)
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
     return "; ".join([text, *(warning.message for warning in admission.warnings)])

@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from dyno import tables
 from dyno.bench.measure.warnings import warning
 from dyno.cli import app
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Trial, Verdict
-from dyno.models.sweep import Stop, presets
+from dyno.models.sweep import Stop, Sweep, presets
 from dyno.store.leases import Claim, Leases
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import Sweeps
@@ -456,6 +457,8 @@ def test_an_untrusted_batch_size_fits_but_is_never_the_fastest(http, begun, work
 
     work(1, metrics=measured, verdict=Verdict.UNTRUSTED)
     assert answered() == (32, None)
+    conclusions = tables.sweep_conclusions(Sweep.model_validate(http.get(found["urls"]["self"]).json()))
+    assert any("largest that fits 32, fastest unknown" in line for line in conclusions)
     work(metrics=measured)
     assert answered() == (256, 256)
 

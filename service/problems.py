@@ -275,7 +275,10 @@ def problem(
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route for OpenAPI: one entry per status, which lists its codes."""
+    """The `responses` of a route for OpenAPI: one entry per status, which lists its codes.
+
+    `service/openapi` adds the codes that every route has, such as `invalid-request` and `store-unavailable`.
+    """
     responses: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         status, _ = PROBLEMS[code]

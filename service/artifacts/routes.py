@@ -106,10 +106,7 @@ _TABLES = {"text/csv": {"schema": {"type": "string"}}, MEDIA_TYPE: {"schema": {"
     response_model=SampleList,
     responses={
         200: {"content": _TABLES, **sends("Disposition")},
-        **problems.documented(
-            *("job-not-found", "result-not-ready", "no-result"),
-            *("invalid-request", "record-unreadable", "store-unavailable"),
-        ),
+        **problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -146,9 +143,7 @@ _SERVED = _BYTES | {
 }
 
 
-_OF_LIST = problems.documented(
-    "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-)
+_OF_LIST = problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable")
 _OF_FILE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The file hasn't changed since the given ETag", **sends("FileETag")},
     **problems.documented(

@@ -48,10 +48,7 @@ BaselinesDep = Annotated[Baselines, Depends(_baselines)]
     responses={
         200: {"description": "The baseline of this name was replaced"},
         201: {"model": Baseline, "description": "The baseline is new", **dependencies.sends("Location")},
-        **problems.documented(
-            *(*problems.OF_BODY, "invalid-baseline"),
-            *("invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
-        ),
+        **problems.documented(*problems.OF_BODY, "invalid-baseline", "record-unreadable", "store-unfit"),
     },
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
@@ -126,9 +123,7 @@ def _wrong_job(code: str, detail: str) -> errors.InvalidBaseline:
     return errors.InvalidBaseline([errors.FieldError("/job", code, detail)])
 
 
-@router.get(
-    "", operation_id="listBaselines", summary="List baselines", responses=problems.documented("store-unavailable")
-)
+@router.get("", operation_id="listBaselines", summary="List baselines")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: BaselinesDep) -> BaselineList:
     """List your key's baselines by name. An admin's list has those of all keys."""
@@ -139,7 +134,7 @@ async def browse(saved: BaselinesDep) -> BaselineList:
     "/{name}",
     operation_id="getBaseline",
     summary="Read a baseline",
-    responses=problems.documented("baseline-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+    responses=problems.documented("baseline-not-found", "record-unreadable"),
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: BaselinesDep) -> Baseline:
@@ -152,7 +147,7 @@ async def show(name: Name, saved: BaselinesDep) -> Baseline:
     operation_id="deleteBaseline",
     summary="Delete a baseline",
     status_code=204,
-    responses=problems.documented("baseline-not-found", "invalid-request", "store-unavailable"),
+    responses=problems.documented("baseline-not-found"),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: BaselinesDep) -> None:

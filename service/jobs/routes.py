@@ -62,10 +62,9 @@ class JobFilter(BaseModel, extra="forbid"):
         200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
         202: _QUEUED,
         **problems.documented(
-            *problems.OF_BODY,
-            *("invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits"),
-            *("idempotency-key-reused", "invalid-request", "job-expired", "queue-full", "priority-not-allowed"),
-            *("store-unfit", "store-unavailable"),
+            *(*problems.OF_BODY, "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
+            *("no-device-fits", "idempotency-key-reused", "job-expired", "queue-full", "priority-not-allowed"),
+            "store-unfit",
         ),
     },
 )
@@ -91,7 +90,7 @@ async def submit(
     operation_id="listJobs",
     summary="List jobs",
     response_model=JobList,
-    responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
+    responses={200: dependencies.sends("Link")},
 )
 @requires(READ, OWN)
 async def browse(jobs: dependencies.JobsDep, request: Request, filters: Annotated[JobFilter, Query()]) -> Response:
@@ -111,7 +110,7 @@ async def browse(jobs: dependencies.JobsDep, request: Request, filters: Annotate
     responses={
         200: dependencies.sends("ETag", "RetryAfter"),
         304: {"description": "The job hasn't changed since the given ETag", **dependencies.sends("ETag", "RetryAfter")},
-        **problems.documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        **problems.documented("job-not-found", "record-unreadable"),
     },
 )
 @requires(READ, OWN)
@@ -147,7 +146,7 @@ async def show(
             "description": "The job is running; its worker will cancel it within seconds",
             **dependencies.sends("ETag"),
         },
-        **problems.documented("job-not-found", "job-finished", "store-unavailable"),
+        **problems.documented("job-not-found", "job-finished"),
     },
 )
 @requires(SUBMIT, OWN)
@@ -178,9 +177,7 @@ async def cancel_job(jobs: Jobs, job_id: str, caller: Caller) -> Job:
     responses={
         200: dependencies.sends("ETag", "Encoding", "Vary"),
         304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag", "Vary")},
-        **problems.documented(
-            "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-        ),
+        **problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )
 @requires(READ, OWN)
@@ -205,8 +202,8 @@ async def result(
         202: _QUEUED,
         **problems.documented(
             *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
-            *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
-            *("record-unreadable", "priority-not-allowed", "store-unfit", "store-unavailable"),
+            *("no-device-fits", "idempotency-key-reused", "queue-full", "record-unreadable"),
+            *("priority-not-allowed", "store-unfit"),
         ),
     },
 )
@@ -244,7 +241,7 @@ log = logging.getLogger(__name__)
     operation_id="deleteJob",
     summary="Delete a done job",
     status_code=204,
-    responses=problems.documented("job-not-found", "job-live", "store-unavailable"),
+    responses=problems.documented("job-not-found", "job-live"),
 )
 @requires(SUBMIT, OWN)
 async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
@@ -296,7 +293,7 @@ async def _log_slot(
     dependencies=[Depends(_log_slot)],
     responses={
         200: {"description": "The log, at most its last 256 KiB", "content": _LOG_TEXT},
-        **problems.documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
+        **problems.documented("job-not-found", "too-many-streams"),
     },
 )
 @requires(READ, OWN)

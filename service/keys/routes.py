@@ -22,7 +22,7 @@ def _body() -> dict[str, Any]:
 KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
 
 
-@router.get("/me", operation_id="getMe", summary="Read your key", responses=problems.documented())
+@router.get("/me", operation_id="getMe", summary="Read your key")
 @auth.requires(auth.READ, auth.OWN)
 async def me(caller: auth.CallerDep) -> Me:
     """Read your key, its scopes and its limits."""
@@ -35,9 +35,7 @@ async def me(caller: auth.CallerDep) -> Me:
     summary="Create a key",
     status_code=201,
     openapi_extra=dependencies.takes(_body()),
-    responses=problems.documented(
-        *(*problems.OF_BODY, "invalid-key", "store-unfit", "store-unavailable"),
-    ),
+    responses=problems.documented(*problems.OF_BODY, "invalid-key", "store-unfit"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def create(
@@ -59,7 +57,7 @@ async def create_key(state: State, new_key: NewKey, caller: auth.Caller) -> Crea
     return CreatedKey(**dict(key), secret=secret)
 
 
-@router.get("/keys", operation_id="listKeys", summary="List keys", responses=problems.documented("store-unavailable"))
+@router.get("/keys", operation_id="listKeys", summary="List keys")
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def browse(state: dependencies.StateDep) -> KeyList:
     """List all keys, newest first."""
@@ -71,7 +69,7 @@ async def browse(state: dependencies.StateDep) -> KeyList:
     operation_id="revokeKey",
     summary="Revoke a key",
     status_code=204,
-    responses=problems.documented("key-not-found", "store-unavailable"),
+    responses=problems.documented("key-not-found"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def revoke(key_id: KeyId, state: dependencies.StateDep, caller: auth.CallerDep) -> None:

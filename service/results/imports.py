@@ -68,8 +68,7 @@ async def _lines(
     summary="Import results of another Dyno",
     openapi_extra=dependencies.takes(_BODY, MEDIA_TYPE),
     responses=problems.documented(
-        *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "invalid-request"),
-        *("store-unfit", "store-unavailable"),
+        *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "store-unfit"),
     ),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)

@@ -39,8 +39,7 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
         200: {"description": "The schedule of this name was replaced"},
         201: {"model": JobSchedule, "description": "The schedule is new", **dependencies.sends("Location")},
         **problems.documented(
-            *(*problems.OF_BODY, "invalid-schedule"),
-            *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
+            *(*problems.OF_BODY, "invalid-schedule", "priority-not-allowed", "record-unreadable", "store-unfit"),
         ),
     },
 )
@@ -64,9 +63,7 @@ async def save(
     return made
 
 
-@router.get(
-    "", operation_id="listSchedules", summary="List schedules", responses=problems.documented("store-unavailable")
-)
+@router.get("", operation_id="listSchedules", summary="List schedules")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: SchedulesDep) -> ScheduleList:
     """List your key's schedules by name. An admin's list has those of all keys."""
@@ -77,7 +74,7 @@ async def browse(saved: SchedulesDep) -> ScheduleList:
     "/{name}",
     operation_id="getSchedule",
     summary="Read a schedule",
-    responses=problems.documented("schedule-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+    responses=problems.documented("schedule-not-found", "record-unreadable"),
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
@@ -92,7 +89,7 @@ async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
     operation_id="deleteSchedule",
     summary="Delete a schedule",
     status_code=204,
-    responses=problems.documented("schedule-not-found", "invalid-request", "store-unavailable"),
+    responses=problems.documented("schedule-not-found"),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: SchedulesDep, caller: auth.CallerDep) -> None:

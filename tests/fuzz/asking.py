@@ -60,7 +60,7 @@ def ask(house, folder, *arguments, within_s):
         timeout=within_s + OVERTIME_S,
         check=False,
     )
-    answers: Counter[tuple[str, str]] = Counter()
+    answers = Counter()
     for name, number in json.loads(counted.read_text()).items() if counted.exists() else ():
         operation, _, status = name.rpartition(" ")
         answers[operation, status] = number

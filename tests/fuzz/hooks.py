@@ -22,9 +22,9 @@ PLACE = re.compile("[0-9]+-[0-9]+([.][0-9]+)?")
 NEVER = {"job_id": "job_01J00000000000000000000000", "key_id": "key_0123456789abcdef"}
 WAIT = "wait=2"
 ID = re.compile("(?:job|cmp|msg|key)_[0-9A-Za-z]+")
-told: set[str] = set()
-gone: set[str] = set()  # the ids, without their kind, of jobs that were deleted, and of what was made of them
-counted: Counter[str] = Counter()
+told = set()
+gone = set()  # the ids, without their kind, of jobs that were deleted, and of what was made of them
+counted = Counter()
 
 
 @schemathesis.hook

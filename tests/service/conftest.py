@@ -3,7 +3,6 @@
 import threading
 import uuid
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +10,7 @@ import uvicorn
 
 from dyno.models.device import Device, PeakFigure
 from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from service.app import create_app
 from tests.comparisons import RATES, a_metric
@@ -79,7 +78,7 @@ def device():
     """Make a device with the given fields changed."""
 
     def make(**changes):
-        known: dict[str, Any] = {
+        known = {
             "id": "cpu:0-1",
             "kind": "cpu",
             "model": "Test CPU",
@@ -105,7 +104,7 @@ def offered(client, settings, device):
 @pytest.fixture
 def submitted(http, offered):
     """Queue a matmul. Jobs still queued at the end are canceled, so that no other test claims them."""
-    ids: list[str] = []
+    ids = []
 
     def one(**spec):
         body = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600} | spec
@@ -138,7 +137,7 @@ def finished(submitted, settings, offered):
 @pytest.fixture
 def claimed(submitted, settings, offered):
     """A running job, whose worker the test plays. It is stopped at the end."""
-    claims: list[Claim] = []
+    claims = []
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 

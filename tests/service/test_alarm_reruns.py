@@ -3,7 +3,6 @@
 import uuid
 import zlib
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -49,8 +48,7 @@ def reruns(http, test):
 
 
 def alarms(http, test):
-    found: list[dict[str, Any]] = http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
-    return found
+    return http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A look for alarms: which series it sees, and how many reruns it submits. The test decides when it looks."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -49,7 +48,7 @@ def results(finished):
 
 def reruns(http, n):
     """Those of the jobs of this spec. They are canceled, so that no test claims them."""
-    jobs: list[dict[str, Any]] = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
+    jobs = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
     found = [job for job in jobs if job["rerun_of"] and job["spec"]["params"]["n"] == n]
     for job in found:
         http.post(job["urls"]["cancel"]).raise_for_status()

@@ -1,7 +1,6 @@
 """`dyno doctor` on a healthy installation, and on one with each part broken."""
 
 import json
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -102,7 +101,7 @@ def test_a_wrong_clock_and_a_full_disk(examined, monkeypatch):
 
 @pytest.fixture
 def restored(client, http):
-    before: Any = client.config_get("maxmemory*")
+    before = client.config_get("maxmemory*")
     yield
     client.config_set("maxmemory", before["maxmemory"])
     client.config_set("maxmemory-policy", before["maxmemory-policy"])

@@ -3,7 +3,6 @@
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 import httpx
 import pytest
@@ -36,8 +35,8 @@ class Client:
 
     def __init__(self, http):
         self._http, self._numbers = http, itertools.count()
-        self.accepted: dict[str, str] = {}
-        self.refused: dict[str, httpx.Response] = {}
+        self.accepted = {}
+        self.refused = {}
 
     def submit(self, key=None):
         key = key or f"key {next(self._numbers)}"
@@ -67,7 +66,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(serve
         assert clients.submit()
         claim = leases.claim("cpu:0@alpha", ["cpu", "any"], WORKER)
         assert claim is not None
-        limit: int = client.info("memory")["used_memory"] + ROOM_BYTES
+        limit = client.info("memory")["used_memory"] + ROOM_BYTES
         client.config_set("maxmemory", limit)
         deadline_s = time.monotonic() + seconds
         submitting = {pool.submit(clients.submit_until, deadline_s) for _ in range(4)}
@@ -80,7 +79,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(serve
             assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
             assert int(answer.headers["retry-after"]) > 0
         assert http.get("/readyz").status_code == 200, "reads, cancels and workers go on"
-        memory: Any = client.info("memory")
+        memory = client.info("memory")
         taken = memory["used_memory"] - memory["mem_aof_buffer"]  # the buffer waits for the disk
         assert taken < limit + 2**20, "refused submits take no memory"
 
@@ -117,7 +116,7 @@ def _make_room(http, job_ids):
 @pytest.mark.verify
 def test_with_a_limit_below_maxmemory_old_jobs_make_room_for_new_ones(server, serve):
     with redis.Redis.from_url(server.url) as client:
-        used: Any = client.info("memory")["used_memory"]
+        used = client.info("memory")["used_memory"]
         client.config_set("maxmemory", used + 8 * 2**20)
         settings = Settings(redis_url=server.url, max_store_bytes=used + 6 * 2**20, reap_every_s=0.05)
         with serve(create_app(settings)) as http, sync_client(settings) as own:

@@ -10,7 +10,6 @@ import subprocess
 import threading
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
 import httpx
@@ -47,7 +46,7 @@ def logged(redis_url, namespace, asking, **settings):
 
 def some_requests(http):
     headers = {"Authorization": f"Bearer {SECRET}", "X-Request-ID": "mine"}
-    job: dict[str, Any] = http.post("/v1/jobs", json=BODY, headers=headers).json()
+    job = http.post("/v1/jobs", json=BODY, headers=headers).json()
     http.get(job["urls"]["self"], headers={"Cookie": SECRET})
     http.get("/no%0a%7b%22level%22:%22FORGED%22%7d", params={"key": SECRET})
     http.request("PURGE", "/livez", params={"cursor": SECRET})

@@ -3,7 +3,6 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
-from typing import Any
 
 import pytest
 import redis
@@ -39,7 +38,7 @@ def test_open_start_pages_share_one_that_is_made_for_all(serve):
 
 def scripts(client):
     """How many scripts ran; each list of jobs is one."""
-    found: Any = client.info("commandstats")
+    found = client.info("commandstats")
     return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "evalsha_ro", "fcall"))
 
 

@@ -8,7 +8,7 @@ from service.app import create_app
 
 def test_fastapi_records_nothing_for_a_provider_of_the_process(redis_url, serve, monkeypatch):
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="no tensordyno[otel]")
-    recorded: list[str] = []
+    recorded = []
 
     class Recorder(sdk.SpanProcessor):
         def on_start(self, span, parent_context=None):

@@ -4,7 +4,6 @@ import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from dyno.store.redis import Keys
 from service.app import create_app
 from tests.waiting import eventually
 
-BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -44,7 +43,7 @@ def new(http, finished):
 @contextmanager
 def configured(client, option, value, http):
     """Change an option of Redis. The API notices both changes."""
-    before: Any = client.config_get(option)
+    before = client.config_get(option)
     status = http.get("/readyz").status_code
     client.config_set(option, value)
     try:

@@ -5,7 +5,7 @@ import pytest
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact
 from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.results import a_result
 from tests.service.workers import claim_of
@@ -33,7 +33,7 @@ class Worker:
     def __init__(self, http, settings, device):
         self._http, self._device = http, device
         self._leases = Leases(sync_client(settings), settings)
-        self._claims: list[Claim] = []
+        self._claims = []
 
     def claim(self, **fields):
         body = {"workload": "mnist_cnn", "device": "cpu", "expires_in_s": 60} | fields

@@ -25,7 +25,6 @@ def later(client, namespace, job, by_s):
 
 def due_in_s(client, namespace, job):
     score = client.zscore(Keys(namespace).artifacts, job)
-    assert score is not None
     return float(score) / 1000 - float(client.time()[0])
 
 
@@ -95,7 +94,7 @@ class Stuck(FolderStore):
 
     def __init__(self):
         super().__init__(Path("/nonexistent"))
-        self.tried: list[str] = []
+        self.tried = []
 
     def drop(self, job_id):
         self.tried.append(job_id)

@@ -3,7 +3,6 @@ texts that reveal it."""
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
@@ -48,7 +47,7 @@ class Belongings:
 def make(http, hidden, everybodys, finished, client, settings):
     """Data of the key that `http` sends; `hidden` reveals it, too."""
     file = Artifact(name=FILE, bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest(), url="")
-    spec: dict[str, Any] = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
+    spec = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
     jobs = [finished(spec=spec, artifacts=[file]), finished()]
     _keep(settings, jobs[0], file)
     _say_that_it_runs(client, settings, jobs[0])

@@ -10,15 +10,15 @@ from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app
-from service.auth import EVERYBODYS, OWN, READ, Keyless, RouteRule, authorize, requires
+from service.auth import EVERYBODYS, OWN, READ, Keyless, authorize, requires
 from service.dependencies import StateDep
-from tests.service.keys.matrix import Ask, Operation, asks, canceled, operations, told
+from tests.service.keys.matrix import asks, canceled, operations, told
 
 NOT_THERE = (
     *("job-not-found", "comparison-not-found", "delivery-not-found", "baseline-not-found", "alarm-not-found"),
     *("sweep-not-found", "schedule-not-found"),
 )
-RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
+RULES = create_app(Settings()).state.rules
 
 
 class Matrix:
@@ -31,7 +31,7 @@ class Matrix:
 
     def faults(self, found):
         """The stranger comes first, who may change nothing; the owner last, who may delete."""
-        about: dict[Operation, list[Ask]] = {}
+        about = {}
         for each in found:
             try:
                 about[each] = asks(each, self._belongings.names)

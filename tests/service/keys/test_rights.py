@@ -3,7 +3,6 @@
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +12,7 @@ from dyno.store.redis import Keys
 from service.app import create_app
 from tests.service.keys.conftest import make_key, problem
 
-BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 HIGH = BODY | {"priority": "high"}
 PAIR = {
     "specs": [HIGH | {"measure": {"max_s": 1}}, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}],
@@ -123,7 +122,6 @@ def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without
 def test_the_key_of_the_guide_to_grafana_reads_results_of_other_keys(caller, finished):
     guide = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     said = re.search(r"_Bearer Token_[^.]*?scope\s+`(\w+)`", guide)
-    assert said is not None
     finished()
     asked = {"workload": "matmul", "metric": "throughput"}
     assert caller(Scope(said[1])).http.get("/v1/results", params=asked).json() != []

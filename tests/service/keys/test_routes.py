@@ -8,11 +8,11 @@ from fastapi import APIRouter, FastAPI
 from dyno.settings import Settings
 from service import pages
 from service.app import create_app
-from service.auth import Keyless, RouteRule, route_rules
+from service.auth import Keyless, route_rules
 from tests.service.keys.conftest import problem
 from tests.service.keys.matrix import Operation, asks, operations, told
 
-RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
+RULES = create_app(Settings()).state.rules
 ROWS = sorted(RULES, key=lambda row: (row[1], row[0]))
 _GUIDE = ("/docs/guide", "/docs/guide/{path:path}")
 UNDOCUMENTED = {("GET", path) for path in ("/openapi.json", "/docs", "/docs/{asset}", *_GUIDE)}

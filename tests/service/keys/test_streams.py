@@ -45,7 +45,7 @@ def canceled(who):
 
 def told_of(who, last):
     """The jobs of all events up to the end of `last`, with their owners."""
-    told: dict[str, str | None] = {}
+    told = {}
     with who.http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0-0"}) as answer:
         for line in soon(answer.iter_lines()):
             if line.startswith("data: "):

@@ -5,7 +5,6 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 import redis
@@ -21,9 +20,9 @@ from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
 from tests.service.workers import publish, take
 
-TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
-IN_TURNS: dict[str, Any] = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
-SWEEP: dict[str, Any] = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
+TINY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+IN_TURNS = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
+SWEEP = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
 BENCH = Device(
     id="cpu:0-0",
     kind="cpu",
@@ -112,7 +111,7 @@ def house(settings, folder, serve):
         yield House(*clients, open_, Leases(client, open_), client)
 
 
-_KEYS: list[tuple[Scope, dict[str, int]]] = [
+_KEYS = [
     (Scope.ADMIN, {}),
     (Scope.READ, {}),
     (Scope.SUBMIT, {"queued_jobs": 1}),

@@ -71,7 +71,7 @@ def test_every_response_is_listed_and_every_error_is_a_problem(document):
 
 
 def test_connection_errors_are_listed_with_every_route(document):
-    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    found = {}
     for method, path, status, answer in answers(document):
         told = found.setdefault((method, path), set())
         told |= {(status, code) for code in problem_codes(answer)} if status >= "400" else set()

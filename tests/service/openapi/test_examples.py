@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
@@ -17,8 +16,6 @@ from tests.schemas import validator
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import elsewhere, house, plain
 from tests.service.openapi.provoked import AT_THE_EDGE, PROVOKED, UNPROVOKED
-
-Document = dict[str, Any]
 
 STREAM = "text/event-stream"
 STREAMS = {"followJob": "/v1/jobs/{job_id}/events", "followAll": "/v1/events"}
@@ -39,8 +36,7 @@ MODELLED = [
 
 @pytest.fixture(scope="module")
 def document(http):
-    found: Document = http.get("/openapi.json").json()
-    return found
+    return http.get("/openapi.json").json()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +54,7 @@ def here(settings, serve, folder):
 @pytest.fixture(scope="module")
 def models():
     """The models of responses, by operationId and status."""
-    found: dict[tuple[str, str], Any] = {}
+    found = {}
     for each in iter_route_contexts(create_app(Settings()).routes):
         route = each.original_route
         if isinstance(route, APIRoute) and route.operation_id is not None:

@@ -1,6 +1,5 @@
 """Response headers: the service sends exactly those in the document."""
 
-import httpx
 import pytest
 
 from dyno.settings import Settings
@@ -8,8 +7,6 @@ from service import middleware
 from service.app import create_app
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import IN_TURNS, SWEEP, TINY, house
-
-Row = tuple[str, str, str]
 
 # Headers of every response, or of HTTP itself.
 BESIDE = {name.lower() for name in middleware.DEFAULT_HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
@@ -24,7 +21,7 @@ CROWDED = {
 @pytest.fixture(scope="module")
 def asked(settings, serve, tmp_path_factory):
     """Responses of every route with headers of its own, by method, path and status."""
-    found: dict[Row, list[httpx.Response]] = {}
+    found = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
         for ask in (
             _of_jobs,

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def served(http):
-    found: dict[str, Any] = http.get("/openapi.json").raise_for_status().json()
-    return found
+    return http.get("/openapi.json").raise_for_status().json()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Advice about the devices that are up, by the results that there are."""
 
 import json
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -65,8 +64,7 @@ def measured(http, settings, devices):
 
 
 def advice(http, **query):
-    found: dict[str, Any] = http.get("/v1/advice", params=query).raise_for_status().json()
-    return found
+    return http.get("/v1/advice", params=query).raise_for_status().json()
 
 
 def test_it_ranks_the_newest_result_of_each_device(http, measured, devices):

@@ -113,7 +113,6 @@ def test_the_client_reads_its_comparison(http, finished):
         assert client.comparison(made.id) == made
         assert client.bars(made.id).startswith("<svg")
     ratio = made.results[1].ratio
-    assert ratio is not None
     assert ratio.verdict is Comparative.SLOWER
     assert made.margin == 0.1
 

@@ -18,7 +18,7 @@ class Referred(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.urls: list[str] = []
+        self.urls = []
         self.inline = False
 
     def handle_starttag(self, tag, attrs):

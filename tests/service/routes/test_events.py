@@ -206,7 +206,6 @@ def test_a_repeatedly_cut_client_misses_and_repeats_no_event(http, claimed, monk
         beat(leases, claim, range(BEATS // 2, BEATS))
         succeed(leases, claim)
 
-    assert http.base_url.port is not None
     cuts = [places.randrange(2000) for _ in range(CUTS)]
     with Cutting(http.base_url.port, cuts) as network, Client(network.url) as api:
         with ThreadPoolExecutor(1) as background:
@@ -240,7 +239,7 @@ async def two_pieces(error=None):
 
 @pytest.mark.anyio
 async def test_a_stream_ends_with_its_last_piece_and_runs_its_background_task():
-    done: list[str] = []
+    done = []
     async with asking(
         streaming.TimedStream(two_pieces(), background=BackgroundTask(done.append, "afterwards"))
     ) as http:
@@ -258,7 +257,7 @@ async def test_an_error_in_a_stream_reaches_the_server():
 @pytest.mark.anyio
 async def test_a_stuck_reader_is_dropped(monkeypatch):
     monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.05)
-    given: list[str] = []
+    given = []
 
     async def pieces():
         for piece in ("first", "second"):

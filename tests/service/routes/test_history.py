@@ -1,8 +1,6 @@
 """The history of results: series, contexts, changes, and alarms to acknowledge."""
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,13 +9,9 @@ from dyno.store import jobs as module
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
 
-Finished = Callable[..., str]
-
 
 def history(http, test, **filters):
-    found: dict[str, Any] = (
-        http.get("/v1/history", params={"label": f"test={test}"} | filters).raise_for_status().json()
-    )
+    found = http.get("/v1/history", params={"label": f"test={test}"} | filters).raise_for_status().json()
     return found
 
 

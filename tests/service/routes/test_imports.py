@@ -1,7 +1,6 @@
 """Results exported as JSON lines by one service and imported into another."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 
@@ -12,7 +11,6 @@ from service.app import create_app
 from service.openapi.components import recorded_examples
 from tests.comparisons import RATES, times
 
-Finished = Callable[..., str]
 LINES = {"Content-Type": MEDIA_TYPE}
 
 

@@ -1,6 +1,5 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}}
 def submit(http, headers=None, **changes):
     answer = http.post("/v1/jobs", json=BODY | changes, headers=headers)
     assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    return job
+    return answer.json()
 
 
 def test_a_repeated_request_is_a_replay_even_without_its_device(http, offered, client, settings):
@@ -154,7 +152,7 @@ def test_an_unknown_job_id_is_not_found(http, job_id):
 
 def test_the_list_continues_at_its_link(http, offered):
     ids = [submit(http, labels={"batch": "a b&c"})["id"] for _ in range(5)]
-    seen: list[str] = []
+    seen = []
     answer = http.get("/v1/jobs", params={"label": "batch=a b&c", "limit": 2})
     while True:
         seen += [job["id"] for job in answer.json()["data"]]

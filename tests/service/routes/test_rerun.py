@@ -1,15 +1,9 @@
 """Reruns of jobs: admitted again, once per idempotency key."""
 
-from collections.abc import Callable
-from typing import Any
-
-import httpx
 import pytest
 
 from dyno.store.redis import Keys
 from tests.waiting import eventually
-
-Rerun = Callable[..., httpx.Response]
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def test_a_rerun_without_its_device_is_refused(rerun, submitted, client, setting
 
 
 def test_an_interleaved_job_is_rerun_interleaved(http, offered, rerun):
-    spec: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+    spec = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
     other = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
     first = http.post("/v1/comparisons", json={"specs": [spec, other]}).raise_for_status().json()["job"]
     again = rerun(first).raise_for_status().json()

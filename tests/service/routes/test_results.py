@@ -3,10 +3,8 @@
 import csv
 import io
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -20,12 +18,9 @@ from dyno.tables import metric_rows as rows_of
 from service.results import routes as results
 from tests.comparisons import RATES, a_metric
 
-Finished = Callable[..., str]
-
 
 def rows(http, **filters):
-    found: list[dict[str, Any]] = http.get("/v1/results", params=filters).raise_for_status().json()
-    return found
+    return http.get("/v1/results", params=filters).raise_for_status().json()
 
 
 def labelled(name, **labels):
@@ -76,7 +71,7 @@ def test_every_filter_narrows_the_rows(http, finished):
 
 def test_pages_follow_their_links_and_each_is_an_array(http, finished):
     jobs = [finished(spec=labelled("pages")) for _ in range(5)]
-    seen: list[str] = []
+    seen = []
     answer = http.get("/v1/results", params={"label": "test=pages", "limit": 2})
     while True:
         assert isinstance(answer.json(), list)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +13,7 @@ from dyno.cli import app
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Trial, Verdict
 from dyno.models.sweep import Stop, Sweep, presets
-from dyno.store.leases import Claim, Leases
+from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from dyno.store.sweeps import Sweeps
 from service.app import create_app
@@ -34,7 +33,7 @@ DEVICES = {"device": ["cpu", "cpu:0-1"]}
 @pytest.fixture
 def post(http, offered):
     """Submit a sweep. Jobs still queued at the end are canceled, so that no other test claims them."""
-    made: list[str] = []
+    made = []
 
     def one(headers=None, **body):
         answer = http.post("/v1/sweeps", json=body, headers=headers)
@@ -68,8 +67,7 @@ def begun(post):
     def one(**body):
         answer = post(**{"spec": SPEC, "grid": SIZES} | body)
         assert answer.status_code == 202, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        return answer.json()
 
     return one
 
@@ -83,7 +81,7 @@ def work(offered, settings):
         leases = Leases(client, settings)
 
         def all_of_it(most=100, failing=(), reason="nonfinite_loss", faster=1.0, metrics=None, **result):
-            claims: list[Claim] = []
+            claims = []
             while len(claims) < most and (claim := take(leases, offered)):
                 claims.append(claim)
                 n = claim.spec.params.get("n") or claim.spec.params["batch_size"]

@@ -134,7 +134,6 @@ async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(
     install(old, live)
     metrics = HttpMetrics("0")
     watch = CertificateWatch.of(of(cert=live / "cert.pem", key=live / "key.pem"), metrics)
-    assert watch is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(live / "cert.pem", live / "key.pem")
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)

@@ -1,20 +1,17 @@
 """Jobs for two devices of one class, one of them smaller, over HTTP and the real store."""
 
-from typing import Any
-
 import pytest
 
 from dyno.bench.registry import registry
-from dyno.models.inventory import WorkerRecord
 from dyno.store import fleet
 from dyno.store.leases import Leases
 from tests.service.workers import publish as published
 from tests.service.workers import take as worker_takes
 from workers.supervisor import claim_filter
 
-CARD: dict[str, Any] = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
+CARD = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
 TINY = {"workload": "matmul", "device": "gpu", "params": {"n": 64}}
-BIG: list[dict[str, Any]] = [
+BIG = [
     TINY | {"params": {"n": 16384}},  # 4 GiB
     {"workload": "mnist_cnn", "device": "gpu", "replicas": 2},
     TINY | {"params": {"n": 64, "dtype": "tf32"}},
@@ -33,7 +30,7 @@ def large(device):
 
 @pytest.fixture
 def offer(client, settings):
-    offered: list[WorkerRecord] = []
+    offered = []
 
     def publish(*devices):
         offered.extend(published(client, settings, one) for one in devices)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,8 +18,8 @@ from service.problems import MEDIA_TYPE
 from tests.comparisons import a_metric, of_metrics, times
 from tests.service.workers import claim_of
 
-ONE: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 10}, "device": "cpu"}
-TWO: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
+ONE = {"workload": "matmul", "params": {"n": 64, "repeats": 10}, "device": "cpu"}
+TWO = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
 RATES = [100.0, 101.0, 99.0, 100.5]
 LIKE = [100.5, 100.5, 99.5, 100.0]
 
@@ -30,7 +29,7 @@ End = Callable[..., None]
 @pytest.fixture
 def post(http, offered):
     """Submit a comparison of ONE and TWO; a job still queued at the end is canceled."""
-    jobs: list[str] = []
+    jobs = []
 
     def one(headers=None, **body):
         answer = http.post("/v1/comparisons", json={"specs": [ONE, TWO], "pairs": 4} | body, headers=headers)
@@ -200,7 +199,7 @@ def test_the_client_waits_for_its_comparison(http, offered, end):
         with pytest.raises(ComparisonNotMade, match=begun.job) as unfinished:
             client.comparison(begun.id)
         assert isinstance(unfinished.value.comparison, UnfinishedComparison)
-        seen: list[Job] = []
+        seen = []
 
         def ended(job):
             seen.append(job)

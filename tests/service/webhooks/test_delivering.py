@@ -3,7 +3,6 @@
 import json
 import logging
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
@@ -21,8 +20,7 @@ from tests.waiting import eventually
 def verified(http, message):
     """The message, verified by the Standard Webhooks library; it raises for a wrong signature or time."""
     secret = http.get("/v1/webhook-secret").json()["secret"]
-    told: dict[str, Any] = Webhook(secret).verify(message.body, message.headers)
-    return told
+    return Webhook(secret).verify(message.body, message.headers)
 
 
 def test_a_canceled_job_sends_one_signed_webhook(http, inbox, canceled, delivery):
@@ -46,7 +44,6 @@ def test_succeeded_and_failed_jobs_send_webhooks(http, inbox, finished, submitte
     leases.finish(claim, "succeed")
     with_hook = submitted(webhook=inbox.url)
     again = leases.claim(claim.device, [claim.queue], WorkerRef(id="w", device="cpu:0-1", host="here"))
-    assert again is not None
     assert again.spec.webhook is None, "a worker is told where the webhook leads"
     timeout = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="…", log_tail="printed")
     assert leases.finish(again, "fail", status_reason="timeout", failure=timeout)
@@ -153,6 +150,6 @@ def test_no_secret_is_stored_returned_counted_or_logged(http, inbox, canceled, d
 
 def test_the_webhook_url_is_not_in_the_workers_spec(canceled, client, settings, inbox):
     job_id = canceled(f"{inbox.url}?token=hidden")
-    record: Any = client.hgetall(Keys(settings.namespace).job(job_id))
+    record = client.hgetall(Keys(settings.namespace).job(job_id))
     assert "webhook" not in json.loads(record["spec"])
     assert record["webhook"].endswith("token=hidden")

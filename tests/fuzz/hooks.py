@@ -5,7 +5,7 @@ import json
 import os
 import re
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from copy import deepcopy
 from pathlib import Path
 
@@ -25,6 +25,7 @@ ID = re.compile("(?:job|cmp|msg|key)_[0-9A-Za-z]+")
 told = set()
 gone = set()  # the ids, without their kind, of jobs that were deleted, and of what was made of them
 counted = Counter()
+sent = defaultdict(set)  # operation and status -> names of headers
 
 
 @schemathesis.hook
@@ -99,7 +100,9 @@ def filter_failure(context, failure, case, response):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    counted[f"{case.operation.label} {response.status_code}"] += 1
+    row = f"{case.operation.label} {response.status_code}"
+    counted[row] += 1
+    sent[row] |= {name.lower() for name in response.headers}
     if response.status_code == 204 and _id_of(case) == "deleteJob":
         gone.add(str(case.path_parameters["job_id"]).partition("_")[2])
     if response.status_code < 300 and "json" in response.headers.get("content-type", [""])[0]:
@@ -112,4 +115,6 @@ def _id_of(case):
 
 @atexit.register
 def _tell():
-    Path(os.environ["DYNO_FUZZ_COUNTED"]).write_text(json.dumps(counted))
+    Path(os.environ["DYNO_FUZZ_COUNTED"]).write_text(
+        json.dumps({row: (number, sorted(sent[row])) for row, number in counted.items()})
+    )

@@ -2,11 +2,15 @@
 
 import pytest
 
+from service.middleware import DEFAULT_HEADERS
 from tests.fuzz.asking import OVERTIME_S, ask
 from tests.fuzz.house import house
+from tests.service.openapi.conftest import answers
 
 SEEDS = ("1", "2", "3", "4", "5")  # one after the other, until all has succeeded that can
 WITHIN_S = 100
+BESIDE = {name.lower() for name in DEFAULT_HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
+BESIDE |= {"content-type", "content-length", "transfer-encoding"}
 
 # Every value at the edge of every schema. A spec has thousands, which are for `make fuzz`.
 EDGES = ("--phases", "examples,coverage", "--exclude-operation-id-regex", "^(submitJob|createComparison|createSweep)$")
@@ -61,9 +65,20 @@ def test_every_answer_is_one_that_the_document_tells_of(tmp_path, keys, argument
         for seed in SEEDS:
             told = ask(here, tmp_path, "--seed", seed, *arguments, within_s=WITHIN_S)
             assert told.held, told.said
+            assert undocumented_headers(told, here.document) == {}
             reached |= told.reached
             if asked - reached <= unreached.keys():
                 break
     assert asked - reached - unreached.keys() == set(), told.answers
     assert unreached.keys() <= asked
     assert " ERROR " not in (tmp_path / "log").read_text()
+
+
+def undocumented_headers(told, document):
+    """Headers of answers that the document doesn't list there, besides those of every answer and of HTTP itself."""
+    listed = {
+        (f"{method} {path}", status): {name.lower() for name in answer["headers"]} | BESIDE
+        for method, path, status, answer in answers(document)
+    }
+    found = {row: names - listed.get(row, names) for row, names in told.headers.items()}
+    return {row: names for row, names in found.items() if names}

@@ -119,24 +119,18 @@ def test_the_event_stream_of_a_browser_ends_when_it_logs_out(service, caller):
         assert any(job in piece.decode() for piece in soon(others)), "another browser with the same key goes on"
 
 
-@pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
-def test_event_streams_end_when_their_key_is_revoked(path, caller):
-    who = caller()
-    job_id = who.http.post("/v1/jobs", json=BODY).json()["id"]
-    with who.http.stream("GET", path.format(job_id)) as answer:
-        pieces = answer.iter_bytes()
-        assert next(pieces)
-        revoke(who.id, caller)
-        assert ends(pieces)
-
-
+@pytest.mark.parametrize("end", ["revoked", "expired"])
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events", "/v1/jobs/{}/logs?follow=true"])
-def test_streams_end_when_their_key_expires(path, caller, client, settings):
+def test_event_streams_end_when_their_key_is_revoked(path, end, caller, client, settings):
+    """Also logs, and also when the key expires."""
     who = caller()
     job_id = who.http.post("/v1/jobs", json=BODY).json()["id"]
     with who.http.stream("GET", path.format(job_id)) as answer:
         assert answer.status_code == httpx.codes.OK
-        client.hset(Keys(settings.namespace).api_key(who.id), "expires_at", "1700000000.000000")
+        if end == "revoked":
+            revoke(who.id, caller)
+        else:
+            client.hset(Keys(settings.namespace).api_key(who.id), "expires_at", "1700000000.000000")
         assert ends(answer.iter_bytes())
 
 
@@ -154,14 +148,6 @@ def test_a_log_stream_ends_when_its_key_is_revoked(claimed, caller):
             return next(lines, None) == str(number)
 
         assert not all(is_told(number) for number in soon(itertools.count(1)))
-
-
-def test_a_silent_log_stream_ends_when_its_key_is_revoked(caller):
-    who = caller()
-    job = who.http.post("/v1/jobs", json=BODY).raise_for_status().json()
-    with who.http.stream("GET", f"{job['urls']['self']}/logs", params={"follow": "true"}) as answer:
-        revoke(who.id, caller)
-        assert list(answer.iter_bytes()) == []
 
 
 def test_streams_without_a_key_end_when_the_first_key_is_created(redis_url, namespace, serve):

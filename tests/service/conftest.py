@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import httpx
 import pytest
 import uvicorn
+from typer.testing import CliRunner
 
+from dyno.cli import app
 from dyno.models.device import Device, PeakFigure
 from dyno.settings import Settings
 from dyno.store.leases import Leases
@@ -71,6 +73,12 @@ def slow_disk(monkeypatch):
 @pytest.fixture(scope="session")
 def serve():
     return serving
+
+
+@pytest.fixture
+def dyno(http):
+    """Run the command against the service, in a wide terminal."""
+    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
 
 
 @pytest.fixture

@@ -4,9 +4,6 @@ import hashlib
 import json
 import shutil
 
-from typer.testing import CliRunner
-
-from dyno.cli import app as command
 from dyno.models.result import Artifact, RunSamples
 from service.artifacts.routes import csv_pieces
 
@@ -88,21 +85,21 @@ def test_existing_weights_are_accepted(http, left):
     assert http.post("/v1/jobs", json=body, params={"validate_only": True}).status_code == 200
 
 
-def test_the_command_lists_and_saves_files(http, left, tmp_path):
-    job, url = left(a__txt=b"content"), str(http.base_url)
-    listed = CliRunner().invoke(command, ["artifacts", job, "--url", url], env={"COLUMNS": "120"})
+def test_the_command_lists_and_saves_files(dyno, left, tmp_path):
+    job = left(a__txt=b"content")
+    listed = dyno("artifacts", job)
     assert listed.exit_code == 0
     assert "a.txt" in listed.output
-    saved = CliRunner().invoke(command, ["artifacts", job, "--url", url, "--json", "--save", str(tmp_path / "new")])
+    saved = dyno("artifacts", job, "--json", "--save", str(tmp_path / "new"))
     assert json.loads(saved.output)[0]["bytes"] == 7
     assert [(path.name, path.read_bytes()) for path in (tmp_path / "new").iterdir()] == [("a.txt", b"content")]
 
 
-def test_the_command_saves_no_file_that_differs_from_its_listing(http, left, settings, tmp_path):
+def test_the_command_saves_no_file_that_differs_from_its_listing(dyno, left, settings, tmp_path):
     job = left(a__txt=b"content")
     [file] = (settings.artifact_dir / job).iterdir()
     file.write_bytes(b"Content")
-    saved = CliRunner().invoke(command, ["artifacts", job, "--url", str(http.base_url), "--save", str(tmp_path)])
+    saved = dyno("artifacts", job, "--save", str(tmp_path))
     assert saved.exit_code == 1
     assert "SHA-256" in saved.stderr
     assert list(tmp_path.iterdir()) == []

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from dyno.bench.devices.environment import hardware_id
-from dyno.cli import app
 from dyno.models.result import Energy, Verdict
 from dyno.settings import Settings
 from dyno.store.leases import Leases
@@ -126,27 +124,22 @@ def test_a_wrong_question_is_refused(http, query, pointer):
     assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
-@pytest.fixture
-def asked(http):
-    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
-
-
-def test_the_command_says_which_device_to_choose(asked, measured, devices):
+def test_the_command_says_which_device_to_choose(dyno, measured, devices):
     measured(devices[0], RATES, n=300)
     measured(devices[1], [3 * rate for rate in RATES], n=300)
-    told = asked("advise", "matmul", "--n", "300")
+    told = dyno("advise", "matmul", "--n", "300")
     assert told.exit_code == 0, told.output
     assert "Most per second: cpu:2-3@here; cpu:0-1@here does 0.333 (0.33" in told.stdout
     assert "Most per unit of currency: cpu:0-1@here; cpu:2-3@here does 0.075" in told.stdout
     assert "From which amount on cpu:2-3@here is done before cpu:0-1@here isn't known: " in told.stdout
     assert "cpu:4-5@here: tensorflow isn't installed there" in told.stdout
-    found = json.loads(asked("advise", "matmul", "--param", "n=300", "--json").stdout)
+    found = json.loads(dyno("advise", "matmul", "--param", "n=300", "--json").stdout)
     assert len(found["rows"]) == 2
-    missing = asked("advise", "matmul", "--n", "301").stdout
+    missing = dyno("advise", "matmul", "--n", "301").stdout
     assert "no result of this spec; run: dyno run matmul --device cpu:0-1@here --param n=301" in missing
     alike = measured(devices[1], RATES, n=300)
-    assert alike in asked("advise", "matmul", "--n", "300").stdout
-    assert ", which can't be told apart from " in asked("advise", "matmul", "--n", "300").stdout
+    assert alike in dyno("advise", "matmul", "--n", "300").stdout
+    assert ", which can't be told apart from " in dyno("advise", "matmul", "--n", "300").stdout
 
 
 @pytest.mark.parametrize(
@@ -154,12 +147,12 @@ def test_the_command_says_which_device_to_choose(asked, measured, devices):
     [([1e9], None, "per second"), (RATES, "flop_per_joule", "per joule")],
     ids=["single-runs", "energy-of-the-whole-job"],
 )
-def test_without_an_interval_the_value_alone_ranks(http, asked, measured, devices, by_run, of_energy, criterion):
+def test_without_an_interval_the_value_alone_ranks(http, dyno, measured, devices, by_run, of_energy, criterion):
     n = 400 + len(by_run)
     for device, factor in ((devices[0], 1.0), (devices[1], 0.001)):
         energy = {"energy": Energy(joules=1.0, flop_per_joule=1e9 * factor)} if of_energy else {}
         measured(device, [factor * rate for rate in by_run], n=n, **energy)
-    told = asked("advise", "matmul", "--n", str(n)).stdout
+    told = dyno("advise", "matmul", "--n", str(n)).stdout
     unknown = "cpu:2-3@here does 0.001 times as much; by its value alone, with no interval: cpu:2-3@here"
     assert f"Most {criterion}: cpu:0-1@here; {unknown}" in told
     page = http.get("/advice", params={"workload": "matmul", "params.n": str(n)}).raise_for_status()

@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from dyno.cli import app as command
 from dyno.client import Client
 from dyno.models.comparison import Comparative
 from dyno.models.result import DataOrigin, Epoch, Training, Trial, Verdict
@@ -117,15 +115,14 @@ def test_the_client_reads_its_comparison(http, finished):
     assert made.margin == 0.1
 
 
-def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(http, finished, tmp_path):
+def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(dyno, finished, tmp_path):
     first, slower, faster = finished(), finished(times(0.5)), finished(times(2))
-    url = ["--url", str(http.base_url)]
-    told = CliRunner().invoke(command, ["compare", first, slower, *url], env={"COLUMNS": "250"})
+    told = dyno("compare", first, slower)
     assert told.exit_code == 5
     for words in ("SLOWER", "0.5", "smallest effect", "not side by side"):
         assert words in told.output
     bars = tmp_path / "bars.svg"
-    asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])
+    asked = dyno("compare", first, faster, "--json", "--bars", str(bars))
     assert asked.exit_code == 0
     assert json.loads(asked.stdout)["results"][1]["ratio"]["verdict"] == "FASTER"
     assert bars.read_text().startswith("<svg")
@@ -151,9 +148,9 @@ WIDE = [80.0, 120.0, 95.0, 105.0, 100.0]
         (times(2), ["--fail-on", "faster"], 2),
     ],
 )
-def test_the_command_fails_on_the_verdicts_that_it_is_told_to(http, finished, by_run, options, code):
+def test_the_command_fails_on_the_verdicts_that_it_is_told_to(dyno, finished, by_run, options, code):
     jobs = [finished(WIDE if options != ["--base", "1"] else RATES), finished(by_run)]
-    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    done = dyno("compare", *jobs, *options)
     assert done.exit_code == code, done.output
 
 
@@ -161,11 +158,11 @@ def test_the_command_fails_on_the_verdicts_that_it_is_told_to(http, finished, by
     ("factors", "options", "code"),
     [((2,), [], 6), ((2,), ["--fail-on", "inconclusive"], 6), ((0.5,), [], 6), ((2, 0.5), [], 5)],
 )
-def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(http, finished, factors, options, code):
+def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(dyno, finished, factors, options, code):
     """With a third, trusted result that is proven slower, the code is that of a slower one."""
     wrong, *others = factors
     jobs = [finished(), finished(times(wrong), verdict=Verdict.UNTRUSTED), *(finished(times(each)) for each in others)]
-    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    done = dyno("compare", *jobs, *options)
     assert (done.exit_code, "untrusted" in done.output) == (code, True), done.output
 
 
@@ -179,27 +176,24 @@ def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(http, finished, 
         (["--bars", "/no/such/folder/bars.svg"], "there is no folder /no/such/folder"),
     ],
 )
-def test_wrong_options_are_refused(http, finished, options, text):
-    words = ["compare", finished(), finished(), *options, "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+def test_wrong_options_are_refused(dyno, finished, options, text):
+    told = dyno("compare", finished(), finished(), *options)
     assert (told.exit_code, text in " ".join(told.output.replace("│", " ").split())) == (2, True), told.output
 
 
-def test_a_spec_with_nan_is_refused(http, tmp_path):
+def test_a_spec_with_nan_is_refused(dyno, tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text('{"workload": "matmul", "measure": {"max_s": NaN}}')
-    words = ["compare", str(spec), str(spec), "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    told = dyno("compare", str(spec), str(spec))
     assert (told.exit_code, "has NaN or infinity" in told.output) == (2, True), told.output
 
 
-def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(http, finished):
+def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(dyno, finished):
     def on(model):
         return {"device": {"id": model, "host": "here", "model": model, "kind": "cpu"}}
 
     jobs = [finished(times(29), **on("GPU")), finished(**on("CPU")), finished(WIDE, **on("TPU"))]
-    asked = ["compare", *jobs, "--base", jobs[1], "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs, "--base", jobs[1])
     assert told.exit_code == 0
     assert "GPU: 29 times as fast as CPU (28." in told.output
     assert "same work: yes" in told.output
@@ -208,19 +202,18 @@ def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(http, 
     assert "more runs of each would decide" in undecided
 
 
-def test_the_command_names_results_by_the_params_that_differ(http, finished):
+def test_the_command_names_results_by_the_params_that_differ(dyno, finished):
     jobs = [finished(), finished(times(2), spec={"params": {"n": 65}})]
-    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs)
     assert told.exit_code == 0
     assert "n 65: 2 times as fast as n 64 (" in told.output
     assert "same work: no" in told.output
 
 
-def test_a_job_is_not_compared_with_a_file(http, tmp_path):
+def test_a_job_is_not_compared_with_a_file(dyno, tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text('{"workload": "matmul"}')
-    words = ["compare", f"job_{'0' * 26}", str(spec), "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    told = dyno("compare", f"job_{'0' * 26}", str(spec))
     assert told.exit_code == 2
     assert "isn't a job id: name jobs alone, or two files with specs" in " ".join(told.output.replace("│", " ").split())
 
@@ -233,9 +226,9 @@ def test_two_specs_on_two_devices_are_sent_to_sweeps(http):
     assert "sweep over them" in error["detail"]
 
 
-def test_the_command_says_why_results_are_not_comparable(http, finished):
+def test_the_command_says_why_results_are_not_comparable(dyno, finished):
     jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
-    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs)
     assert told.exit_code == 3
     assert "no metric to compare" in told.output
 

@@ -2,10 +2,9 @@
 
 import json
 
-from typer.testing import CliRunner
+import pytest
 
 from dyno.celery_app import celery_queue, key_prefix
-from dyno.cli import app
 
 
 def test_uncordoning_wakes_the_device(http, client, settings, offered):
@@ -33,29 +32,34 @@ def test_an_ambiguous_device_name_is_refused_with_all_matches(http, client, sett
     assert all(name in problem.json()["detail"] for name in names)
 
 
-def said(http, *arguments):
+@pytest.fixture
+def said(dyno):
     """The output of `dyno`."""
-    done = CliRunner().invoke(app, [*arguments, "--url", str(http.base_url)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+
+    def one(*words):
+        done = dyno(*words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return one
 
 
-def test_the_command_names_the_device_with_its_host_and_speaks_json(http, offered):
+def test_the_command_names_the_device_with_its_host_and_speaks_json(said, offered):
     name = offered.full_id
-    assert said(http, "cordon", offered.id) == f"{name} takes no more jobs\n"
-    assert json.loads(said(http, "cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
-    assert json.loads(said(http, "uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
-    assert said(http, "uncordon", name) == f"{name} takes jobs again\n"
+    assert said("cordon", offered.id) == f"{name} takes no more jobs\n"
+    assert json.loads(said("cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
+    assert json.loads(said("uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
+    assert said("uncordon", name) == f"{name} takes jobs again\n"
 
 
-def test_a_cordon_without_a_live_worker_is_listed_until_lifted(http, client, settings, offered):
+def test_a_cordon_without_a_live_worker_is_listed_until_lifted(http, said, client, settings, offered):
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away", offered.full_id)
     listed = http.get("/v1/devices").json()
     assert listed["cordoned_away"] == ["gpu:3@away"]
     assert [device["id"] for device in listed["data"]] == [offered.id]
     away = {"id": "gpu:3", "host": "away", "state": "away", "cordoned": True}
-    assert json.loads(said(http, "devices", "--json"))[1:] == [away]
-    assert "gpu:3@away" in said(http, "devices")
+    assert json.loads(said("devices", "--json"))[1:] == [away]
+    assert "gpu:3@away" in said("devices")
     client.delete(f"{settings.namespace}:cordoned")
     assert http.get("/v1/devices").json()["cordoned_away"] == []
-    assert "gpu:3" not in said(http, "devices")
+    assert "gpu:3" not in said("devices")

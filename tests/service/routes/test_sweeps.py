@@ -5,11 +5,9 @@ import io
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner
 
 from dyno import tables
 from dyno.bench.measure.warnings import warning
-from dyno.cli import app
 from dyno.models.job import Failure, FailureClass
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Trial, Verdict
 from dyno.models.sweep import Stop, Sweep, presets
@@ -516,14 +514,19 @@ def test_an_accuracy_that_a_trial_did_not_reach_is_said(http, begun, work):
     assert http.get(found["urls"]["table"], params={"format": "md"}).text.count(reason) == 3
 
 
-def followed(http, sweep):
-    """The exit code and the output of `dyno sweep ID`."""
-    told = CliRunner().invoke(app, ["sweep", sweep["id"], "--url", str(http.base_url)], env={"COLUMNS": "250"})
-    return told.exit_code, told.stdout, told.stderr
+@pytest.fixture
+def followed(dyno):
+    """The exit code and the outputs of `dyno sweep ID`."""
+
+    def one(sweep):
+        told = dyno("sweep", sweep["id"])
+        return told.exit_code, told.stdout, told.stderr
+
+    return one
 
 
 @pytest.mark.parametrize(("rounds", "what"), [(1, "runs of each"), (3, "rounds")])
-def test_an_inconclusive_ratio_says_what_would_decide(http, begun, work, rounds, what):
+def test_an_inconclusive_ratio_says_what_would_decide(http, begun, work, rounds, what, followed):
     values = iter([80.0, 120.0, 95.0, 105.0, 100.0, 90.0])
 
     def measured(_):
@@ -534,31 +537,31 @@ def test_an_inconclusive_ratio_says_what_would_decide(http, begun, work, rounds,
     work(metrics=measured)
     ratio = http.get(found["urls"]["self"]).json()["points"][1]["ratio"]
     assert ratio["verdict"] == "INCONCLUSIVE"
-    assert f"n 128: about {ratio['more_runs']} more {what} would decide" in followed(http, found)[1]
+    assert f"n 128: about {ratio['more_runs']} more {what} would decide" in followed(found)[1]
 
 
-def test_several_ratios_have_a_note_on_multiple_comparisons(http, begun, work):
+def test_several_ratios_have_a_note_on_multiple_comparisons(http, begun, work, followed):
     found = begun(base={"params.n": 64}, grid={"params.n": [64, 128, 256]})
     assert http.get(found["urls"]["self"]).json()["notes"] == []
     work()
     [note] = http.get(found["urls"]["self"]).json()["notes"]
     several = "The intervals of these 2 ratios aren't corrected for multiple comparisons"
     assert note == f"{several}: at 95 %, one of 20 misses on average."
-    assert note in followed(http, found)[1]
+    assert note in followed(found)[1]
     assert note in text_of(http.get(f"/sweeps/{found['id']}"))
 
 
-def test_results_of_some_rounds_alone_are_told_apart_from_none(http, begun, work):
+def test_results_of_some_rounds_alone_are_told_apart_from_none(http, begun, work, followed):
     partial, canceled = begun(rounds=2), begun(rounds=2)
     work(3, failing=(256,))
     work(3, failing=(128, 256))
-    code, table, errors = followed(http, partial)
+    code, table, errors = followed(partial)
     lacks = "1 of 3 points have no result, and 1 of 3 points have no result in some rounds"
     assert (code, f"{partial['id']}: {lacks}" in errors) == (1, True), errors
     assert "indicative, a round: nonfinite_loss" in table
     work(3)
     http.post(canceled["urls"]["cancel"])
-    code, table, errors = followed(http, canceled)
+    code, table, errors = followed(canceled)
     assert (code, "3 of 3 points have no result in some rounds" in errors) == (1, True), errors
     assert table.count("indicative, a round: canceled") == 3
 

@@ -4,9 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from typer.testing import CliRunner
 
-from dyno.cli import app as command
 from dyno.client import Client, ComparisonNotMade
 from dyno.models.comparison import Comparative, UnfinishedComparison
 from dyno.models.job import Job
@@ -213,7 +211,7 @@ def test_the_client_waits_for_its_comparison(http, offered, end):
     assert seen[-1].done
 
 
-def test_the_command_takes_files_with_specs(http, offered, end, tmp_path, monkeypatch):
+def test_the_command_takes_files_with_specs(dyno, offered, end, tmp_path, monkeypatch):
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file, spec in zip(files, (ONE, TWO), strict=True):
         file.write_text(json.dumps(spec))
@@ -225,14 +223,14 @@ def test_the_command_takes_files_with_specs(http, offered, end, tmp_path, monkey
         return begun
 
     monkeypatch.setattr(Client, "begin_comparison", begin)
-    asked = ["compare", *map(str, files), "--pairs", "4", "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    asked = ["compare", *map(str, files), "--pairs", "4"]
+    told = dyno(*asked)
     assert told.exit_code == 5, told.output
     for words in ("first", "second", "SLOWER", "control, the first against itself"):
         assert words in told.output
-    backwards = CliRunner().invoke(command, [*asked, "--base", str(files[1])], env={"COLUMNS": "250"})
+    backwards = dyno(*asked, "--base", str(files[1]))
     assert backwards.exit_code == 2
     assert "name the base's file first" in backwards.output
-    wrong = CliRunner().invoke(command, ["compare", str(files[0]), str(tmp_path / "none.json")], env={"COLUMNS": "250"})
+    wrong = dyno("compare", str(files[0]), str(tmp_path / "none.json"))
     assert wrong.exit_code == 2
     assert "is neither a job id nor a readable" in wrong.output

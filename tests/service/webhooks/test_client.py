@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from dyno.cli import app as command
 from dyno.client import AsyncClient, Client, Refused, endpoints
 from tests.asking import asked
 
@@ -26,10 +24,9 @@ def test_a_delivery_is_found_and_redelivered(kind, http, inbox, canceled, delive
         asked(kind, lambda client: client.redeliver("msg_none"), url)
 
 
-def test_the_command_lists_deliveries_and_redelivers_one(http, inbox, canceled, delivery):
+def test_the_command_lists_deliveries_and_redelivers_one(dyno, inbox, canceled, delivery):
     def said(*arguments, code=0):
-        asked = ["webhooks", *arguments, "--url", str(http.base_url)]
-        done = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+        done = dyno("webhooks", *arguments)
         assert done.exit_code == code, done.output
         return done.output
 

@@ -63,12 +63,6 @@ def test_without_a_fitting_device_the_refusal_lists_the_devices(device):
         admit(request(), [])
 
 
-def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device):
-    admission = admit(request(device="gpu", queue_if_absent=True), [device()])
-    assert admission.estimate is None
-    assert admission.warnings[-1].code == "NO_DEVICE_YET"
-
-
 def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device):
     shut = cordoned(device())
     with pytest.raises(NoDeviceFits, match=f'are cordoned: {shut.full_id}; set "queue_if_absent": true'):
@@ -79,12 +73,6 @@ def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device):
     message = admission.warnings[-1].message
     assert message.endswith(f"are cordoned: {shut.full_id}"), "without advice that the spec already follows"
     assert message.startswith('no live device of the queue "any" can run the job'), "for it fits one"
-
-
-def test_a_job_is_estimated_for_a_device_that_takes_it(device):
-    shut, other = cordoned(device()), device(id="cpu:2-3")
-    assert (estimate := admit(request(), [shut, other]).estimate) is not None
-    assert estimate.device == other.full_id
 
 
 def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device):
@@ -119,17 +107,22 @@ def test_the_named_extra_exists():
         assert any(line.startswith(framework) for line in project["optional-dependencies"][extra])
 
 
-def test_a_job_that_may_wait_for_its_framework_is_admitted_with_a_warning(device):
-    admission = admit(request(framework="jax", queue_if_absent=True), [device()])
+@pytest.mark.parametrize(("spec", "queue"), [({"device": "gpu"}, "gpu"), ({"framework": "jax"}, "any+jax")])
+def test_a_job_that_may_wait_is_admitted_with_a_warning(device, spec, queue):
+    admission = admit(request(queue_if_absent=True, **spec), [device()])
     assert admission.estimate is None
-    assert (admission.warnings[-1].code, admission.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any+jax"})
+    assert (admission.warnings[-1].code, admission.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": queue})
 
 
-def test_a_job_is_estimated_on_a_device_that_has_its_framework(device):
-    fast_without = device(id="cpu:0", peak={"float32": PeakFigure(value=1e15, provenance="measured here")})
+def test_a_job_is_estimated_for_a_device_that_takes_it(device):
+    fast = {"peak": {"float32": PeakFigure(value=1e15, provenance="measured here")}}
     both = device(id="cpu:1", frameworks={"tensorflow": "2.21", "jax": "0.10"})
-    estimate = admit(request(framework="jax"), [fast_without, both]).estimate
-    assert estimate.device == "cpu:1@here"
+    for spec, *devices in (
+        ({}, cordoned(device(id="cpu:0", **fast)), device(id="cpu:1")),
+        ({"framework": "jax"}, device(id="cpu:0", **fast), both),
+        ({"params": {"n": 8192}}, device(id="cpu:0", memory_bytes=2**20), device(id="cpu:1")),
+    ):
+        assert admit(request(**spec), devices).estimate.device == "cpu:1@here"
 
 
 def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device):
@@ -148,11 +141,6 @@ def test_a_frameworks_memory_decides_whether_a_training_fits(device):
     assert admit(request(**WEATHER), [host]).estimate is not None
     with pytest.raises(DoesNotFit):
         admit(request(**WEATHER, framework="jax"), [host])
-
-
-def test_one_large_device_is_enough(device):
-    admission = admit(request(params={"n": 8192}), [device(id="cpu:0", memory_bytes=2**20), device(id="cpu:1")])
-    assert admission.estimate.device == "cpu:1@here"
 
 
 def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(device):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
 from dyno.store.redis import Keys
-from tests.service.keys.matrix import IMPORT, QUEUED, Names
+from tests.service.keys.matrix import IMPORT, QUEUED
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
@@ -29,7 +29,7 @@ NEVER = {
 class Belongings:
     """`names` of the owner's data, and of data common to all. Responses to other callers have none of `marks`."""
 
-    names: Names
+    names: dict[str, str]
     marks: frozenset[str]
 
     @property

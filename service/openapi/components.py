@@ -74,7 +74,7 @@ def _envelope(schemas: Schemas) -> Schemas:
     envelope = Spec.model_json_schema(ref_template=_REF)
     for name, part in envelope.pop("$defs", {}).items():
         schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # with one name, generated clients had one class
-    envelope = _renamed(envelope)
+    envelope = dict(_renamed(envelope))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])
     envelope["properties"]["webhook"]["anyOf"].append(schemas["SubmitWebhook"]["properties"]["url"])

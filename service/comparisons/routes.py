@@ -322,7 +322,11 @@ async def show(stored: Found) -> Comparison | UnfinishedComparison:
     summary="Draw a comparison",
     response_class=Response,
     responses={
-        200: {"description": "A bar for each result, with its interval", "content": _SVG},
+        200: {
+            "description": "A bar for each result, with its interval",
+            "content": _SVG,
+            **dependencies.sends("Vary"),
+        },
         **problems.documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )

@@ -21,6 +21,7 @@ from tests.comparisons import a_metric, of_metrics
 from tests.service.workers import publish, take
 
 TINY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+IN_TURNS = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
 SWEEP = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
 BENCH = Device(
     id="cpu:0-0",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from dyno.bench.devices.locks import lock_paths, shared_lock_paths
-from dyno.bench.measure import budget
+from dyno.bench.measure.stopping_rule import budget_share
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import RunnerLimits
 from dyno.bench.runner.monitor import HeartbeatSource, RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
@@ -150,7 +150,7 @@ class JobRuns:
             scratch_dir=str(room),
             weights_path=str(variant.files.weights) if variant.files.weights else None,
             tuned=variant.tuned,
-            share=budget.share(variant.spec.measure),
+            share=budget_share(variant.spec.measure),
         )
 
     def _limits(self, variant: Variant) -> RunLimits:

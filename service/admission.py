@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dyno import artifact_store, errors, webhook_url
 from dyno.bench.contract import Estimate, Params
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.formatting import format_quantity
 from dyno.models.device import Device, device_class, fits
 from dyno.models.inventory import DeviceStatus

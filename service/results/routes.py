@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, JsonValue
 from dyno import tables
 from dyno.errors import RecordUnreadable
 from dyno.models.job import Status
-from dyno.models.result import ResultRow, ResultSummary
-from dyno.models.result_export import MEDIA_TYPE
+from dyno.models.result import ResultSummary
+from dyno.models.result_export import MEDIA_TYPE, ResultRow
 from dyno.store.documents import StoredJob
 from dyno.store.records import encode_cursor, read_result_summaries
 from dyno.store.result_transfer import exported_lines

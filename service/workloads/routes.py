@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from dyno.bench.contract import Workload
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import UnknownWorkload
 from dyno.formatting import did_you_mean
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric

@@ -184,3 +184,14 @@ def claimed(
         yield one
         for claim in claims:
             leases.finish(claim, "stop")
+
+
+@pytest.fixture
+def asked(http: httpx.Client) -> Callable[..., Any]:
+    """Run `dyno` against the service."""
+    from typer.testing import CliRunner
+
+    from dyno.cli import app
+
+    env = {"COLUMNS": "250"}
+    return lambda *words: CliRunner().invoke(app, [*map(str, words), "--url", str(http.base_url)], env=env)

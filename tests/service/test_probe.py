@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from tests.certificates import certificate_for
 from tests.waiting import eventually
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dyno.logging import tracer_for
 from dyno.settings import Settings
+from dyno.tracing import tracer_for
 from service import pages
 from service.app import create_app
 from service.auth import Keyless, route_rules

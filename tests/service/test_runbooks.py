@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import redis
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import EmbeddedServer
 from tests.certificates import certificate_for
 from tests.guides import GUIDES, ROOT, RUN, spans

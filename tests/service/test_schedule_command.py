@@ -11,7 +11,7 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dyno.cli import app, render
+from dyno.cli import app, listings
 from dyno.models.device import Device
 from dyno.models.job_schedule import JobSchedule
 
@@ -57,7 +57,7 @@ def test_firings_refusals_and_missed_times_are_shown_in_the_schedule_s_zone(
     ]
     stop = {"code": "not-authorized", "detail": "its key was revoked", "stopped_at": "2026-11-23T02:00:01Z"}
     document |= {"firings": firings, "missed": ["2026-07-01T01:00:00Z"], "missed_count": 40, "next_firings": []}
-    render.schedule(Console(width=250), JobSchedule.model_validate(document | {"stopped": stop}))
+    listings.schedule(Console(width=250), JobSchedule.model_validate(document | {"stopped": stop}))
     told = capsys.readouterr().out
     for words in ("2026-11-23 03:00:00+01:00", "queue-full", "why", f"job_{0:026}", "missed, 40 in all"):
         assert words in told

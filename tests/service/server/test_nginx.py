@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.settings import Settings
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from standardwebhooks import Webhook
 
 from dyno.models.job import Failure, FailureClass, WorkerRef
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_RECEIVER

@@ -15,7 +15,7 @@ from benchmarks.pairs import holds
 from benchmarks.recorded import PARAMS, RUNS, kept, lag_one, medians, windows
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import EVERY_EFFECT, NOISES, OPERATION_S, WARM_UPS, Array, Case, Generator, SimulatedProcess
-from dyno.bench.measure.series import Series, log_deviation
+from dyno.bench.measure.series import PeerSeries, log_deviation
 from dyno.bench.measure.stability import multimodal
 from dyno.bench.measure.statistics import mean_interval, median, median_interval, wilson_interval
 from dyno.bench.measure.stopping_rule import enough_runs, first_set, time_interval
@@ -183,7 +183,7 @@ def count_next(series: Iterable[Sequence[Sequence[float]]]) -> NextHeld:
         peers = [Peer(job="", value=float(np.mean(job)), runs=len(job), scatter=log_deviation(job)) for job in jobs]
         for place, (peer, after) in enumerate(pairwise(peers)):
             away = abs(math.log(after.value / peer.value))
-            widths = (Series(peer, earlier).half_width() or 0.0 for earlier in ([], peers[:place]))
+            widths = (PeerSeries(peer, earlier).half_width() or 0.0 for earlier in ([], peers[:place]))
             held = holds(mean_interval(jobs[place]), after.value), *(away <= width for width in widths)
             counts = [count + hit for count, hit in zip(counts, (*held, True), strict=True)]
     return NextHeld(*counts)

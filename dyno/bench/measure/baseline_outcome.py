@@ -39,7 +39,7 @@ from pydantic import JsonValue
 from dyno.bench.contract import MetricSpec
 from dyno.bench.measure import peers, series
 from dyno.bench.measure.differences import changes_work, circumstances, differing, leaves
-from dyno.bench.measure.series import ResultScatter, Series
+from dyno.bench.measure.series import PeerSeries, ResultScatter
 from dyno.bench.measure.warnings import grave_codes, sorted_warnings
 from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.models.baseline import Baseline, BaselineFigure
@@ -276,7 +276,7 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
     earlier = _alike(own, _of_level(judged, series_id))
     if figure is None:
         ratio = _to_limit(judged.baseline, value)
-        return _Sides(ratio, ratio, [Series(own, earlier).scatter(own_counts=False)])
+        return _Sides(ratio, ratio, [PeerSeries(own, earlier).scatter(own_counts=False)])
     as_measured = value / figure.value if metric.better == "higher" else figure.value / value
     before = _alike(figure.peer, _of_level(judged, figure.series))
     is_same = series_id is not None and series_id == figure.series
@@ -291,8 +291,8 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
     if at_clock is None:
         of_clock, at_clock = None, series.Adjustment()
     scatters = [
-        Series(own, earlier, of_clock).scatter(own_counts=False),
-        Series(figure.peer, before, of_clock).scatter(),
+        PeerSeries(own, earlier, of_clock).scatter(own_counts=False),
+        PeerSeries(figure.peer, before, of_clock).scatter(),
     ]
     return _Sides(as_measured * at_clock.factor, as_measured, scatters, at_clock.log_variance)
 

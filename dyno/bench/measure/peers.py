@@ -107,7 +107,7 @@ def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: C
 
     `own` is the headline figure. `repeat` applies to the `sampled` metrics, which are the same times in other units.
     """
-    of = series.Series.of(result, own, peers)
+    of = series.PeerSeries.of(result, own, peers)
     half = of.half_width()
     if half is None:
         return result
@@ -117,7 +117,7 @@ def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: C
     )
 
 
-def _why_stray(of: series.Series) -> str | None:
+def _why_stray(of: series.PeerSeries) -> str | None:
     """Why the next result isn't near the own one; None if it may be."""
     if not of.is_stray:
         return None
@@ -129,7 +129,7 @@ def _away(share: float) -> str:
     return f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
 
 
-def _predicted(result: Result, of: series.Series, half: float, stray: str | None, metric: Metric) -> Metric:
+def _predicted(result: Result, of: series.PeerSeries, half: float, stray: str | None, metric: Metric) -> Metric:
     """The metric with its prediction, whose half-width in logarithms is `half`; without it if the result is a stray."""
     if not metric.value or metric.value < 0:
         return metric
@@ -153,7 +153,7 @@ def _within_peak(result: Result, metric: Metric, band: series.Band) -> dict[str,
     return {"low": max(band.low, band.centre * fraction)}
 
 
-def _at_clock(of: series.Series, metric: Metric) -> dict[str, float | None]:
+def _at_clock(of: series.PeerSeries, metric: Metric) -> dict[str, float | None]:
     if of.of_clock is None:
         return {}
     elasticity = math.copysign(of.of_clock.value, 1 if metric.better == "higher" else -1)
@@ -175,7 +175,7 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     others = [peer for peer in peers if peer.value > 0]
     if len(others) < series.MIN_PEERS:
         return None
-    metric, of_clock = series.headline_metric(result), series.Series.of(result, own, others).of_clock
+    metric, of_clock = series.headline_metric(result), series.PeerSeries.of(result, own, others).of_clock
     elasticity = None if of_clock is None or _clock_out_of_band(own, others) else of_clock.value
     band = series.robust_band([series.adjusted(peer, own.clock_hz, elasticity) for peer in others])
     if band.low <= own.value <= band.high:

@@ -30,9 +30,9 @@ hour, and equal devices differ by 8 %. A larger step has its own cause, such as 
 device is slow, and so is a figure that follows it. An adjusted figure would excuse the device, so Dyno raises
 CLOCK_CHANGED instead.
 
-*Intervals.* The next result (`Series.half_width`) differs from the last by 2 variances (the reproducibility limit of
-ISO 5725-6, 4.1), and its clock by the variance of the jobs' clocks. Around the mean of all jobs, the interval would be
-narrower, but jobs of one hour resemble each other. The ratio of two results (`ratio_interval`) has the sum of their
+*Intervals.* The next result (`PeerSeries.half_width`) differs from the last by 2 variances (the reproducibility limit
+of ISO 5725-6, 4.1), and its clock by the variance of the jobs' clocks. Around the mean of all jobs, the interval would
+be narrower, but jobs of one hour resemble each other. The ratio of two results (`ratio_interval`) has the sum of their
 variances. The band for results of equal devices (`robust_band`) rests on the median and on the median absolute
 deviation instead, which a few bad results or a second mode don't widen.
 """
@@ -211,7 +211,7 @@ class ResultScatter:
 
 
 @dataclass(frozen=True)
-class Series:
+class PeerSeries:
     """The result `own` and `earlier` ones of the same conditions.
 
     With `of_clock`, all have clocks, and are compared at the own clock.
@@ -324,7 +324,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
     if scatter is None:  # a share may be zero
         half = student_t(count - 1) * statistics.deviation(figures) * math.sqrt(1 + 1 / count)
         return Repeat(low=max(0.0, value - half), high=value + half, based_on=based_on)
-    alone = Series(Peer(job="", value=value, runs=count, scatter=scatter))
+    alone = PeerSeries(Peer(job="", value=value, runs=count, scatter=scatter))
     band = around(value, alone.half_width() or 0.0)
     return Repeat(low=band.low, high=band.high, based_on=based_on)
 

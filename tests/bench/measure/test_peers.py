@@ -10,7 +10,7 @@ import pytest
 
 from dyno.bench.contract import Params
 from dyno.bench.measure.peers import headline, with_band_check, with_prediction
-from dyno.bench.measure.series import BAND_FLOOR, MIN_PEERS, Series, log_deviation
+from dyno.bench.measure.series import BAND_FLOOR, MIN_PEERS, PeerSeries, log_deviation
 from dyno.models.result import Peak, Peer, Precision, Verdict
 from dyno.models.spec import Spec
 from tests.bench.measure.conftest import make_record
@@ -192,7 +192,7 @@ def test_one_wild_job_makes_no_absurd_prediction():
 def test_no_bound_is_beyond_a_data_sheets_peak(better, bound, sign):
     """A measured peak is that of one moment's clock: results at 1.00 of it exceed it as often as not."""
     own = Peer(job="job", value=100.0, runs=5, scatter=0.02)
-    free = 100 * math.exp(sign * Series(own).half_width())
+    free = 100 * math.exp(sign * PeerSeries(own).half_width())
     at_most = 100 * 0.98**-sign
     for provenance, expected in (("datasheet", at_most), ("measured clock", free), ("measured here", free)):
         peak = Peak(value=1e12, fraction=0.98, provenance=provenance)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyno.bench.measure import series
-from dyno.bench.measure.series import BAND_FLOOR, Elasticity, Series, counting, elasticity, from_runs, robust_band
+from dyno.bench.measure.series import BAND_FLOOR, Elasticity, PeerSeries, counting, elasticity, from_runs, robust_band
 from dyno.bench.measure.statistics import mad, median
 from dyno.models.result import Peak, Peer
 from tests.bench.measure.conftest import make_record
@@ -74,7 +74,7 @@ def share_held(draw, assumed=None, trials=600):
     held = 0
     for _ in range(trials):
         *earlier, own, following = draw()
-        half = Series(own, earlier, elasticity([own, *earlier], assumed) if assumed else None).half_width()
+        half = PeerSeries(own, earlier, elasticity([own, *earlier], assumed) if assumed else None).half_width()
         held += abs(math.log(following.value / own.value)) <= half
     return held / trials
 
@@ -165,18 +165,18 @@ def test_with_many_earlier_results_it_is_as_narrow_as_they_agree():
     rng = random.Random(5)
     jobs = [a_job(rng, 1.0) for _ in range(41)]
     own = jobs[0].model_copy(update={"scatter": WITHIN})
-    assert Series(own).half_width() == pytest.approx(2.776 * WITHIN * 1.2**0.5, rel=1e-3)
-    assert Series(own, jobs[1:]).half_width() == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.25)
+    assert PeerSeries(own).half_width() == pytest.approx(2.776 * WITHIN * 1.2**0.5, rel=1e-3)
+    assert PeerSeries(own, jobs[1:]).half_width() == pytest.approx(1.96 * WITHIN * 0.4**0.5, rel=0.25)
     wild = own.model_copy(update={"scatter": 5 * WITHIN})
-    assert Series(wild, jobs[1:13]).half_width() > 2 * Series(own, jobs[1:13]).half_width()
+    assert PeerSeries(wild, jobs[1:13]).half_width() > 2 * PeerSeries(own, jobs[1:13]).half_width()
 
 
 def test_single_runs_predict_from_two_jobs_on():
     one = Peer(job="job", value=1.0, runs=1)
-    assert Series(one).half_width() is None
+    assert PeerSeries(one).half_width() is None
     old = Peer(job="old", value=1.1, runs=1)
-    assert Series(one, [old]).half_width() == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
-    assert Series(one, [one]).half_width() == 0.0
+    assert PeerSeries(one, [old]).half_width() == pytest.approx(12.706 * math.log(1.1), rel=1e-3)
+    assert PeerSeries(one, [one]).half_width() == 0.0
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,9 @@ def test_few_jobs_at_one_clock_leave_the_assumed_one():
     alone = elasticity(steady[:1], -0.5)
     assert (alone.value, alone.lost_degrees) == (-0.5, 0.0)
     own = Peer(job="job", value=1.0, runs=5, scatter=0.01, clock_hz=4e9)
-    assert Series(own, [], Elasticity(1.0)).scatter() == Series(own).scatter(), "a slope of no jobs needs no degrees"
+    assert PeerSeries(own, [], Elasticity(1.0)).scatter() == PeerSeries(own).scatter(), (
+        "no jobs, no slope"
+    )
 
 
 @pytest.mark.parametrize(("of_clock", "assumed", "value"), [(3.0, 1.0, 1.0), (-3.0, 1.0, 0.0), (-3.0, -0.5, -1.0)])

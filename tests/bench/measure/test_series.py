@@ -209,9 +209,7 @@ def test_few_jobs_at_one_clock_leave_the_assumed_one():
     alone = elasticity(steady[:1], -0.5)
     assert (alone.value, alone.lost_degrees) == (-0.5, 0.0)
     own = Peer(job="job", value=1.0, runs=5, scatter=0.01, clock_hz=4e9)
-    assert PeerSeries(own, [], Elasticity(1.0)).scatter() == PeerSeries(own).scatter(), (
-        "no jobs, no slope"
-    )
+    assert PeerSeries(own, [], Elasticity(1.0)).scatter() == PeerSeries(own).scatter(), "no jobs, no slope"
 
 
 @pytest.mark.parametrize(("of_clock", "assumed", "value"), [(3.0, 1.0, 1.0), (-3.0, 1.0, 0.0), (-3.0, -0.5, -1.0)])

@@ -18,7 +18,7 @@ from dyno.models.result_export import MEDIA_TYPE, ResultRow
 from dyno.store.documents import StoredJob
 from dyno.store.records import encode_cursor, read_result_summaries
 from dyno.store.result_transfer import exported_lines
-from service import auth, dependencies, problems, streaming
+from service import auth, dependencies, streaming
 from service.state import State
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
@@ -56,7 +56,6 @@ class ResultFilter(BaseModel, extra="forbid"):
     response_model=list[ResultRow],
     responses={
         200: {"content": _TITLE | _CSV | _LINES, **dependencies.sends("Link", "Disposition")},
-        **problems.documented("invalid-request", "store-unavailable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)

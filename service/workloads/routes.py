@@ -13,7 +13,7 @@ from service.problems import documented
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
-@router.get("", operation_id="listWorkloads", summary="List workloads", responses=documented())
+@router.get("", operation_id="listWorkloads", summary="List workloads")
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def browse(state: dependencies.StateDep) -> WorkloadList:
     """List all workloads by name."""

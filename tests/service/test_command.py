@@ -26,9 +26,9 @@ NONE = f"job_{'0' * 26}"
 
 
 @pytest.fixture
-def said(asked):
+def said(dyno):
     def one(*arguments, code=0):
-        done = asked(*arguments)
+        done = dyno(*arguments)
         assert done.exit_code == code, done.output
         return done.output
 
@@ -48,18 +48,18 @@ def claim_next(offered, settings):
         yield lambda: eventually(one, 30, "a job waits")
 
 
-def test_options_of_run_make_the_spec_by_which_the_job_is_found(http, asked, offered):
+def test_options_of_run_make_the_spec_by_which_the_job_is_found(http, dyno, offered):
     options = ["--n", "48", "--dtype=bfloat16", "--processes", "3", "--param", "repeats=7", "--device", "cpu"]
     labels = ["--label", "team=vision", "--label", "night=7=8"]
     with ThreadPoolExecutor(1) as background, Client(str(http.base_url)) as client:
-        running = background.submit(asked, "run", "matmul", *options, *labels, "--queue-if-absent")
+        running = background.submit(dyno, "run", "matmul", *options, *labels, "--queue-if-absent")
         [job] = eventually(lambda: client.jobs(label="team=vision"), 30, "the job is there")
         client.cancel(job.id)
         assert running.result().exit_code == 1
     assert job.spec.params.items() >= {"n": 48, "dtype": "bfloat16", "repeats": 7}.items()
     assert (job.spec.measure.processes.max, job.spec.device.kind, job.spec.queue_if_absent) == (3, "cpu", True)
     assert job.spec.labels == {"team": "vision", "night": "7=8"}
-    [found] = json.loads(asked("jobs", "--label", "night=7=8", "--json").stdout)
+    [found] = json.loads(dyno("jobs", "--label", "night=7=8", "--json").stdout)
     assert found["id"] == job.id
 
 
@@ -90,8 +90,8 @@ def test_each_wrong_field_is_reported_once(said, offered):
         (["matmul", "--device", "tpu"], 3, "add --queue-if-absent to wait for one"),
     ],
 )
-def test_a_refusal_names_options_and_what_was_probably_meant(asked, words, code, said):
-    done = asked("run", *words)
+def test_a_refusal_names_options_and_what_was_probably_meant(dyno, words, code, said):
+    done = dyno("run", *words)
     assert done.exit_code == code
     assert said in " ".join(done.output.replace("│", " ").split())
 
@@ -236,40 +236,40 @@ def test_the_job_is_named_when_the_service_becomes_unreachable():
         client.job("job_1")
 
 
-def test_live_jobs_are_canceled_and_the_others_named(http, asked, finished, claimed, submitted):
+def test_live_jobs_are_canceled_and_the_others_named(http, dyno, finished, claimed, submitted):
     done, running = finished(), claimed()[1].job_id
     waits = submitted()
-    told = asked("cancel", done, waits, NONE, running)
+    told = dyno("cancel", done, waits, NONE, running)
     assert told.exit_code == 3
     assert told.stdout == f"{waits}: canceled\n{running}: cancel requested\n"
     assert [line.split(": ")[:2] for line in told.stderr.splitlines()] == [["dyno", done], ["dyno", NONE]]
     assert http.get(f"/v1/jobs/{waits}").json()["status"] == "canceled"
     assert http.get(f"/v1/jobs/{running}").json()["cancel_requested_at"]
-    told = asked("cancel", submitted(), done, "--json")
+    told = dyno("cancel", submitted(), done, "--json")
     [job] = json.loads(told.stdout)
     assert (told.exit_code, job["status"]) == (3, "canceled")
 
 
-def test_done_jobs_are_deleted_and_the_others_named(http, asked, finished, submitted):
+def test_done_jobs_are_deleted_and_the_others_named(http, dyno, finished, submitted):
     first, second = finished(), finished()
     waits = submitted()
-    told = asked("delete", waits, first)
+    told = dyno("delete", waits, first)
     assert (told.exit_code, told.stdout) == (3, f"{first}: deleted\n")
     assert waits in told.stderr
-    told = asked("delete", second, second, "--json")
+    told = dyno("delete", second, second, "--json")
     assert (told.exit_code, json.loads(told.stdout)) == (0, [{"job": second, "deleted": True}])
     assert [http.get(f"/v1/jobs/{each}").status_code for each in (waits, first, second)] == [200, 404, 404]
 
 
-def test_a_log_is_printed_unchanged(asked, claimed):
+def test_a_log_is_printed_unchanged(dyno, claimed):
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "[b]one[/b]\nhalf a line"))
-    told = asked("logs", claim.job_id)
+    told = dyno("logs", claim.job_id)
     assert (told.exit_code, told.stdout) == (0, "[b]one[/b]\nhalf a line")
     leases.finish(claim, "fail")
-    told = asked("logs", claim.job_id, "--follow")
+    told = dyno("logs", claim.job_id, "--follow")
     assert (told.exit_code, told.stdout) == (0, "[b]one[/b]\nhalf a line")
-    assert asked("logs", NONE).exit_code == asked("logs", NONE, "--follow").exit_code == 3
+    assert dyno("logs", NONE).exit_code == dyno("logs", NONE, "--follow").exit_code == 3
 
 
 def test_a_log_is_followed_and_ctrl_c_leaves_the_job_alone(http, claimed):
@@ -287,23 +287,23 @@ def test_a_log_is_followed_and_ctrl_c_leaves_the_job_alone(http, claimed):
     assert (job["status"], job["cancel_requested_at"]) == ("running", None)
 
 
-def test_a_job_is_run_again_and_its_result_printed(http, asked, finished, claim_next):
+def test_a_job_is_run_again_and_its_result_printed(http, dyno, finished, claim_next):
     first = finished()
     with ThreadPoolExecutor(1) as background:
-        running = background.submit(asked, "rerun", first, "--json")
+        running = background.submit(dyno, "rerun", first, "--json")
         leases, claim = claim_next()
         result = of_metrics([a_metric(by_run=RATES)]).model_copy(update={"job": claim.job_id})
         assert leases.finish(claim, "succeed", result=result)
         told = running.result()
     assert (told.exit_code, json.loads(told.stdout)["job"]) == (0, claim.job_id)
     assert http.get(f"/v1/jobs/{claim.job_id}").json()["rerun_of"] == first
-    assert asked("rerun", NONE).exit_code == 3
+    assert dyno("rerun", NONE).exit_code == 3
 
 
-def test_a_failed_run_says_how_to_read_its_log(http, asked, claim_next):
+def test_a_failed_run_says_how_to_read_its_log(http, dyno, claim_next):
     failure = Failure(failure_class=FailureClass.BENCHMARK, reason="workload_error", message="no such kernel")
     with ThreadPoolExecutor(1) as background:
-        running = background.submit(asked, "run", "matmul", "--device", "cpu")
+        running = background.submit(dyno, "run", "matmul", "--device", "cpu")
         leases, claim = claim_next()
         leases.finish(claim, "fail", status_reason=failure.reason, failure=failure)
         done = running.result()
@@ -321,14 +321,14 @@ def test_ids_of_jobs_are_completed(http, submitted):
 @pytest.mark.parametrize(("workload", "param"), [("matmul", "dtype"), ("resnet50", "precision")])
 def test_the_precision_is_an_option_of_a_run_as_of_a_sweep(http, workload, param):
     with Client(str(http.base_url)) as client:
-        asked = parse_workload_options(workload, client.workload(workload).params, ["--precision", "float32"])
-    assert asked == {param: "float32"}
+        dyno = parse_workload_options(workload, client.workload(workload).params, ["--precision", "float32"])
+    assert dyno == {param: "float32"}
 
 
-def test_the_page_of_a_job_is_opened(asked, finished, monkeypatch):
+def test_the_page_of_a_job_is_opened(dyno, finished, monkeypatch):
     shown = []
     monkeypatch.setattr("webbrowser.open", shown.append)
     job_id = finished()
-    assert asked("open", job_id).output.strip().endswith(f"/jobs/{job_id}")
+    assert dyno("open", job_id).output.strip().endswith(f"/jobs/{job_id}")
     assert [url.rpartition("/")[2] for url in shown] == [job_id]
-    assert asked("open", "job_01M80PT6VM78YWA14Q3XXHDWDJ").exit_code == 3
+    assert dyno("open", "job_01M80PT6VM78YWA14Q3XXHDWDJ").exit_code == 3

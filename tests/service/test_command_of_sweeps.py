@@ -77,17 +77,17 @@ def test_a_sweep_says_which_process_holds_its_device(http, settings, offered, wo
 
 
 @pytest.mark.verify
-def test_a_sweep_that_is_followed_again_shows_another_metric(http, offered, asked, work, tmp_path):
+def test_a_sweep_that_is_followed_again_shows_another_metric(http, offered, dyno, work, tmp_path):
     plot = tmp_path / "sweep.svg"
     with begun(http, *TINY) as running:
         eventually(work, 30, "queued jobs")
         running.communicate(timeout=60)
     sweep_id = newest(http)["id"]
-    told = asked("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
+    told = dyno("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
     assert (told.exit_code, "matmul: execution_time" in told.stdout) == (0, True), told.output
     assert told.stderr.rstrip().endswith(f"saved {plot}")
     assert "matmul: execution_time" in plot.read_text()
-    as_json = asked("sweep", sweep_id, "--metric", "execution_time", "--json")
+    as_json = dyno("sweep", sweep_id, "--metric", "execution_time", "--json")
     assert json.loads(as_json.stdout)["metric"] == "execution_time"
 
 
@@ -102,7 +102,7 @@ def test_a_search_for_batch_sizes_prints_its_answer(http, offered, work):
         assert f"batch size with jit_compile {jit_compile}: largest that fits 64, fastest 64 {limit}" in told
 
 
-def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(http, offered, asked, work):
+def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(http, offered, dyno, work):
     with begun(http, *TINY) as running:
         assert running.stdout is not None
         sweep_id = running.stdout.readline().split()[0]
@@ -115,15 +115,15 @@ def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(http, offered, as
         f"cancel it: dyno sweep {sweep_id} --cancel",
     ]
     assert http.get(f"/v1/sweeps/{sweep_id}").json()["counts"] == {"total": 2, "queued": 2}
-    canceled = asked("sweep", sweep_id, "--cancel", "--json")
+    canceled = dyno("sweep", sweep_id, "--cancel", "--json")
     assert (canceled.exit_code, json.loads(canceled.stdout)["status"]) == (0, "canceled")
-    again = asked("sweep", sweep_id)
+    again = dyno("sweep", sweep_id)
     assert again.exit_code == 1
     assert f"{sweep_id}: 2 of 2 points have no result" in again.stderr
     assert work() == 0
 
 
-def test_a_preset_on_a_device(http, offered, asked):
+def test_a_preset_on_a_device(http, offered, dyno):
     words = ("sweep", "--preset", "mnist-batches", "--epochs", "1", "--device", "cpu", "--framework", "tensorflow")
     with begun(http, *words, "--json") as running:
         found = eventually(lambda: (now := newest(http)).get("preset") and now, 30, "a sweep")
@@ -134,7 +134,7 @@ def test_a_preset_on_a_device(http, offered, asked):
     assert document["axes"] == {"params.batch_size": [256, 512, 1024]}
     job = http.get(f"/v1/jobs/{document['points'][0]['job']}").json()
     assert (job["spec"]["params"]["epochs"], job["spec"]["device"]["kind"]) == (1, "cpu")
-    listed = asked("sweeps")
+    listed = dyno("sweeps")
     assert [part in listed.stdout for part in (found["id"], "mnist_cnn", "batch_size (3)", "canceled")] == [True] * 4
 
 
@@ -157,8 +157,8 @@ def test_a_preset_on_a_device(http, offered, asked):
         (["sweep"], 2, "say what to vary: name a preset, or a workload"),
     ],
 )
-def test_wrong_requests_are_refused(offered, asked, words, code, text):
-    told = asked(*words)
+def test_wrong_requests_are_refused(offered, dyno, words, code, text):
+    told = dyno(*words)
     assert (told.exit_code, text in " ".join(told.stderr.replace("│", " ").split())) == (code, True), told.stderr
 
 

@@ -1,20 +1,103 @@
-"""Checks of Redis and the artifact store, made once a second at most, however many requests ask for them."""
+"""What requests share: slots for streams and long polls, pages, and checks of Redis and the artifact store.
+
+The checks are made once a second at most, and a page twice a second, however many requests ask for them.
+"""
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import anyio.to_thread
 import redis.asyncio
 
 from dyno.artifact_store import ArtifactStore
-from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
+from dyno.errors import ArtifactStoreUnavailable, DynoError, LimitReached, StoreUnavailable, StoreUnfit
+from dyno.models.api_key import ApiKey
 from dyno.settings import Settings
 from dyno.store.redis import check_server_async, loss_note, read_memory_note
+from service.problems import TooManyStreams
+
+KEY_PART = 4  # one key may hold at most a quarter of all slots
+_RETRY_S = 2  # a guess: a slot may become free at any time
+
+
+class StreamLimit:
+    """Slots for open streams or long polls: `most` in total, a quarter of them per key."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._most_of_a_key = most, max(1, most // KEY_PART)
+        self._taken: Counter[str | None] = Counter()
+
+    @contextlib.contextmanager
+    def slot(self, key: ApiKey | None) -> Iterator[None]:
+        """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
+        are taken.
+
+        Callers without a key share the total, since the service can't distinguish them.
+        """
+        name = None if key is None else key.id
+        if self._has_its_part(name):
+            detail = f"this key has {self._most_of_a_key} open streams, its limit; close one first"
+            raise LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
+        if self._taken.total() >= self._most:
+            raise TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
+        with self._held(name):
+            yield
+
+    @contextlib.contextmanager
+    def slot_if_free(self, name: str | None) -> Iterator[bool]:
+        """As `slot`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
+        free = not self._has_its_part(name) and self._taken.total() < self._most
+        with self._held(name) if free else contextlib.nullcontext():
+            yield free
+
+    def _has_its_part(self, name: str | None) -> bool:
+        return name is not None and self._taken[name] >= self._most_of_a_key
+
+    @contextlib.contextmanager
+    def _held(self, name: str | None) -> Iterator[None]:
+        self._taken[name] += 1
+        try:
+            yield
+        finally:
+            self._taken[name] -= 1
+            if not self._taken[name]:
+                del self._taken[name]
+
+
+SHARED_S = 0.5  # a dashboard waits longer after an event, so its page isn't older than the event
+
+
+class _Made(NamedTuple):
+    began_s: float
+    page: asyncio.Future[bytes]
+
+
+class SharedPages:
+    """The pages of the last half second, by name and caller. Requests while a page is made wait for it.
+
+    A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._made: dict[tuple[str, str], _Made] = {}
+
+    async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The page, or the error of making it."""
+        now_s = self._clock()
+        self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
+        made = self._made.get((name, caller))
+        if made is None:
+            made = self._made[name, caller] = _Made(now_s, asyncio.ensure_future(make()))
+        return await asyncio.shield(made.page)
+
 
 FILES_WITHIN_S = 2.0
 FRESH_S = 1.0

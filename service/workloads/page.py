@@ -132,7 +132,7 @@ async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
     admission = await submission.admit_request(state, submission.within_rights(state, job_request))
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
-    return "; ".join([text, *(warning.message for warning in admission.warnings)])
+    return "\n".join([text, *(warning.message for warning in admission.warnings)])
 
 
 async def _form(

@@ -1,0 +1,4 @@
+"""Pictures of results and sweeps, for pages, the API and the command.
+
+`drawing` makes SVG and PNG of shapes, `axes` places values and labels them, and `results` and `sweeps` draw.
+"""

@@ -47,7 +47,7 @@ def test_a_jobs_page_has_the_answer_in_words_and_what_the_api_has(done, http):
     for warning in result["warnings"]:
         assert warning["code"] in shown
         assert warning["message"] in shown
-    assert page.text.count('class="dot"') == len(result["runs"]), "a dot for each run"
+    assert page.text.count("<title>run ") == 2 * len(result["runs"]), "a dot for each run, medium and wide"
     assert "curl" in shown
 
 

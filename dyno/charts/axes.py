@@ -236,9 +236,11 @@ def axis_of_times(times: Sequence[datetime], start: float, end: float) -> Axis:
 
 
 def _times(axis: Axis, step: int) -> Iterator[Tick]:
+    """Round moments. Midnight among hours has its date."""
     form = "%H:%M:%S" if step < _MINUTE else "%H:%M" if step < _DAY else "%Y-%m-%d"
     for number in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1):
-        yield Tick(number * step, f"{_utc(number * step):{form}}")
+        moment = number * step
+        yield Tick(moment, f"{_utc(moment):{form if moment % _DAY or step >= _DAY else '%m-%d'}}")
 
 
 def _utc(seconds: float) -> datetime:
@@ -303,7 +305,9 @@ def draw_interval(
         return (across + beside, along) if upright else (along, across + beside)
 
     low, high = (axis.place(bound) for bound in bounds)
-    canvas.add(Stroke([[point(low), point(high)]], colour, width, opacity=opacity, title=title))
+    tiny = max(0.0, 1 - abs(high - low) / 2)  # so that an interval of no length shows
+    ends = [point(min(low, high) - tiny), point(max(low, high) + tiny)]
+    canvas.add(Stroke([ends], colour, width, opacity=opacity, title=title))
     beyond = [(low, -1), (high, 1)]
     beyond = [(end, side) for (end, side), bound in zip(beyond, bounds, strict=True) if not axis.holds(bound)]
     for end, side in beyond:

@@ -30,6 +30,7 @@ Point = tuple[float, float]
 
 WIDTHS = {"narrow": 320, "medium": 704, "wide": 1120}  # by the class that the style sheet knows
 FILE_WIDTH = 704
+_PADDING = 12.0  # of files, around the picture
 TEXT = 12.0  # pixels
 LINE_HEIGHT = 18.0
 _HEADING = 15.0
@@ -152,7 +153,7 @@ class Canvas:
 
     @property
     def is_narrow(self) -> bool:
-        return self.width < WIDTHS["medium"]
+        return self.width <= WIDTHS["narrow"]
 
     def add(self, shape: Shape) -> None:
         self.shapes.append(shape)
@@ -210,10 +211,9 @@ class Picture:
 
     def svg(self) -> str:
         """The picture as a file with a heading. It is dark where the viewer prefers dark."""
-        canvas, heading = self.on(FILE_WIDTH), self._heading(FILE_WIDTH)
-        top = _heading_height(heading)
-        box = f"0 {-top:g} {canvas.width:g} {canvas.height + top:g}"
-        size = f'width="{canvas.width:g}" height="{canvas.height + top:g}" viewBox="{box}"'
+        canvas, heading = self._file()
+        (width, height), top = _size(canvas, heading), _top(heading)
+        size = f'width="{width:g}" height="{height:g}" viewBox="{-_PADDING:g} {-top:g} {width:g} {height:g}"'
         named = 'aria-labelledby="title desc"' if self.description else 'aria-labelledby="title"'
         family = f'font-family="system-ui, sans-serif" font-size="{TEXT:g}"'
         parts = [
@@ -221,26 +221,32 @@ class Picture:
             f'<title id="title">{_xml(self.title)}</title>',
             f'<desc id="desc">{_xml(self.description)}</desc>' if self.description else "",
             f"<style>{_dark_style()}</style>",
-            f'<rect y="{-top:g}" width="100%" height="100%" fill="{PALETTE["paper"][0]}"/>',
+            f'<rect x="{-_PADDING:g}" y="{-top:g}" width="100%" height="100%" fill="{PALETTE["paper"][0]}"/>',
             *(_markup(shape, _light, has_title=True) for shape in (*heading, *canvas.shapes)),
         ]
         return f"{''.join(parts)}</svg>"
 
     def png(self) -> bytes:
         """The picture in light colours, at twice its size. Needs Pillow."""
-        canvas, heading = self.on(FILE_WIDTH), self._heading(FILE_WIDTH)
-        return _raster(canvas, heading, _heading_height(heading))
+        return _raster(*self._file())
 
-    def _heading(self, width: float) -> list[Label]:
-        lines = wrapped(self.title, width, _HEADING)
-        return [
+    def _file(self) -> tuple[Canvas, list[Label]]:
+        """The picture, and the lines of the heading above it."""
+        canvas = self.on(FILE_WIDTH - 2 * _PADDING)
+        lines = wrapped(self.title, canvas.width, _HEADING)
+        return canvas, [
             Label(0, -8 - 20.0 * (len(lines) - number - 1), line, "start", "ink", _HEADING, True)
             for number, line in enumerate(lines)
         ]
 
 
-def _heading_height(heading: Sequence[Label]) -> float:
-    return 8 + 20.0 * len(heading)
+def _top(heading: Sequence[Label]) -> float:
+    """The height of the heading, with the padding above it."""
+    return _PADDING + 8 + 20.0 * len(heading)
+
+
+def _size(canvas: Canvas, heading: Sequence[Label]) -> tuple[float, float]:
+    return canvas.width + 2 * _PADDING, canvas.height + _top(heading) + _PADDING
 
 
 def _light(colour: str) -> str:
@@ -301,13 +307,13 @@ def _element(shape: Stroke | Area | Dots, colour: Callable[[str], str]) -> tuple
     return "path", {"d": "".join(map(_path, shape.lines)), **drawn, "stroke-width": f"{shape.width:g}", **dash}
 
 
-def _raster(canvas: Canvas, heading: Sequence[Label], top: float) -> bytes:
+def _raster(canvas: Canvas, heading: Sequence[Label]) -> bytes:
     from PIL import Image, ImageDraw
 
     scale, paper = _PNG_DENSITY * _FINER, PALETTE["paper"][0]
-    size = math.ceil(canvas.width) * scale, math.ceil(canvas.height + top) * scale
-    image = Image.new("RGB", size, paper)
-    pen = _Pen(ImageDraw.Draw(image), scale, top)
+    width, height = (math.ceil(length) * scale for length in _size(canvas, heading))
+    image = Image.new("RGB", (width, height), paper)
+    pen = _Pen(ImageDraw.Draw(image), scale, _top(heading))
     for shape in (*heading, *canvas.shapes):
         pen.draw(shape)
     file = io.BytesIO()
@@ -339,7 +345,7 @@ class _Pen:
                     self._draw.line(self._places(part), fill=colour, width=width, joint="curve")
 
     def _places(self, points: Sequence[Point]) -> list[Point]:
-        return [(x * self._scale, (y + self._top) * self._scale) for x, y in points]
+        return [((x + _PADDING) * self._scale, (y + self._top) * self._scale) for x, y in points]
 
     def _write(self, label: Label) -> None:
         [place] = self._places([(label.x, label.y)])

@@ -32,7 +32,7 @@ from dyno.models.history import HistoryPoint, ResultSeries
 
 
 @dataclass(frozen=True)
-class Row:
+class Bar:
     """A named figure with its interval and the figures of its runs. `text`: beside its name, such as the verdict."""
 
     name: str
@@ -47,7 +47,7 @@ class Row:
         return both(self.low, self.high)
 
 
-class Reference(NamedTuple):
+class ReferenceLine(NamedTuple):
     """A value that a line across all rows marks."""
 
     value: float
@@ -56,11 +56,11 @@ class Reference(NamedTuple):
 
 def bars(
     title: str,
-    rows: Sequence[Row],
+    rows: Sequence[Bar],
     name: str,
     unit: str = "1",
     *,
-    reference: Reference | None = None,
+    reference: ReferenceLine | None = None,
     notes: Sequence[str] = (),
     description: str = "",
 ) -> Picture:
@@ -77,10 +77,10 @@ def bars(
 
 def _draw_bars(
     canvas: Canvas,
-    rows: Sequence[Row],
+    rows: Sequence[Bar],
     name: str,
     unit: str,
-    reference: Reference | None,
+    reference: ReferenceLine | None,
     notes: Sequence[str],
 ) -> None:
     values = [value for row in rows for value in (row.value, *row.by_run) if value is not None]
@@ -106,7 +106,7 @@ def _draw_bars(
     canvas.height = y + 4
 
 
-def _name_row(canvas: Canvas, y: float, row: Row) -> float:
+def _name_row(canvas: Canvas, y: float, row: Bar) -> float:
     """Write the name and the text, on one line if they fit; returns where they end."""
     if not row.text or text_width(row.name) + text_width(row.text) + 24 <= canvas.width:
         canvas.write(0, y + 16, fitting(row.name, canvas.width), colour="ink")
@@ -117,7 +117,7 @@ def _name_row(canvas: Canvas, y: float, row: Row) -> float:
     return canvas.paragraph(y, row.text) + 4
 
 
-def _draw_bar(canvas: Canvas, along: Axis, row: Row, y: float, unit: str) -> bool:
+def _draw_bar(canvas: Canvas, along: Axis, row: Bar, y: float, unit: str) -> bool:
     """The bar below `y`, 14 pixels high. Returns whether its interval goes on beyond the axis."""
     assert row.value is not None, "checked by who draws the rows"
     start, end = sorted((along.place(0.0), along.place(row.value)))
@@ -138,7 +138,7 @@ def _draw_bar(canvas: Canvas, along: Axis, row: Row, y: float, unit: str) -> boo
 def comparison(compared: Comparison, names: Sequence[str], by_run: Sequence[Sequence[float]] = ()) -> Picture:
     """A bar for each result, named by `names`, with its interval and the dots of its runs."""
     rows = [
-        Row(name, result.value, result.low, result.high, by_run[number] if by_run else (), _said(compared, number))
+        Bar(name, result.value, result.low, result.high, by_run[number] if by_run else (), _said(compared, number))
         for number, (result, name) in enumerate(zip(compared.results, names, strict=True))
     ]
     words = f"{in_words(compared.metric)} ({compared.better} is better)"
@@ -166,7 +166,7 @@ def ratio_text(ratio: Ratio, words: str = "") -> str:
 def ratios(named_ratios: Sequence[tuple[str, Ratio]], margin: float, name: str) -> Picture | None:
     """Ratios with their intervals on one logarithmic axis; the band holds ratios that count as the same."""
     rows = [
-        Row(named, ratio.value, ratio.low, ratio.high, text=ratio_text(ratio))
+        Bar(named, ratio.value, ratio.low, ratio.high, text=ratio_text(ratio))
         for named, ratio in named_ratios
         if ratio.value and ratio.value > 0
     ]
@@ -176,7 +176,7 @@ def ratios(named_ratios: Sequence[tuple[str, Ratio]], margin: float, name: str) 
     return Picture(title, lambda canvas: _draw_ratios(canvas, rows, margin, name))
 
 
-def _draw_ratios(canvas: Canvas, rows: Sequence[Row], margin: float, name: str) -> None:
+def _draw_ratios(canvas: Canvas, rows: Sequence[Bar], margin: float, name: str) -> None:
     values = [row.value for row in rows if row.value is not None]
     bounds = [bound for row in rows for bound in row.bounds or ()]
     within = [1 / (1 + margin), 1 + margin]

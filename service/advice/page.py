@@ -76,7 +76,7 @@ def _pictures(advice: Advice) -> dict[str, Any]:
         figures = {ranked.device: getattr(rows[ranked.device], ranking.by) for ranked in ranking.devices}
         unit = next(figure.unit for figure in figures.values())
         bars = [
-            several.Row(name, figure.value, figure.low, figure.high, text=format_quantity(figure.value, unit))
+            several.Bar(name, figure.value, figure.low, figure.high, text=format_quantity(figure.value, unit))
             for name, figure in figures.items()
         ]
         title = f"{advice.metric} {CRITERIA[ranking.by]}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from dyno import tables
-from dyno.charts import sweeps as charts
+from dyno.charts import sweep_charts as charts
 from dyno.errors import DynoError, FieldError, InvalidSpec, InvalidSweep
 from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Preset, Sweep, SweepPoint, presets
 from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from dyno.charts import sweeps as charts
+from dyno.charts import sweep_charts as charts
 from dyno.errors import FieldError
 from dyno.logging import audit
 from dyno.models.sweep import Sweep, SweepSummary

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 
 from dyno.bench.measure.compare_results import compare
-from dyno.charts import results, several, sweeps
+from dyno.charts import results, several, sweep_charts
 from dyno.models.comparison import Comparative, CompareResults, Ratio, names_with_devices
 from dyno.models.history import HistoryChange, HistoryContext, HistoryPoint, ResultSeries
 from dyno.models.result import BasedOn, Epoch, Phases, Repeat, RunSamples, RunSummary, Sensors
@@ -195,9 +195,9 @@ PICTURES = {
     "comparison far apart": bars_of([100.0, 101.0, 99.0], times(3000, [1.0, 1.2, 0.9])),
     "comparison of one run": bars_of([100.0], [120.0]),
     "long names": several.bars(
-        LONG, [several.Row(LONG, 3.0, 2.9, 3.1, text=LONG), several.Row("b", None, text="no result")], LONG, "s"
+        LONG, [several.Bar(LONG, 3.0, 2.9, 3.1, text=LONG), several.Bar("b", None, text="no result")], LONG, "s"
     ),
-    "negative bars": several.bars("loss", [several.Row("a", -2.0, -2.5, -1.5), several.Row("b", 100.0)], "change"),
+    "negative bars": several.bars("loss", [several.Bar("a", -2.0, -2.5, -1.5), several.Bar("b", 100.0)], "change"),
     "ratios": several.ratios(
         [("second", a_ratio(1.93, 1.9, 1.95)), ("again", a_ratio(1.001, 0.99, 1.01))], 0.02, "as fast"
     ),
@@ -212,16 +212,20 @@ PICTURES = {
         {LONG: 100.0},
     ),
     "trend": several.trend(a_series([100.0, 90.0, 110.0]), "job_1"),
-    "curve": sweeps.draw(a_sweep(SIZES, value=lambda n: 1e9 * n, repeat=(1e9, 9e12))),
-    "curve of near figures": sweeps.draw(a_sweep({"params.n": [1, 2, 3]}, value=lambda n: 100.0 + n), "curve"),
-    "curves": sweeps.draw(a_sweep(SIZES | {"device": [f"gpu:{n}@a-long-host-name" for n in range(9)]}), "curve"),
-    "curves of many": sweeps.draw(
+    "curve": sweep_charts.draw(a_sweep(SIZES, value=lambda n: 1e9 * n, repeat=(1e9, 9e12))),
+    "curve of near figures": sweep_charts.draw(a_sweep({"params.n": [1, 2, 3]}, value=lambda n: 100.0 + n), "curve"),
+    "curves": sweep_charts.draw(a_sweep(SIZES | {"device": [f"gpu:{n}@a-long-host-name" for n in range(9)]}), "curve"),
+    "curves of many": sweep_charts.draw(
         a_sweep({"params.n": [1, 10, 1000]} | {"framework": [*map(str, range(20))]}), "curve"
     ),
-    "heat map": sweeps.draw(a_sweep(SIZES | {"params.batch_size": [1, 8, 64]}, value=lambda n, batch: 1.0 * n * batch)),
-    "wide heat map": sweeps.draw(a_sweep({"params.n": [*range(40)], "params.m": [10**9, 2 * 10**9]}, emulated=True)),
-    "speed-ups": sweeps.draw(
+    "heat map": sweep_charts.draw(
+        a_sweep(SIZES | {"params.batch_size": [1, 8, 64]}, value=lambda n, batch: 1.0 * n * batch)
+    ),
+    "wide heat map": sweep_charts.draw(
+        a_sweep({"params.n": [*range(40)], "params.m": [10**9, 2 * 10**9]}, emulated=True)
+    ),
+    "speed-ups": sweep_charts.draw(
         a_sweep(TYPES, value=lambda kind: 100.0 + 90 * (kind == "bfloat16"), base={"params.dtype": "float32"})
     ),
-    "bars": sweeps.draw(a_sweep(TYPES, emulated=True)),
+    "bars": sweep_charts.draw(a_sweep(TYPES, emulated=True)),
 }

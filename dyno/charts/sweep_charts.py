@@ -27,7 +27,7 @@ from dyno.charts.axes import (
     write_in_row,
 )
 from dyno.charts.drawing import LINE_HEIGHT, Area, Canvas, Colour, Picture, Stroke, box, fitting, text_width
-from dyno.charts.several import Reference, Row, bars, ratio_text
+from dyno.charts.several import Bar, ReferenceLine, bars, ratio_text
 from dyno.formatting import format_quantity, scaled_unit
 from dyno.models import sweep as sweep_model
 from dyno.models.sweep import Sweep, SweepPoint
@@ -219,7 +219,7 @@ def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
     left = min(max(map(text_width, line_names)), 0.3 * canvas.width) + 8
     width = (canvas.width - left) / len(columns)
     canvas.write(0, 12, fitting(f"{_metric(sweep)}, {unit}" if unit != "1" else _metric(sweep), canvas.width))
-    canvas.write(0, 34, fitting(f"{_label(down)} (rows) by {_label(across)} (columns)", canvas.width))
+    canvas.write(0, 34, fitting(_label(down), canvas.width))
     top = 40.0
     for row, line in enumerate(reversed(line_names)):
         y = top + _CELL_HEIGHT * row
@@ -232,8 +232,9 @@ def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
                 _draw_cell(canvas, cell, value / factor, _depth(value, values, _better(sweep)), point)
     y = top + _CELL_HEIGHT * len(lines)
     write_in_row(canvas, y + 14, [(left + width * (n + 0.5), name, "faint") for n, name in enumerate(column_names)])
-    y = legend_of_verdicts(canvas, y + LINE_HEIGHT, [point.verdict for point in sweep.points])
-    for note in (f"Deeper: better. {_label(across)} from left to right.", *_notes(sweep)):
+    canvas.write(left, y + 32, fitting(_label(across), canvas.width - left))
+    y = legend_of_verdicts(canvas, y + 2 * LINE_HEIGHT, [point.verdict for point in sweep.points])
+    for note in ("The deeper the colour, the better.", *_notes(sweep)):
         y = canvas.paragraph(y, note)
     canvas.height = y + 4
 
@@ -268,21 +269,21 @@ def _bars(sweep: Sweep) -> Picture:
         return bars(_title(sweep), rows, _metric(sweep), _unit(sweep), notes=_notes(sweep))
     base = sweep_model.in_words(sweep.base)
     name = f"{in_words(str(sweep.metric))}: times as good as with {base}"
-    return bars(_title(sweep), rows, name, reference=Reference(1.0, base), notes=_notes(sweep))
+    return bars(_title(sweep), rows, name, reference=ReferenceLine(1.0, base), notes=_notes(sweep))
 
 
-def _row(sweep: Sweep, point: SweepPoint) -> Row:
+def _row(sweep: Sweep, point: SweepPoint) -> Bar:
     name, metric, ratio = _name(sweep, point), point.metric(sweep.metric), point.ratio
     verdict = f", {point.verdict}" if point.verdict else ""
     if sweep.base is None:
         if metric is None:
-            return Row(name, None, text=str(point.status_reason or point.status))
+            return Bar(name, None, text=str(point.status_reason or point.status))
         text = f"{format_quantity(metric.value, metric.unit)}{verdict}"
-        return Row(name, metric.value, metric.low, metric.high, text=text)
+        return Bar(name, metric.value, metric.low, metric.high, text=text)
     if ratio is not None:
-        return Row(name, ratio.value, ratio.low, ratio.high, text=f"{ratio_text(ratio)}{verdict}")
+        return Bar(name, ratio.value, ratio.low, ratio.high, text=f"{ratio_text(ratio)}{verdict}")
     is_base = metric is not None and sweep.is_base(point)
-    return Row(name, 1.0 if is_base else None, text=f"1, the base{verdict}" if is_base else str(point.status))
+    return Bar(name, 1.0 if is_base else None, text=f"1, the base{verdict}" if is_base else str(point.status))
 
 
 def _number(value: JsonValue) -> float:

@@ -234,7 +234,7 @@ def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
     write_in_row(canvas, y + 14, [(left + width * (n + 0.5), name, "faint") for n, name in enumerate(column_names)])
     canvas.write(left, y + 32, fitting(_label(across), canvas.width - left))
     y = legend_of_verdicts(canvas, y + 2 * LINE_HEIGHT, [point.verdict for point in sweep.points])
-    for note in ("The deeper the colour, the better.", *_notes(sweep)):
+    for note in ("The stronger the colour, the better.", *_notes(sweep)):
         y = canvas.paragraph(y, note)
     canvas.height = y + 4
 

@@ -194,6 +194,10 @@ DEFAULT_HEADERS = {
 _DEFAULT_PAIRS = [(name.lower().encode(), value.encode()) for name, value in DEFAULT_HEADERS.items()]
 # For content that a browser may render: no scripts, and an opaque origin.
 SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+# Pictures have the colours of a dark screen in a style of their own.
+SANDBOXED_PICTURE = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+}
 
 _ENDED = "the service shut down before it could respond; the request may have taken effect"
 _ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")

@@ -19,7 +19,8 @@ SHARED = {
 ALLOWED = {
     "models": SHARED,
     "artifact_store": SHARED,
-    "bench": SHARED | {"artifact_store", "formatting", "logging", "processes", "tracing"},
+    "bench": SHARED | {"artifact_store", "charts", "formatting", "logging", "processes", "tracing"},
+    "charts": SHARED | {"formatting"},
     "store": SHARED | {"bench", "asyncio_tasks"},
     "client": SHARED,
     "celery_app": SHARED | {"store"},

@@ -225,6 +225,13 @@ def result_names(answer: Comparison) -> list[str]:
     return names if are_apart else [row.arm or row.job for row in answer.results]
 
 
+def names_with_devices(answer: Comparison) -> list[str]:
+    """The names of the results, with the models of their devices."""
+    models = [model_name(result.device_model or result.device) for result in answer.results]
+    named = zip(result_names(answer), models, strict=True)
+    return [name if model in name else f"{name}, {model}" for name, model in named]
+
+
 def new_comparison_id() -> str:
     """`cmp_` and a ULID."""
     return f"cmp_{new_ulid()}"

@@ -8,11 +8,12 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
+from dyno.charts import several
 from dyno.errors import InvalidSpec
+from dyno.formatting import format_quantity
 from dyno.models.advice import Advice
 from service.advice import routes as advice_routes
 from service.auth import OWN, READ, CallerDep, requires
-from service.dashboard import pictures
 from service.dashboard.forms import as_spec, beside_fields
 from service.dashboard.rendering import PageRoute, page
 from service.dependencies import StateDep
@@ -73,7 +74,11 @@ def _pictures(advice: Advice) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     for ranking in advice.rankings:
         figures = {ranked.device: getattr(rows[ranked.device], ranking.by) for ranked in ranking.devices}
-        bounded = [pictures.Bounded(name, figure.value, figure.low, figure.high) for name, figure in figures.items()]
         unit = next(figure.unit for figure in figures.values())
-        drawn[ranking.by] = pictures.intervals(f"{advice.metric} {CRITERIA[ranking.by]}", bounded, unit)
+        bars = [
+            several.Bar(name, figure.value, figure.low, figure.high, text=format_quantity(figure.value, unit))
+            for name, figure in figures.items()
+        ]
+        title = f"{advice.metric} {CRITERIA[ranking.by]}"
+        drawn[ranking.by] = several.bars(title, bars, title.replace("_", " "), unit)
     return drawn

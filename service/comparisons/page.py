@@ -6,6 +6,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
+from dyno.charts import several
+from dyno.formatting import ratio_in_words
 from dyno.models.comparison import Comparative, Compared, CompareResults, Comparison, UnfinishedComparison, result_names
 from dyno.models.job import Status
 from dyno.models.result import ResultSummary
@@ -13,7 +15,6 @@ from dyno.store.records import read_result_summaries
 from service import problems
 from service.auth import OWN, READ, CallerDep, requires
 from service.comparisons.routes import Found, compare_results_of
-from service.dashboard import pictures
 from service.dashboard.rendering import PageRoute, page, see_other
 from service.dependencies import StateDep
 from service.state import State
@@ -70,10 +71,6 @@ async def comparison_context(comparison: Comparison, state: State) -> dict[str, 
         _by_run(compared, summary, comparison.metric)
         for compared, summary in zip(comparison.results, summaries, strict=True)
     ]
-    bounded = [
-        pictures.Bounded(name, compared.value, compared.low, compared.high, by_run)
-        for (compared, name), by_run in zip(rows, runs, strict=True)
-    ]
     ratios = [(name, compared.ratio) for compared, name in rows if compared.ratio]
     control = [(f"{names[comparison.base]} again", comparison.control)] if comparison.control else []
     return {
@@ -83,8 +80,8 @@ async def comparison_context(comparison: Comparison, state: State) -> dict[str, 
         "in_words": IN_WORDS,
         "links": {},
         "pictures": {
-            "results": pictures.intervals(f"{comparison.metric} of each result", bounded, comparison.unit),
-            "ratios": pictures.ratios([*ratios, *control], comparison.margin),
+            "results": several.comparison(comparison, names, runs),
+            "ratios": several.ratios([*ratios, *control], comparison.margin, ratio_in_words(comparison.unit)),
         },
     }
 

@@ -1,16 +1,9 @@
-"""Comparisons of results that share a metric, as JSON and as a bar chart.
+"""Comparisons of results that share a metric, as JSON and as a bar chart."""
 
-The chart has a bar for each result, its interval as a whisker, and its verdict as text. It is plain SVG without
-scripts, style sheets or a background. Text has a contrast of 4.5 with white and with black, bars have 3.9, and
-no information depends on colour alone.
-"""
-
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from xml.etree import ElementTree
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
@@ -18,173 +11,20 @@ from fastapi import APIRouter, Depends, Request, Response
 from dyno.bench.contract import Workload
 from dyno.bench.measure.compare_results import ComparisonEntry, compare
 from dyno.bench.measure.result_metrics import with_accuracy
+from dyno.charts import several
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
-from dyno.formatting import format_quantity, ratio_in_words
-from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
-from dyno.models.processor_names import model_name
+from dyno.models.comparison import (
+    CompareResults,
+    CompareSpecs,
+    Comparison,
+    UnfinishedComparison,
+    job_of,
+    names_with_devices,
+)
 from dyno.models.spec import InterleavedSpec
 from dyno.store.jobs import Comparisons
 from service import auth, dependencies, middleware, problems, streaming, submission, validation
 from service.state import State
-
-CHART_WIDTH, CHART_LEFT, CHART_RIGHT = 960, 270, 270  # widths of the chart, of the names and of the verdicts
-ROW_HEIGHT, CHART_TOP, CHART_BOTTOM, BAR_HEIGHT = 52, 64, 48, 22
-LOG_FROM = 20.0  # ratio of largest to smallest value: from here the smallest linear bar would be a sliver
-COLOURS = ("#3182bd", "#c8641e", "#2b8a6b", "#a9609f", "#8a7a1f")
-INK, FAINT = "#767676", "#a0a0a0"
-NAME_LENGTH = 32
-
-
-@dataclass(frozen=True)
-class Axis:
-    """`place(value)` is the x coordinate of a value; `ticks` are round values; bars begin at `start`."""
-
-    start: float
-    end: float
-    log: bool
-    ticks: Sequence[float]
-
-    def place(self, value: float) -> float:
-        low, high, at = self.start, self.end, min(max(value, self.start), self.end)
-        share = math.log(at / low) / math.log(high / low) if self.log else (at - low) / (high - low)
-        return CHART_LEFT + share * (CHART_WIDTH - CHART_LEFT - CHART_RIGHT)
-
-
-def bar_chart(comparison: Comparison) -> str:
-    """The SVG, as text."""
-    results = comparison.results
-    height = CHART_TOP + ROW_HEIGHT * len(results) + CHART_BOTTOM
-    root = ElementTree.Element(
-        "svg",
-        {
-            **{
-                "xmlns": "http://www.w3.org/2000/svg",
-                "viewBox": f"0 0 {CHART_WIDTH} {height}",
-                "width": str(CHART_WIDTH),
-            },
-            **{"height": str(height), "role": "img", "aria-labelledby": "title desc"},
-            **{"font-family": "system-ui, sans-serif", "font-size": "13", "fill": INK},
-        },
-    )
-    ElementTree.SubElement(root, "title", {"id": "title"}).text = _title(comparison)
-    ElementTree.SubElement(root, "desc", {"id": "desc"}).text = " ".join(_sentence(comparison, r) for r in results)
-    _text(root, 16, 26, _title(comparison), **{"font-size": "16"})
-    axis = axis_for(
-        [bound for result in results for bound in (result.value, result.low, result.high) if bound is not None]
-    )
-    better = f"{comparison.better} is better"
-    _text(root, 16, 46, f"{better}; whiskers: {100 * comparison.confidence:.4g} % intervals" + ", log scale" * axis.log)
-    _draw_ticks(root, axis, comparison.unit, height - CHART_BOTTOM)
-    for row, result in enumerate(results):
-        _draw_row(root, axis, result, CHART_TOP + ROW_HEIGHT * row, COLOURS[row % len(COLOURS)], comparison.unit)
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def axis_for(values: Sequence[float]) -> Axis:
-    """A linear axis from zero; logarithmic, from the power of ten below, if all values are positive and far apart."""
-    positive = [value for value in values if value > 0]
-    highest, lowest = max(values, default=1.0), min(values, default=0.0)
-    if positive and lowest >= 0 and highest / min(positive) >= LOG_FROM:
-        first, last = math.floor(math.log10(min(positive))), math.ceil(math.log10(highest))
-        step = math.ceil((last - first) / 8)
-        ticks = [10.0**power for power in range(first, last + 1, step)]
-        return Axis(10.0**first, 10.0**last, log=True, ticks=ticks)
-    low, high = min(lowest, 0.0), max(highest, 0.0)
-    step_size = _round_step((high - low) / 5 or 0.2)
-    first, last = math.floor(low / step_size), math.ceil(high / step_size) or 1
-    return Axis(first * step_size, last * step_size, log=False, ticks=[k * step_size for k in range(first, last + 1)])
-
-
-def _round_step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - 1e-9))
-
-
-def _draw_ticks(root: ElementTree.Element, axis: Axis, unit: str, bottom: int) -> None:
-    for tick in axis.ticks:
-        x = f"{axis.place(tick):.1f}"
-        line = {"x1": x, "x2": x, "y1": str(CHART_TOP - 4), "y2": str(bottom), "stroke": FAINT, "stroke-opacity": "0.4"}
-        ElementTree.SubElement(root, "line", line)
-        _text(
-            root,
-            axis.place(tick),
-            bottom + 18,
-            format_quantity(tick, unit),
-            **{"text-anchor": "middle", "font-size": "11"},
-        )
-
-
-def _draw_row(root: ElementTree.Element, axis: Axis, result: Compared, top: int, colour: str, unit: str) -> None:
-    name, middle = _name(result), top + ROW_HEIGHT / 2
-    _text(root, 16, middle - 3, name)
-    _text(root, 16, middle + 13, ", ".join((result.framework, _of(result), result.verdict)), **{"font-size": "11"})
-    said_at = CHART_WIDTH - CHART_RIGHT + 16
-    verdict = f" {result.ratio.verdict}" if result.ratio else ""
-    _text(root, said_at, middle - 3, format_quantity(result.value, unit) + verdict)
-    _text(root, said_at, middle + 13, _said(result, unit), **{"font-size": "11"})
-    if result.value is None:
-        return
-    start, end = sorted((axis.place(0.0), axis.place(result.value)))
-    bar = {
-        "x": f"{start:.1f}",
-        "y": f"{middle - BAR_HEIGHT / 2:.1f}",
-        "width": f"{end - start:.1f}",
-        "height": str(BAR_HEIGHT),
-    }
-    ElementTree.SubElement(root, "rect", {**bar, "fill": colour, "rx": "2"})
-    if result.low is not None and result.high is not None:
-        _draw_whisker(root, axis.place(result.low), axis.place(result.high), middle)
-
-
-def _draw_whisker(root: ElementTree.Element, low: float, high: float, y: float) -> None:
-    path = f"M{low:.1f} {y - 6:.1f}V{y + 6:.1f}M{low:.1f} {y:.1f}H{high:.1f}M{high:.1f} {y - 6:.1f}V{y + 6:.1f}"
-    for stroke, width in (("#ffffff", "4"), ("#202020", "2")):  # seen on the bar and beside it, on light and dark
-        ElementTree.SubElement(root, "path", {"d": path, "stroke": stroke, "stroke-width": width, "fill": "none"})
-
-
-def _text(root: ElementTree.Element, x: float, y: float, text: str, **attributes: str) -> None:
-    position = {"x": f"{x:.1f}", "y": f"{y:.1f}"}
-    ElementTree.SubElement(root, "text", {**position, **attributes}).text = _printable(text)
-
-
-def _title(comparison: Comparison) -> str:
-    return _printable(f"{comparison.workload}: {comparison.metric} in {comparison.unit}")
-
-
-def _sentence(comparison: Comparison, result: Compared) -> str:
-    interval = ""
-    if result.low is not None and result.high is not None:
-        interval = (
-            f" ({format_quantity(result.low, comparison.unit)} to {format_quantity(result.high, comparison.unit)})"
-        )
-    figure = f"{format_quantity(result.value, comparison.unit)}{interval}"
-    said = _said(result, comparison.unit) + (f", {result.ratio.verdict}" if result.ratio else "")
-    return _printable(f"{_name(result)}, {result.framework}: {figure}; {said}; {result.verdict}.")
-
-
-def _said(result: Compared, unit: str) -> str:
-    ratio = result.ratio
-    if ratio is None:
-        return "baseline"
-    if ratio.value is None:
-        return "no ratio"
-    interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.value:.4g} {ratio_in_words(unit)}{interval}"
-
-
-def _of(result: Compared) -> str:
-    return result.arm or result.job[-8:]
-
-
-def _name(result: Compared) -> str:
-    name = model_name(result.device_model or result.device)
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
-
-
-def _printable(text: str) -> str:
-    """Replace control characters, which XML can't contain even escaped."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
 
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 
@@ -331,7 +171,7 @@ async def show(stored: Found) -> Comparison | UnfinishedComparison:
     },
 )
 @auth.requires(auth.READ, auth.OWN)
-async def picture(stored: Found) -> Response:
+async def draw(stored: Found) -> Response:
     """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
     if isinstance(stored, UnfinishedComparison):
         kind = ResultNotReady if stored.status == "running" else NoResult
@@ -339,6 +179,7 @@ async def picture(stored: Found) -> Response:
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # else a browser would show one key's chart to the next key
-        **middleware.SANDBOXED,  # the chart has device names, which are foreign text
+        **middleware.SANDBOXED_PICTURE,  # it has device names, which are foreign text
     }
-    return Response(bar_chart(stored), media_type="image/svg+xml", headers=headers)
+    picture = several.comparison(stored, names_with_devices(stored))
+    return Response(picture.svg(), media_type="image/svg+xml", headers=headers)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +53,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def spec_text(spec: Spec | ResultSeries, params: Mapping[str, Any]) -> str:
+    """Such as `matmul n = 64, dtype = bfloat16`."""
+    return f"{spec.workload} {', '.join(f'{name} = {as_text(value)}' for name, value in params.items())}"
+
+
 def selector_text(device: DeviceSelector) -> str:
     """The id, else the model, else the kind; `any` for all devices."""
     return device.id or model_name(device.model or "") or device.kind or "any"
@@ -98,7 +102,12 @@ def _environment() -> jinja2.Environment:
     templates.filters |= {"as_text": as_text, "selector": selector_text, "prose": prose, "half_width": half_width}
     templates.filters |= {"device_name": device_name, "model_name": model_name, "model_names": model_names}
     templates.filters["percent"] = percent
-    templates.globals |= {"signs": SIGNS, "codes": CODES, "style_sheet": saved_files.style_sheet}
+    templates.globals |= {
+        "signs": SIGNS,
+        "codes": CODES,
+        "style_sheet": saved_files.style_sheet,
+        "spec_text": spec_text,
+    }
     templates.globals |= {"table_formats": saved_files.TABLE_FORMATS}
     return templates
 
@@ -115,12 +124,12 @@ def page(
     """The page that `template` makes of `context`.
 
     `?table=2.csv` responds with the second table of the page as a file. With `file_name`, `?file=1` responds with the
-    page as one HTML file without forms, and `?picture=` with one of the context's `pictures` as an SVG file.
+    page as one HTML file without forms, and `?picture=` with one of the context's `pictures` as SVG or PNG.
     """
     query: Mapping[str, str] = request.query_params if file_name else {}
-    if drawn := context.get("pictures", {}).get(query.get("picture", "")):
-        return saved_files.picture_file(drawn, f"{file_name}-{query['picture']}")
-    is_file = "file" in query
+    if drawn := saved_files.picture_file(context.get("pictures", {}), query.get("picture", ""), str(file_name)):
+        return drawn
+    is_file, tables = "file" in query, saved_files.PageTables(ago)
     shared = {
         "caller": caller,
         "path": request.url.path,
@@ -130,12 +139,13 @@ def page(
         "may_manage_keys": caller.key is not None and ADMIN in caller.scope.implied,
         "form_key": secrets.token_hex(16),
         "has_guide": (docs.GUIDE / "index.html").is_file(),
-        "table_number": partial(next, count(1)),
+        "td": tables.cell,
+        "end_table": tables.end,
     }
     text = _environment().get_template(template).render(context, **shared)
     if status == 200 and (requested := request.query_params.get("table")):
         name = file_name or template.removesuffix(".html")
-        if table := saved_files.table_file(text, requested, name):
+        if table := tables.file(requested, name):
             return table
     return html(text, status, saved_files.attachment(f"{file_name}.html") if is_file else {})
 

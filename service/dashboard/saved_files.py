@@ -1,28 +1,19 @@
-"""Pages, their pictures and their tables as files to send around.
-
-Pages and pictures have their own style and load nothing. Tables are what the page shows, without its buttons.
-"""
+"""Pages, their pictures and their tables as files to send around."""
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import cache
-from html.parser import HTMLParser
 from importlib.resources import files
-from itertools import compress
-from typing import NamedTuple
 
 from fastapi import Response
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from starlette.responses import StreamingResponse
 
 from dyno import tables
+from dyno.charts.drawing import Picture
 
-_VARIABLE = re.compile(r"--([a-z-]+): (#[0-9a-f]{6})")
-_USE = re.compile(r"var\(--([a-z-]+)\)")
-_PICTURE_RULE = re.compile(r"^\.picture .*$", re.MULTILINE)
 TABLE_FORMATS = {"csv": "CSV", "json": "JSON", "md": "Markdown"}  # `csv` as in `?table=2.csv`
-_CONTROLS = {"form", "button", "svg", "input", "select"}
-_VOID = {"input", "br", "img"}
 
 
 @cache
@@ -36,101 +27,87 @@ def attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-def picture_file(picture: Markup, name: str) -> Response:
-    """A page's picture as an SVG of its own, dark on white."""
-    head, _, shapes = picture.partition(">")
-    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
-    svg = f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_picture_style()}</style>{paper}{shapes}'
-    # XML can't contain control characters, even escaped.
-    text = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in svg)
-    return Response(text, 200, attachment(f"{name}.svg"), "image/svg+xml")
+def _plain(text: object) -> str:
+    return text.unescape() if isinstance(text, Markup) else str(text)
 
 
-@cache
-def _picture_style() -> str:
-    """The style sheet's rules for pictures, with the light colours: editors of SVG know no CSS variables."""
-    sheet = str(style_sheet())
-    light = dict(_VARIABLE.findall(sheet.partition("@media")[0]))
-    return _USE.sub(lambda used: light[used[1]], "\n".join(_PICTURE_RULE.findall(sheet)))
-
-
-class _PageTable(NamedTuple):
-    """The table leaves out columns without a heading, such as columns of buttons."""
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-class _TableParser(HTMLParser):
-    """Collects the cells of a page's tables, the heading first. The pages don't close cells and rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[list[list[str]]] = []
-        self._in_table = False
-        self._hidden: list[str] = []  # open elements from the first one that isn't part of the text
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        if tag == "table":
-            self._in_table = True
-            self.tables.append([])
-        if not self._in_table:
-            return
-        if (
-            self._hidden
-            or tag in _CONTROLS
-            or "aria-hidden" in attributes
-            or "visually-hidden" in (attributes.get("class") or "")
-        ):
-            self._hidden += [] if tag in _VOID else [tag]
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("th", "td"):
-            self.tables[-1][-1].append("")
-        elif tag == "time":
-            self.handle_data(str(attributes["datetime"]))
-            self._hidden.append(tag)
-        elif tag == "br":
-            self.handle_data(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass  # an element that isn't closed, such as an option
-        elif tag == "table":
-            self._in_table = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_table and not self._hidden and self.tables[-1] and self.tables[-1][-1]:
-            self.tables[-1][-1][-1] += data
-
-
-def _page_tables(text: str) -> list[_PageTable]:
-    """The tables of a page, in order."""
-    parser = _TableParser()
-    parser.feed(text)
-    return [_tidy(rows) for rows in parser.tables]
-
-
-def _tidy(rows: Sequence[Sequence[str]]) -> _PageTable:
-    head, *body = [[" ".join(cell.split()) for cell in row] for row in rows]
-    return _PageTable([*filter(None, head)], [list(compress(row, head)) for row in body])
-
-
-def table_file(text: str, requested: str, name: str) -> Response | None:
-    """The table `2.csv` of a page's text as a file; None if the page has no such table, or the format is unknown."""
-    number, _, kind = requested.partition(".")
-    tables_of_page = _page_tables(text)
-    if kind not in TABLE_FORMATS or number not in map(str, range(1, len(tables_of_page) + 1)):
+def picture_file(pictures: Mapping[str, Picture | None], requested: str, name: str) -> Response | None:
+    """The picture `runs` as SVG, or `runs.png`; None if the page has no such picture."""
+    stem = requested.removesuffix(".png")
+    picture = pictures.get(stem)
+    if picture is None:
         return None
-    table, file = tables_of_page[int(number) - 1], attachment(f"{name}-{number}.{kind}")
-    if kind == "csv":
-        return Response(tables.csv_text([table.headings, *table.rows]), 200, file, "text/csv; charset=utf-8")
-    if kind == "md":
-        return Response(tables.markdown_text(table.headings, table.rows), 200, file, "text/markdown; charset=utf-8")
-    return Response(_json(table), 200, file, "application/json")
+    if stem == requested:
+        return Response(picture.svg(), 200, attachment(f"{name}-{stem}.svg"), "image/svg+xml")
+    # A generator runs in a thread: drawing takes some 100 ms.
+    return StreamingResponse(_png(picture), 200, attachment(f"{name}-{stem}.png"), "image/png")
 
 
-def _json(table: _PageTable) -> str:
-    return json.dumps([dict(zip(table.headings, row, strict=True)) for row in table.rows], ensure_ascii=False, indent=1)
+def _png(picture: Picture) -> Iterator[bytes]:
+    yield picture.png()
+
+
+class PageTables:
+    """Writes the cells of a page's tables, and keeps their texts for files.
+
+    A table has the columns of its cells. It leaves out cells of buttons, which templates write themselves.
+    """
+
+    def __init__(self, ago: Callable[[datetime], str]) -> None:
+        """`ago`: writes how long ago a moment was."""
+        self._tables: list[list[dict[str, str]]] = [[]]
+        self._ago = ago
+
+    def cell(
+        self,
+        label: str,
+        value: object = None,
+        *,
+        text: object = None,
+        number: bool = False,
+        code: bool = False,
+        link: str | None = None,
+        time: datetime | None = None,
+        caller: Callable[[], Markup] | None = None,
+    ) -> Markup:
+        """A cell of the column `label`, with `value` or the block of a `call`. A label's second cell begins a row.
+
+        `text`: what a file has of the cell; necessary where the value has markup. `time`: shown as `value`, or as how
+        long ago it was.
+        """
+        shown = caller() if caller else escape(self._ago(time) if value is None and time else value)
+        plain = time.isoformat() if time else shown.unescape() if text is None else _plain(text)
+        assert text is not None or "<" not in shown, f"the cell of {label} needs a text"
+        if time:
+            shown = Markup('<time datetime="{}">{}</time>').format(time.isoformat(), shown)
+        if code:
+            shown = Markup("<code>{}</code>").format(shown)
+        if link:
+            shown = Markup('<a href="{}">{}</a>').format(link, shown)
+        self._keep(str(label), " ".join(plain.split()))
+        kind = Markup(' class="number"' if number else "")
+        return Markup('<td data-label="{}"{}><span>{}</span>').format(label, kind, shown)
+
+    def _keep(self, label: str, text: str) -> None:
+        rows = self._tables[-1]
+        if not rows or label in rows[-1]:
+            rows.append({})
+        rows[-1][label] = text
+
+    def end(self) -> int:
+        """End a table. Returns its number, from 1."""
+        self._tables.append([])
+        return len(self._tables) - 1
+
+    def file(self, requested: str, name: str) -> Response | None:
+        """The table `2.csv` as a file; None if the page has no such table, or the format is unknown."""
+        number, _, kind = requested.partition(".")
+        if kind not in TABLE_FORMATS or number not in map(str, range(1, len(self._tables))):
+            return None
+        rows, file = self._tables[int(number) - 1], attachment(f"{name}-{number}.{kind}")
+        if kind == "json":
+            return Response(json.dumps(rows, ensure_ascii=False, indent=1), 200, file, "application/json")
+        headings, lines = [*rows[0]] if rows else [], [[*row.values()] for row in rows]
+        if kind == "csv":
+            return Response(tables.csv_text([headings, *lines]), 200, file, "text/csv; charset=utf-8")
+        return Response(tables.markdown_text(headings, lines), 200, file, "text/markdown; charset=utf-8")

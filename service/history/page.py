@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request, Response
 
+from dyno.charts import several as charts
 from dyno.logging import audit
 from dyno.models.baseline import Baseline
 from dyno.models.history import ResultSeries
 from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.dashboard import pictures
 from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
 from service.dependencies import StateDep
 from service.history import result_history
@@ -49,7 +49,7 @@ async def show(
         "history": history,
         "series": several[:MOST_SERIES],
         "pictures": {
-            series.series_id: pictures.history(series, lines[series.series_id]) for series in several[:MOST_SERIES]
+            series.series_id: charts.history(series, lines[series.series_id]) for series in several[:MOST_SERIES]
         },
         "lines": lines,
         "baselines": saved,

@@ -1,20 +1,21 @@
 """The start page and the list of jobs."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
-from markupsafe import Markup
 
 from dyno.bench.measure.result_series import history_of
+from dyno.charts import several
+from dyno.charts.drawing import Picture
 from dyno.models.job import Job, Status
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.store.records import RecordPage, read_result_summaries
 from service.auth import OWN, READ, Caller, CallerDep, requires
-from service.dashboard import pictures
 from service.dashboard.rendering import PageRoute, html, page, unusual_params
 from service.dependencies import StateDep
 from service.jobs.routes import JobFilter
@@ -39,7 +40,7 @@ class Row(NamedTuple):
     job: Job
     metric: Metric | None = None
     verdict: Verdict | None = None
-    trend: Markup | None = None
+    trend: Picture | None = None
     temperature_c: float | None = None
 
 
@@ -63,7 +64,7 @@ async def _home(request: Request, state: State, caller: Caller) -> Response:
     running = await _jobs(state, Status.RUNNING, QUEUED_READ)
     queued = await _jobs(state, Status.QUEUED, QUEUED_READ)
     recent = await _jobs(state, Status.SUCCEEDED, RECENT)
-    rows = await _rows_with_trends(state, recent.data)
+    rows = sorted(await _rows_with_trends(state, recent.data), key=_finished_at, reverse=True)
     context = {
         "devices": await state.devices.read(),
         "running": {job.worker.full_device: job for job in running.data if job.worker},
@@ -110,6 +111,10 @@ async def jobs(
     return page(request, caller, "jobs.html", context)
 
 
+def _finished_at(row: Row) -> datetime:
+    return row.job.finished_at or row.job.created_at
+
+
 async def _jobs(state: State, status: Status, limit: int) -> RecordPage[Job]:
     return await state.jobs.list(status=status, limit=limit)
 
@@ -119,7 +124,7 @@ async def _rows(state: State, jobs: Sequence[Job]) -> list[Row]:
     return [_row(job, summary) for job, summary in zip(jobs, figures, strict=True)]
 
 
-def _row(job: Job, figures: ResultSummary | None, trend: Markup | None = None) -> Row:
+def _row(job: Job, figures: ResultSummary | None, trend: Picture | None = None) -> Row:
     if not figures or not figures.metrics:
         return Row(job)
     return Row(job, figures.metrics[0], figures.verdict, trend, figures.temperature_c)
@@ -136,7 +141,7 @@ async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
     all_series = await anyio.to_thread.run_sync(history_of, results, None, state.workloads)
     trends = {point.job: series for series in all_series for point in series.points}
     return [
-        _row(job, summaries.get(job.id), pictures.trend(trends[job.id], job.id) if job.id in trends else None)
+        _row(job, summaries.get(job.id), several.trend(trends[job.id], job.id) if job.id in trends else None)
         for job in latest
     ]
 

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from dyno.bench.measure.result_series import history_of
 from dyno.bench.measure.warnings import MIN_PROCESSES
+from dyno.charts import results as charts
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
 from dyno.models.baseline import NewBaseline
 from dyno.models.comparison import UnfinishedComparison
@@ -27,7 +28,6 @@ from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.baselines import routes as baseline_routes
 from service.comparisons.page import comparison_context
-from service.dashboard import pictures
 from service.dashboard.forms import idempotency_key, read_form
 from service.dashboard.rendering import PageRoute, as_text, page, see_other, selector_text, unusual_params
 from service.dependencies import JobId, StateDep
@@ -71,7 +71,7 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
     }
     if job.status is Status.RUNNING:
         context["so_far"] = so_far = await _so_far(state, job)
-        context["pictures"] = {"runs": so_far and pictures.runs(so_far)}
+        context["pictures"] = {"runs": so_far and charts.runs(so_far)}
     if job.status is Status.SUCCEEDED:
         try:
             context |= await _of_result(state, job)
@@ -96,12 +96,11 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
     reasons = result.details.get("unchecked_reasons")
     earlier = await _earlier(state, job) if metric else []
     drawn = {
-        "runs": metric and pictures.runs(metric, earlier),
-        "samples": pictures.samples(taken, result.runs),
-        "histogram": pictures.histogram(taken),
-        "phases": pictures.phases(result.phases),
-        "loss": pictures.training(epochs, "loss"),
-        "accuracy": pictures.training(epochs, "accuracy"),
+        "runs": metric and charts.runs(metric, earlier),
+        "samples": charts.samples(taken, result.runs),
+        "histogram": charts.histogram(taken),
+        "phases": charts.phases(result.phases),
+        "training": charts.training(epochs) if len(epochs) > 1 else None,
     }
     compared = await _compared(state, job)
     return {

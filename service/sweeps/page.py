@@ -3,7 +3,6 @@
 Fields of the form with several values, between commas, vary.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,9 +10,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from dyno import tables
+from dyno.charts import sweep_charts as charts
 from dyno.errors import DynoError, FieldError, InvalidSpec, InvalidSweep
 from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Preset, Sweep, SweepPoint, presets
-from dyno.store.sweeps import StoredSweep
 from service.auth import EVERYBODYS, OWN, READ, SUBMIT, Caller, CallerDep, requires
 from service.dashboard.forms import as_spec, as_values, beside_fields, idempotency_key, read_form
 from service.dashboard.rendering import PageRoute, page, see_other
@@ -103,7 +102,6 @@ async def show(
     """The table and the picture of a sweep, with the results that there are so far."""
     sweep = await sweep_routes.read_sweep(state, stored, metric or None)
     measured = any(point.metrics for point in sweep.points)
-    is_file = "file" in request.query_params
     context = {
         "sweep": sweep,
         "headings": tables.sweep_headings(sweep),
@@ -112,7 +110,7 @@ async def show(
         "metrics": sorted({figure.name for point in sweep.points for figure in point.metrics or ()}),
         "measured": measured,
         "best": _best(sweep),
-        "plot": await _plot_inside(state, stored, metric) if measured and is_file else None,
+        "pictures": {"plot": charts.draw(sweep)} if measured else {},
     }
     return page(request, caller, "sweep.html", context, file_name=stored.id)
 
@@ -125,12 +123,6 @@ def _best(sweep: Sweep) -> SweepPoint | None:
         return None
     choose = max if values[0][2] == "higher" else min
     return choose(values, key=lambda row: row[0])[1]
-
-
-async def _plot_inside(state: State, stored: StoredSweep, metric: str) -> str:
-    """The plot as an address that contains it, for a page that loads nothing."""
-    drawn = await sweep_routes.plot(stored, state, metric or None)
-    return f"data:image/svg+xml;base64,{base64.b64encode(bytes(drawn.body)).decode()}"
 
 
 @router.post("/sweeps/{sweep_id}/cancel")

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -363,8 +363,3 @@ def as_csv(sweep: sweep_model.Sweep) -> str:
 def as_markdown(sweep: sweep_model.Sweep) -> str:
     """A table with rounded figures."""
     return tables.markdown_text(tables.sweep_headings(sweep), tables.sweep_cells(sweep))
-
-
-def varying(sweep: sweep_model.Sweep) -> Mapping[str, Sequence[JsonValue]]:
-    """The axes with more than one value."""
-    return {axis: values for axis, values in sweep.axes.items() if len(values) > 1}

@@ -2,25 +2,23 @@
 
 from typing import Annotated, Any, Literal
 
-import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from dyno.charts import sweep_charts as charts
 from dyno.errors import FieldError
 from dyno.logging import audit
 from dyno.models.sweep import Sweep, SweepSummary
 from dyno.store.sweeps import StoredSweep, Sweeps
 from service import auth, dependencies, middleware, problems, streaming, validation
 from service.state import State
-from service.sweeps import plots as sweep_plots
 from service.sweeps import requests as sweep_requests
 from service.sweeps import results as sweep_results
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
 
-_DRAWING = anyio.CapacityLimiter(1)  # Matplotlib's settings are global
 _TABLES: dict[str, Any] = {
     "text/csv": {"schema": {"type": "string"}},
     "text/markdown": {"schema": {"type": "string"}},
@@ -218,7 +216,7 @@ async def plot(
     stored_sweep: Found,
     state: dependencies.StateDep,
     metric: MetricQuery = None,
-    kind: Annotated[sweep_plots.Kind | None, Query(description="Without it, whatever fits the axes")] = None,
+    kind: Annotated[charts.Kind | None, Query(description="Without it, whatever fits the axes")] = None,
     format: Annotated[Literal["svg", "png"], Query()] = "svg",
 ) -> Response:
     """Draw curves over an axis of numbers, a heat map over two of them, or bars, of speed-ups if there is a base.
@@ -226,11 +224,11 @@ async def plot(
     Thick whiskers are the intervals of the runs, thin ones the bounds of the next result.
     """
     now = await read_sweep(state, stored_sweep, metric)
-    if kind is not None and (fault := sweep_plots.cannot_draw(kind, now)):
+    if kind is not None and (fault := charts.cannot_draw(kind, now)):
         raise problems.InvalidRequest([FieldError("/query/kind", "does-not-fit-axes", fault)])
-    image = await anyio.to_thread.run_sync(sweep_plots.draw, now, kind, format, limiter=_DRAWING)
-    media_type = "image/svg+xml" if format == "svg" else "image/png"
-    return Response(image, 200, middleware.SANDBOXED, media_type)  # the plot has foreign text: values of the axes
+    picture, media_type = charts.draw(now, kind), "image/svg+xml" if format == "svg" else "image/png"
+    image = await anyio.to_thread.run_sync(picture.svg if format == "svg" else picture.png)
+    return Response(image, 200, middleware.SANDBOXED_PICTURE, media_type)  # values of its axes are foreign text
 
 
 def _answer(model: BaseModel, status: int, headers: dict[str, str]) -> Response:

@@ -133,7 +133,7 @@ async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
     _, admission, _ = await submission.admitted(state, job_request)
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
-    return "; ".join([text, *(warning.message for warning in admission.warnings)])
+    return "\n".join([text, *(warning.message for warning in admission.warnings)])
 
 
 async def _form(

@@ -21,7 +21,7 @@ def test_a_device_that_dyno_cordoned_says_why_and_has_no_button(http, client, se
     hung = Holder(device=offered.full_id, pid=77, command="python -m workers", job="job_1", hung=True)
     fleet.publish(client, settings, offered, idle.model_copy(update={"state": "busy", "held_by": hung}))
     page = http.get("/fleet")
-    assert f"cordoned : {hung}" in text_of(page)
+    assert f"cordoned: {hung}" in text_of(page)
     assert "ends with that process" in text_of(page)
     assert posts_of(page) == [], "an uncordon wouldn't lift it"
     eventually(lambda: str(hung) in text_of(http.get("/")), 10, "the start page says why, too")

@@ -1,5 +1,4 @@
-// What moves on a page: progress by server-sent events, the estimate of a form, keys, and pictures as PNG. Every page works
-// without it.
+// What moves on a page: progress by server-sent events, the estimate of a form, and keys. Every page works without it.
 "use strict";
 
 const REFRESH_MS = 2000;
@@ -52,7 +51,6 @@ async function refresh() {
   if (document.title !== fresh.title) document.getElementById("news").textContent = fresh.title;  // for screen readers
   document.title = fresh.title;
   main.replaceWith(next);
-  offerPng(next);
   if (focused) next.querySelector(focused)?.focus();
   return true;
 }
@@ -111,7 +109,7 @@ function estimate(form) {
 }
 
 function moveInList(step) {
-  const links = [...document.querySelectorAll("main tbody td:nth-child(-n+2) > a, main li > a")];
+  const links = [...document.querySelectorAll("main tbody td:nth-child(-n+2) > span > a, main li > a")];
   const at = links.indexOf(document.activeElement);
   links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
 }
@@ -127,30 +125,6 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// The browser draws the SVG file of a picture at twice its size.
-async function savePng(event) {
-  event.preventDefault();
-  const response = await fetch(event.currentTarget.href);
-  const [, name] = response.headers.get("Content-Disposition").match(/"(.*)\.svg"/);
-  const drawn = new Image();
-  drawn.src = `data:image/svg+xml,${encodeURIComponent(await response.text())}`;
-  await drawn.decode();
-  const canvas = Object.assign(document.createElement("canvas"), { width: 2 * drawn.width, height: 2 * drawn.height });
-  canvas.getContext("2d").drawImage(drawn, 0, 0, canvas.width, canvas.height);
-  Object.assign(document.createElement("a"), { href: canvas.toDataURL(), download: `${name}.png` }).click();
-}
-
-function offerPng(main) {
-  for (const svg of main.querySelectorAll("a[href*='picture=']")) {
-    const png = svg.cloneNode();
-    png.textContent = "PNG";
-    png.setAttribute("aria-label", svg.getAttribute("aria-label").replace("SVG", "PNG"));
-    png.addEventListener("click", savePng);
-    svg.after(" ", png);
-  }
-}
-
-offerPng(document);
 follow();
 if (location.hash === "#search") searchField()?.focus();
 const form = document.querySelector("form[data-estimate]");

@@ -1,0 +1,231 @@
+"""Every kind of picture, of plain figures and of ones that are hard to draw."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+from dyno.bench.measure.compare_results import compare
+from dyno.charts import results, several, sweep_charts
+from dyno.models.comparison import Comparative, CompareResults, Ratio, names_with_devices
+from dyno.models.history import HistoryChange, HistoryContext, HistoryPoint, ResultSeries
+from dyno.models.result import BasedOn, Epoch, Phases, Repeat, RunSamples, RunSummary, Sensors
+from dyno.models.sweep import PointMetric, Sweep, SweepPoint, SweepUrls
+from tests.comparisons import a_metric, an_entry, times
+
+LONG = "a name that is far too long for a phone " * 3
+NOW = datetime(2026, 11, 28, 10, 15, tzinfo=UTC)
+
+
+def a_run(clock_hz: float | None = 3.55e9) -> RunSummary:
+    return RunSummary(
+        process_start="spawned",
+        pid=1,
+        median=0.5 if clock_hz else None,
+        samples=20,
+        executions_per_sample=1,
+        warmup_samples=1,
+        steady=True,
+        stopped_because="enough_samples",
+        phases=Phases(),
+        clock_hz=clock_hz,
+        sensors=Sensors(looks=3, temperature_c=61.2) if clock_hz else None,
+        started_at_s=0.0,
+    )
+
+
+def with_repeat(low: float, high: float, by_run=(100.0, 101.0, 99.0, 100.5, 99.5)):
+    repeat = Repeat(low=low, high=high, based_on=BasedOn(runs=5))
+    return a_metric(by_run=list(by_run)).model_copy(update={"repeat": repeat})
+
+
+def samples_of(runs: int, count: int = 20, warmup: float = 0.4) -> list[RunSamples]:
+    return [
+        RunSamples(
+            run=run,
+            warmup=[warmup, 0.3],
+            samples=[0.1 + 0.001 * ((7 * index + run) % 13) for index in range(count)],
+            sample_cpu_s=[],
+            executions_per_sample=1,
+        )
+        for run in range(runs)
+    ]
+
+
+def epochs_of(count: int, *, validated: bool = True) -> list[Epoch]:
+    return [
+        Epoch(
+            index=index,
+            time_s=1.0,
+            loss=2.0 / (index + 1),
+            accuracy=1 - 0.5 / (index + 1),
+            validation_loss=2.2 / (index + 1) if validated else None,
+            validation_accuracy=1 - 0.6 / (index + 1) if validated else None,
+        )
+        for index in range(count)
+    ]
+
+
+def a_ratio(value: float | None, low: float | None = None, high: float | None = None) -> Ratio:
+    return Ratio(verdict=Comparative.FASTER, value=value, low=low, high=high, reason=None if value else "no value")
+
+
+def compared(*by_run, **result):
+    entries = [an_entry(list(figures), **result) for figures in by_run]
+    asked = CompareResults(jobs=[entry.job.id for entry in entries])
+    return compare(asked, entries, None, NOW)
+
+
+def bars_of(*by_run, **result):
+    comparison = compared(*by_run, **result)
+    return several.comparison(comparison, names_with_devices(comparison), [list(figures) for figures in by_run])
+
+
+def a_series(values, *, apart=timedelta(hours=5), changes=(), contexts=0, width=0.01) -> ResultSeries:
+    verdicts = ("trusted", "indicative", "untrusted")
+    points = [
+        HistoryPoint(
+            time=NOW + number * apart,
+            job=f"job_{number}",
+            value=value,
+            low=value * (1 - width),
+            high=value * (1 + width),
+            verdict=verdicts[number % 3],
+            warnings=[],
+            counted=True,
+        )
+        for number, value in enumerate(values)
+    ]
+    return ResultSeries(
+        series_id="ser_1",
+        spec_id="spc_1",
+        hardware_id=None,
+        device="cpu:0@here",
+        device_model=None,
+        workload="matmul",
+        framework="tensorflow",
+        params={},
+        precision=None,
+        owner=None,
+        emulated=False,
+        metric="throughput",
+        unit="FLOP/s",
+        better="higher",
+        clock_hz=None,
+        points=points,
+        contexts=[
+            HistoryContext(context_id=str(n), since=points[n].time, job=points[n].job, points=1, differences=[])
+            for n in range(contexts)
+        ],
+        changes=[
+            HistoryChange(
+                time=points[n].time, job="", context_id=None, ratio=0.93, low=0.9, high=0.95, z=9, before=3, after=3
+            )
+            for n in changes
+        ],
+        of_class=None,
+    )
+
+
+def a_sweep(axes, *, value=lambda *_: 100.0, base=None, repeat=None, emulated=False) -> Sweep:
+    names, points = [*axes], []
+    verdicts = ("trusted", "indicative", "untrusted")
+    for number, values in enumerate(product(*axes.values())):
+        figure = value(*values)
+        metric = PointMetric(
+            name="throughput",
+            unit="FLOP/s",
+            better="higher",
+            value=figure,
+            low=0.98 * figure,
+            high=1.02 * figure,
+            repeat=Repeat(low=repeat[0], high=repeat[1], based_on=BasedOn(runs=5)) if repeat else None,
+        )
+        ratio = a_ratio(figure / 100, figure / 101, figure / 99) if base is not None and number else None
+        points.append(
+            SweepPoint(
+                values=dict(zip(names, values, strict=True)),
+                job=f"job_{number}",
+                jobs=[f"job_{number}"],
+                status="succeeded",
+                metrics=[metric],
+                verdict=verdicts[number % 3],
+                warnings=["EMULATED_DEVICE"] if emulated and number else [],
+                base=0 if base is not None and number else None,
+                ratio=ratio,
+            )
+        )
+    return Sweep(
+        id="swp_1",
+        status="succeeded",
+        created_at=NOW,
+        workload="matmul",
+        axes=axes,
+        base=base,
+        rounds=1,
+        counts={"total": len(points)},
+        urls=SweepUrls(self="", cancel="", table="", plot="", jobs=""),
+        schema=1,
+        metric="throughput",
+        points=points,
+    )
+
+
+SIZES = {"params.n": [64, 128, 256, 512, 1024, 2048, 4096]}
+TYPES = {"params.dtype": ["float32", "bfloat16"]}
+
+PICTURES = {
+    "runs": results.runs(with_repeat(98.0, 102.0), [97.0, 103.0]),
+    "runs alike": results.runs(with_repeat(100.0, 100.0, [100.0] * 5)),
+    "runs with a useless prediction": results.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11])),
+    "many runs": results.runs(with_repeat(90.0, 110.0, [100 + index % 7 for index in range(40)]), [250.0]),
+    "samples": results.samples(samples_of(5), [a_run()] * 5),
+    "samples of unlike runs": results.samples([*samples_of(1, 300), *samples_of(3, 2, 40.0)], [a_run()] * 4),
+    "samples of many runs": results.samples(samples_of(30, 60)),
+    "histogram": results.histogram(samples_of(5)),
+    "histogram of many runs": results.histogram(samples_of(40)),
+    "phases": results.phases(Phases(import_s=2.1, build_s=0.004, compile_s=0.9, warmup_s=0.02, steady_s=61.0)),
+    "short phases": results.phases(Phases(device_s=1e-6, steady_s=2e-6)),
+    "no phases": results.phases(Phases()),
+    "training": results.training(epochs_of(5)),
+    "a long training": results.training(epochs_of(200, validated=False)),
+    "one epoch": results.training(epochs_of(1)),
+    "forecast": results.forecast("Temperature", [1.0, 2.0, 3.5], [1.2, 1.9, 3.0], "°C"),
+    "comparison": bars_of([100.0, 101.0, 99.0], [193.0, 194.0, 190.0]),
+    "comparison far apart": bars_of([100.0, 101.0, 99.0], times(3000, [1.0, 1.2, 0.9])),
+    "comparison of one run": bars_of([100.0], [120.0]),
+    "long names": several.bars(
+        LONG, [several.Bar(LONG, 3.0, 2.9, 3.1, text=LONG), several.Bar("b", None, text="no result")], LONG, "s"
+    ),
+    "negative bars": several.bars("loss", [several.Bar("a", -2.0, -2.5, -1.5), several.Bar("b", 100.0)], "change"),
+    "ratios": several.ratios(
+        [("second", a_ratio(1.93, 1.9, 1.95)), ("again", a_ratio(1.001, 0.99, 1.01))], 0.02, "as fast"
+    ),
+    "wide ratios": several.ratios([(LONG, a_ratio(4.35, 0.001, 1e6)), ("b", a_ratio(0.02))], 0.02, "times as fast"),
+    "history": several.history(
+        a_series([100.0, 101.0, 99.5, 93.0, 92.5, 93.1], changes=[3], contexts=3), {"main": 100.0}
+    ),
+    "history of one minute": several.history(a_series([100.0, 100.1], apart=timedelta(seconds=4)), {}),
+    "history of one moment": several.history(a_series([100.0, 100.0], apart=timedelta(0)), {}),
+    "a long history": several.history(
+        a_series([100.0 + index % 9 for index in range(120)], changes=range(5, 100, 6), contexts=20, width=3.0),
+        {LONG: 100.0},
+    ),
+    "trend": several.trend(a_series([100.0, 90.0, 110.0]), "job_1"),
+    "curve": sweep_charts.draw(a_sweep(SIZES, value=lambda n: 1e9 * n, repeat=(1e9, 9e12))),
+    "curve of near figures": sweep_charts.draw(a_sweep({"params.n": [1, 2, 3]}, value=lambda n: 100.0 + n), "curve"),
+    "curves": sweep_charts.draw(a_sweep(SIZES | {"device": [f"gpu:{n}@a-long-host-name" for n in range(9)]}), "curve"),
+    "curves of many": sweep_charts.draw(
+        a_sweep({"params.n": [1, 10, 1000]} | {"framework": [*map(str, range(20))]}), "curve"
+    ),
+    "heat map": sweep_charts.draw(
+        a_sweep(SIZES | {"params.batch_size": [1, 8, 64]}, value=lambda n, batch: 1.0 * n * batch)
+    ),
+    "wide heat map": sweep_charts.draw(
+        a_sweep({"params.n": [*range(40)], "params.m": [10**9, 2 * 10**9]}, emulated=True)
+    ),
+    "speed-ups": sweep_charts.draw(
+        a_sweep(TYPES, value=lambda kind: 100.0 + 90 * (kind == "bfloat16"), base={"params.dtype": "float32"})
+    ),
+    "bars": sweep_charts.draw(a_sweep(TYPES, emulated=True)),
+}

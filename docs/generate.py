@@ -17,6 +17,7 @@ import yaml
 from dyno.bench.measure.warning_codes import CODES, WarningCode
 from dyno.bench.registry import bundled
 from dyno.models.sweep import presets
+from dyno.store.redis import Keys
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
@@ -117,12 +118,20 @@ def alerts() -> str:
     return _table(("alert", "severity", "fires after", "what to do"), *rows)
 
 
+def keys() -> str:
+    """The table of keys in docs/architecture.md."""
+    lost = {"record": "kept", "derived": "made again", "spare": "lost"}
+    rows = ((f"`{row.name}`", row.type, row.holds, row.bound, lost[row.origin]) for row in Keys.rows().values())
+    return _table(("key", "type", "holds", "bounded by", "a damaged value is"), *rows)
+
+
 TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
 # Page -> the part of it that is generated, and what generates it.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
     "docs/api.md": (re.compile(r"^\| preset \|.*\n(?:\|.*\n)+", re.MULTILINE), sweeps),
+    "docs/architecture.md": (re.compile(r"^\| key \|.*\n(?:\|.*\n)+", re.MULTILINE), keys),
     "docs/operations.md": (re.compile(r"^\| alert \|.*\n(?:\|.*\n)+", re.MULTILINE), alerts),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }

@@ -7,8 +7,9 @@ from functools import lru_cache
 from fastapi import Response
 
 from dyno.models.job import Job
-from dyno.store.documents import RESULT_SHAPE, StoredJob, StoredResult
-from dyno.store.records import RecordPage
+from dyno.store.pages import RecordPage
+from dyno.store.records import StoredJob
+from dyno.store.results import RESULT_SHAPE, StoredResult
 from service.dependencies import etag_matches
 
 JSON = "application/json"

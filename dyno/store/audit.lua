@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Compares some running jobs with their leases, some queued jobs with their queues, and some jobs of any status with the
--- index of their status, and repairs what differs: a write that failed, or data that was restored or edited. The records
--- are authoritative. Each call goes on where the last one of any process stopped, and begins again after the last job.
+-- Compares some running jobs with their leases, some queued jobs with their queues and placement classes, and some jobs
+-- of any status with the index of their status, and repairs what differs: a write that failed, or data that was restored
+-- or edited. The records are authoritative. Each call goes on where the last one of any process stopped, and begins again
+-- after the last job.
 --
 -- A running job without a lease gets one: a live worker's next heartbeat keeps it, and expire.lua ends it otherwise.
 --
@@ -58,11 +59,12 @@ local function audit_running(id)
 end
 
 local function audit_queued(id)
-  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score')
+  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score', 'schema', 'needs', 'fits', 'owner')
   if not has_status(id, 'queued', record[1]) then
     return
   end
   local queue, score = record[2], record[3]
+  local class = class_of(record[4], record[5], record[6])
   if not queue or not score then
     error({ err = 'the record has no queue' })
   end
@@ -73,21 +75,31 @@ local function audit_queued(id)
   elseif redis.call('SISMEMBER', key('queues'), queue) == 0 then
     redis.call('SADD', key('queues'), queue)
     repaired('queue_not_listed', id)
+  elseif not redis.call('ZSCORE', key('class', queue, class), id) then
+    join_class(id, queue, score)
+    repaired('class_not_listed', id)
   end
-  redis.call('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), 'NX', score, id)
+  redis.call('ZADD', line_of(queue, record[7]), 'NX', score, id)
+end
+
+-- Returns whether the list of its owner's done jobs lacked the job, and when it ended.
+local function list_done(id, owner, finished_at)
+  local ended_ms = integer((tonumber(finished_at) or 0) * 1000)
+  redis.call('SADD', key('jobs', 'done'), owner or '')
+  return redis.call('ZADD', key('jobs', 'done', owner or ''), 'NX', ended_ms, id) == 1, ended_ms
 end
 
 local function audit_any(id)
-  local record = redis.call('HMGET', key('job', id), 'status', 'created_ms')
+  local record = redis.call('HMGET', key('job', id), 'status', 'created_ms', 'owner', 'finished_at')
   if record[1] and record[2] and redis.call('ZADD', key('jobs', 'status', record[1]), 'NX', record[2], id) == 1 then
     repaired('status_not_listed', id)
+  elseif is_done(record[1]) and list_done(id, record[3], record[4]) then
+    repaired('done_not_listed', id)
   end
 end
 
 local function restore_done(id, status, record)
-  local ended_ms = integer((tonumber(record.finished_at) or 0) * 1000)
-  redis.call('SADD', key('jobs', 'done'), record.owner or '')
-  redis.call('ZADD', key('jobs', 'done', record.owner or ''), 'NX', ended_ms, id)
+  local _, ended_ms = list_done(id, record.owner, record.finished_at)
   local ttl_ms, digests = redis.call('PTTL', key('job', id)), label_digests(record.spec)
   if ttl_ms > 0 then
     local member = expiring_member(id, status, record.workload, record.owner, digests)

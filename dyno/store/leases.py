@@ -32,12 +32,11 @@ from dyno.models.job import (
 from dyno.models.result import Artifact, Headline, PartialMetrics, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import eta, maintenance, placement, records
+from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
-from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import encode_outcome, encode_result, encode_samples
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.results import decompress, encode_outcome, encode_result, encode_samples, execute_raw
 
 PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
 PEERS_LIFE_S = (
@@ -275,22 +274,19 @@ class Leases:
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
-        """Run claim.lua until it returns a final reply: answer its fit checks, and have its index corrected.
+        """Run claim.lua until it returns a final reply, and answer its fit checks.
 
         Each call asks about twice as many jobs as the call before. Most claims ask about none, or about one class.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA, _json(held_by)]
-        most, checked, answers = 1, "", list[str]()
+        most, answers = 1, list[str]()
         while True:
-            outcome, *rest = reply = self._run(Script.CLAIM, keys, [*given, most, checked, *answers])
-            if outcome not in ("asked", "unindexed", "further"):
+            outcome, *rest = reply = self._run(Script.CLAIM, keys, [*given, most, *answers])
+            if outcome not in ("asked", "further"):
                 return reply
-            checked, answers = "1", []
-            if outcome == "unindexed":
-                for queue in rest:
-                    maintenance.index_queue(self._client, self._settings, queue)
-            elif outcome == "asked":
+            answers = []
+            if outcome == "asked":
                 most = min(2 * most, _MOST_ASKED)
                 for job_id, spec in zip(rest[::2], rest[1::2], strict=True):
                     answers += [job_id, taker.answer(spec)]

@@ -34,11 +34,11 @@ from dyno.models.job import Failure, FailureClass, FinishEvent, WorkerRef
 from dyno.models.result import Phases, RunSummary
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.compression import compress, decompress, execute_raw
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, async_client
+from dyno.store.results import compress, decompress, execute_raw
 from service.app import create_app
 from tests.life.faults import FAULTS
 from tests.results import a_result
